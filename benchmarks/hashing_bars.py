@@ -50,6 +50,10 @@ ORDERS = (
         for b in (32, 60)
         for score in ("error_3nn", "P50_label")
     ),
+    # The orders that the papers on BRE and STH report.
+    *((d, b, "MAP_euclid2pct", "bre", ("lsh", "sh")) for d in BOTH for b in (32, 64)),
+    *((d, b, "MAP_label", "sbre", ("bre",)) for d in BOTH for b in (32, 64)),
+    *((d, b, "MAP_label", "sth", ("sh", "pcah")) for d in BOTH for b in (32, 64)),
     # The order that the papers on ITQ, KSH and SDH report.
     *((d, b, "MAP_label", "itq-cca", ("itq",)) for d in BOTH for b in (32, 64)),
     *((d, b, "MAP_label", "ksh", ("itq",)) for d in BOTH for b in (32, 64)),

@@ -77,6 +77,10 @@ ENTRANTS = {
         Entrant("isohash", 3, _BOTH),
         Entrant("sph", 3, _BOTH),
         Entrant("dsh", 3, _BOTH),
+        Entrant("bre", 3, _BOTH),
+        # As in its paper, linear; then with a kernel.
+        Entrant("sth", 3, _BOTH),
+        Entrant("sth-kernel", 3, _BOTH, hasher="sth", parameters=_anchors(1000)),
         Entrant("sgh", 5, _BOTH, "SGH", parameters=_anchors(300)),
         Entrant("sikh", 5, _BOTH),
         Entrant("sh", 1, _WITH_60 | _SIFT, "SH"),
@@ -98,6 +102,7 @@ ENTRANTS = {
             "s3plh-paper", 1, _BOTH, "S3PLH", hasher="s3plh", preset="paper", labels="labelled"
         ),
         Entrant("itq-cca", 5, _BOTH),
+        Entrant("sbre", 3, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
         Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
         Entrant(

@@ -13,9 +13,10 @@ import retrieval_report
 REPOSITORY = Path(__file__).resolve().parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
-    *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "agh", "agh-1", "usplh", "sgh"),
-    *("itq-cca", "ssh", "s3plh", "s3plh-paper", "ksh", "sdh", "sdh-paper", "fsdh", "sadih-l1"),
-    *("lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
+    *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
+    *("agh", "agh-1", "usplh", "sgh"),
+    *("itq-cca", "ssh", "s3plh", "s3plh-paper", "sbre", "ksh", "sdh", "sdh-paper", "fsdh"),
+    *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")

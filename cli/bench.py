@@ -97,9 +97,20 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     help="An array of edges (row, object and, optionally, weight) for methods that take a graph.",
 )
 @click.option(
+    "--graph-features",
+    metavar="NAME",
+    help="An array with a vector for each row of X, to make the graph from.",
+)
+@click.option(
     "--triplets",
     metavar="NAME",
     help="An array of triplets, for methods that learn from those instead of labels.",
+)
+@click.option(
+    "--pairs",
+    metavar="NAME",
+    help="An array of pairs (two rows, and 1 for neighbours or -1 for others), for methods that "
+    "learn from those instead of labels; with --labelled beside them.",
 )
 @click.option(
     "--methods",
@@ -218,7 +229,9 @@ def bench_hash(
     split_file: Path | None,
     labelled: str | None,
     graph: str | None,
+    graph_features: str | None,
     triplets: str | None,
+    pairs: str | None,
     methods: list[str] | None,
     bits: list[int],
     levels: str,
@@ -266,6 +279,8 @@ def bench_hash(
         labelled=int(labelled) if labelled is not None and labelled.isdecimal() else labelled,
         graph=graph,
         triplets=triplets,
+        pairs=pairs,
+        graph_features=graph_features,
         random_state=seed,
     )
     note(
@@ -279,7 +294,14 @@ def bench_hash(
     if labelled is not None and split.labelled is not None:
         note(f"the labels of {len(split.labelled)} training rows are known")
         compared = [replace(method, labels="labelled") for method in compared]
-    _check_supervision(compared, labelled, graph, triplets)
+    _check_supervision(
+        compared,
+        labels=labelled,
+        graph=graph,
+        graph_features=graph_features,
+        triplets=triplets,
+        pairs=pairs,
+    )
     outcomes = []
     for outcome in compare(
         split,
@@ -345,19 +367,13 @@ def _with_choices(
     ]
 
 
-def _check_supervision(
-    methods: Sequence[Method], labelled: str | None, graph: str | None, triplets: str | None
-) -> None:
-    """Refuse labels, a graph or triplets that no compared method learns from."""
-    hashers = [HASHERS[method.hasher] for method in methods]
-    for what, given, taken in (
-        ("labelled", labelled, ["labels" in hasher.learns_from for hasher in hashers]),
-        ("graph", graph, [hasher.takes_graph for hasher in hashers]),
-        ("triplets", triplets, ["triplets" in hasher.learns_from for hasher in hashers]),
-    ):
-        if given is not None and not any(taken):
+def _check_supervision(methods: Sequence[Method], **given: str | None) -> None:
+    """Refuse labels, a graph, its features, triplets or pairs that no method learns from."""
+    for what, name in given.items():
+        if name is not None and not any(HASHERS[method.hasher].takes(what) for method in methods):
+            option = "labelled" if what == "labels" else what.replace("_", "-")
             raise click.UsageError(
-                f"--{what} has no effect: none of the methods compared learns from it; compared "
+                f"--{option} has no effect: none of the methods compared learns from it; compared "
                 f"are {', '.join(method.name for method in methods)}"
             )
 

@@ -41,6 +41,17 @@ def semi_supervised(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+def test_queries_of_sift_are_held_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rows 3 and 5 are the queries, and their own nearest neighbours."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    base = np.random.default_rng(0).integers(0, 255, (8, 4))
+    np.savez(tmp_path / "sift10k.npz", base=base, query=base[[3, 5]], neighbours=[[3, 1], [5, 0]])
+    split = import_module("hashing").read_split(tmp_path, "sift10k")
+    assert np.array_equal(split.queries, base[[3, 5]])
+    assert np.array_equal(split.database, base[[0, 1, 2, 4, 6, 7]])
+    assert np.array_equal(split.train, split.database)
+
+
 def test_the_benchmark_of_hashing_agrees_with_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

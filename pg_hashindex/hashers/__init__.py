@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..deep.bgdh import BGDH as BGDH
     from ..deep.dpsh import DPSH as DPSH
     from .agh import AGH as AGH
+    from .bre import BRE as BRE
     from .cghash import CGHash as CGHash
     from .cosdish import COSDISH as COSDISH
     from .dsh import DSH as DSH
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .pcah import PCAH as PCAH
     from .s3plh import S3PLH as S3PLH
     from .sadih import SADIH as SADIH
+    from .sbre import SBRE as SBRE
     from .sdh import SDH as SDH
     from .sgh import SGH as SGH
     from .sh import SH as SH
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from .sikh import SIKH as SIKH
     from .sph import SpH as SpH
     from .ssh import SSH as SSH
+    from .sth import STH as STH
     from .usplh import USPLH as USPLH
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
@@ -48,12 +51,15 @@ _CLASSES = {
     "isohash": "IsoHash",
     "sph": "SpH",
     "dsh": "DSH",
+    "sth": "STH",
+    "bre": "BRE",
     "itq-cca": "ITQCCA",
     "usplh": "USPLH",
     "ssh": "SSH",
     "s3plh": "S3PLH",
     "sgh": "SGH",
     "agh": "AGH",
+    "sbre": "SBRE",
     "ksh": "KSH",
     "sdh": "SDH",
     "fsdh": "FSDH",

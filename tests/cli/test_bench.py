@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from fixtures.clusters import clustered
-from fixtures.deep import SMALL
+from fixtures.deep import SMALL, needs_torch
 
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.cghash import CGHash
@@ -228,6 +228,42 @@ def test_protocol_of_few_labels(bench: Run, tmp_path: Path) -> None:
     )
     for option in ("--labelled", "--triplets=triplets"):
         assert_one_error(bench(*files, option, "--methods", "lsh", code=2), "has no effect")
+
+
+@needs_torch
+@pytest.mark.usefixtures("one_torch_thread")
+def test_pairs_and_another_column_for_the_graph(bench: Run, tmp_path: Path) -> None:
+    X, y = clustered()
+    numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
+    rng = np.random.default_rng(0)
+    pairs = np.array([40 + rng.choice(360, 2, replace=False) for _ in range(600)])
+    pairs = np.column_stack([pairs, np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1)])
+    looks = rng.standard_normal((400, 5)).astype(np.float32)
+    np.savez(tmp_path / "d.npz", X=X, y=y, pairs=pairs, looks=looks)
+    np.savez(tmp_path / "s.npz", **numbers)
+    small = SMALL["bgdh"] | {"device": "cpu", "rounds": 2, "pretrain": 2}
+    given = [f"bgdh.{key}={json.dumps(value)}" for key, value in small.items()]
+    files = ("--data", tmp_path / "d.npz", "--split", tmp_path / "s.npz", "--bits", 6, "--json")
+    learnt = ("--pairs", "pairs", "--graph-features", "looks", "--methods", "s3plh,bgdh")
+    words = [word for text in given for word in ("--param", text)]
+    outcomes = json.loads(bench(*files, *learnt, *words).stdout)
+    named = pairs - [40, 40, 0]
+    hashers = (
+        S3PLH(n_bits=6, random_state=0).fit(X[40:], pairs=named),
+        HASHERS["bgdh"](n_bits=6, random_state=0, **small).fit(
+            X[40:], pairs=named, graph_features=looks[40:]
+        ),
+    )
+    for outcome, hasher in zip(outcomes, hashers, strict=True):
+        expected = mean_average_precision(
+            hasher.encode(X[:40]), hasher.encode(X[40:]), y[:40, None] == y[40:]
+        )
+        assert outcome["scores"]["label"]["MAP"] == pytest.approx(expected)
+    for option in ("--pairs=pairs", "--graph-features=looks"):
+        assert_one_error(
+            bench(*files, option, "--methods", "lsh", code=2),
+            f"{option.partition('=')[0]} has no effect",
+        )
 
 
 def test_failures_are_lines(bench: Run, data: Path) -> None:

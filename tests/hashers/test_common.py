@@ -23,6 +23,7 @@ from pg_hashindex.models.model import Model
 
 D = 12
 LABELS = clustered()[1]
+QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}}
 
 learns_from_labels = pytest.mark.parametrize(
     "name", methods(*(name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from))
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def make(name, **params):
-    return make_hasher(name, **{"n_bits": D, "random_state": 3, **SMALL.get(name, {}), **params})
+    return make_hasher(name, **{"n_bits": D, "random_state": 3, **QUICK.get(name, {}), **params})
 
 
 def fit(hasher, X):
@@ -395,8 +396,8 @@ def test_refuses_queries(name, rows):
 
 def test_registry_names_every_method():
     names = (
-        "sign lsh sikh pcah sh itq isohash sph dsh itq-cca usplh ssh s3plh sgh agh ksh sdh fsdh "
-        "sadih lfh cosdish cghash dpsh bgdh"
+        "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh sbre "
+        "ksh sdh fsdh sadih lfh cosdish cghash dpsh bgdh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():

@@ -26,6 +26,8 @@ ROWS = 500
 # Evaluation is the same; training is what would take long.
 SMALLER = {
     "ksh": {"max_labelled": 500},
+    "sth": {"max_rows": 500},
+    **{method: {"n_iter": 2, "n_anchors": 200} for method in ("bre", "sbre")},
     "cghash": {"max_rows": 500, "n_starts": 10},
     "dpsh": {"rounds": 2},
     "bgdh": {"rounds": 2, "pretrain": 5, "n_landmarks": 500, "embedding_hidden": (128, 64)},

@@ -37,7 +37,7 @@ class Watching(LSH):
     """Keeps what it was given."""
 
     method = "watching"
-    learns_from = ("labels", "triplets")
+    learns_from = ("labels", "triplets", "pairs")
     takes_graph = True
     given: ClassVar[list[Supervision]] = []
 
@@ -135,6 +135,30 @@ def test_a_graph_and_triplets_name_rows_of_the_data_or_places_of_the_split(tmp_p
         assert everything["graph"].toarray().tolist() == expected
 
 
+def test_pairs_and_features_of_a_graph(tmp_path):
+    features = np.arange(16.0).reshape(8, 2)
+    pairs = [[4, 2, 1], [4, 0, 1], [7, 1, -1]]
+    data = save(tmp_path / "d.npz", X=SMALL[0], y=SMALL[1], looks=features, pairs=pairs)
+    # Training rows are 4, 2, 7, 1.
+    file = save(tmp_path / "s.npz", **NUMBERS, own=[[0, 1, 1], [2, 3, -1]], labelled=[0, 1, 3])
+    for name in ("pairs", "own"):
+        loaded = load_split(data, file, labelled="labelled", pairs=name, graph_features="looks")
+        # The pair of row 0, a query, is left out.
+        assert loaded.pairs.tolist() == [[0, 1, 1], [2, 3, -1]]
+        X, y, given = Method("watching").fit_arguments(loaded, Watching())
+        assert y is None
+        assert np.array_equal(X, SMALL[0][[4, 2, 7, 1]])
+        assert given["pairs"].tolist() == [[0, 1, 1], [2, 3, -1]]
+        assert np.array_equal(given["graph_features"], features[[4, 2, 7, 1]])
+        few = Method("watching", labels="labelled").fit_arguments(loaded, Watching())
+        assert few[1].tolist() == [1, 0, -1, 0]
+        assert few[2]["pairs"].tolist() == given["pairs"].tolist()
+        # The database is rows 1, 2, 3, 4, 6, 7, and then come the queries, 0 and 5.
+        everything = Method("watching").relations(loaded, Watching(), transductive=True)
+        assert everything["pairs"].tolist() == [[3, 1, 1], [5, 0, -1]]
+        assert np.array_equal(everything["graph_features"], features[[1, 2, 3, 4, 6, 7, 0, 5]])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -153,13 +177,19 @@ def test_a_graph_and_triplets_name_rows_of_the_data_or_places_of_the_split(tmp_p
         ({"triplets": "beyond_triplets"}, "triplets name rows by number, 0 to 7 here"),
         ({"triplets": "of_others"}, "none of the 1 triplets is of training rows alone"),
         ({"triplets": "missing"}, "there is no array 'missing'"),
+        ({"pairs": "pair_of_query"}, "none of the 1 pairs is of training rows alone"),
+        ({"pairs": "beyond_triplets"}, "pairs name rows by number, 0 to 7 here|1 for neighbours"),
+        ({"pairs": "missing"}, "there is no array 'missing'"),
+        ({"graph_features": "missing"}, "there is no array 'missing'"),
+        ({"graph_features": "few"}, "there are 4 rows of features for the graph of 8 rows"),
+        ({"graph_features": "X", "graph": "edges"}, "give either a graph, or features"),
     ],
 )
 def test_refuses_arrays(tmp_path, options, message):
     data = save(
         tmp_path / "d.npz", X=SMALL[0], y=SMALL[1], rows=[1, 2], beyond=[3, 8], queries=[0, 5],
         beyond_edges=[[0, 1], [8, 1]], edge_of_query=[[0, 1]], beyond_triplets=[[1, 2, 9]],
-        of_others=[[0, 1, 2]],
+        of_others=[[0, 1, 2]], pair_of_query=[[0, 1, 1]], few=np.eye(4), edges=[[1, 0], [2, 0]],
     )  # fmt: skip
     file = save(tmp_path / "s.npz", **NUMBERS, places=[0, 4])
     with pytest.raises(InvalidInputError, match=message):
@@ -262,7 +292,7 @@ def test_choices_see_known_labels_alone(split):
     assert len(outcome.tried) == 2
 
 
-def test_triplets_and_edges_of_held_back_rows_are_left_out(split):
+def test_relations_of_held_back_rows_are_left_out(split):
     rng = np.random.default_rng(0)
     triplets = np.array([rng.choice(300, 3, replace=False) for _ in range(200)])
     graph = scipy.sparse.csr_array(rng.integers(3, size=(400, 5)))
@@ -273,6 +303,16 @@ def test_triplets_and_edges_of_held_back_rows_are_left_out(split):
     expected = [t for t in triplets.tolist() if set(t) <= set(kept)]
     assert [[kept[row] for row in t] for t in held.split.triplets] == expected
     assert np.array_equal(held.split.train_graph.toarray(), graph.toarray()[kept])
+    pairs = np.column_stack([triplets[:, :2], rng.choice((1, -1), 200)])
+    features = rng.standard_normal((400, 3))
+    known = replace(
+        split, pairs=pairs, train_graph_features=features[:300], graph_features=features
+    )
+    again = HeldBack.of(known, Method("watching"), Truth("nearest-k", 10), 0)
+    expected = [pair for pair in pairs.tolist() if set(pair[:2]) <= set(kept)]
+    assert [[kept[i], kept[j], sign] for i, j, sign in again.split.pairs] == expected
+    assert np.array_equal(again.split.train_graph_features, features[kept])
+    assert len(again.split.graph_features) == 300
 
 
 def test_all_combinations_are_tried_and_failures_are_left_out(split):

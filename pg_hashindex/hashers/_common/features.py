@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, NoReturn
+from typing import Annotated, ClassVar, NoReturn
 
 import numpy as np
 import scipy.linalg
@@ -176,7 +176,7 @@ class Features:
 
     def _refuse(self, bit: int) -> NoReturn:
         raise InvalidInputError(
-            f"the features of the rows say nothing about bit {bit}, which the labels ask for; rows "
+            f"the features of the rows say nothing about bit {bit}, which they are to give; rows "
             "may be too few, or equal for different labels, or need kernel features with more "
             f"anchors, or the ridge, {self._ridge:g}, may be too great"
         )
@@ -189,7 +189,7 @@ class FeatureHasher(Hasher):
     `SDH` describes the parameters.
     """
 
-    learns_from = ("labels",)
+    learns_from: ClassVar[tuple[str, ...]] = ("labels",)
 
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = None
     anchors: ArrayLike | None = None

@@ -101,27 +101,33 @@ class Method:
     def fit_arguments(
         self, split: Split, hasher: Hasher
     ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None, dict[str, Any]]:
-        """Return the rows, the labels, and the graph or triplets that the hasher is to learn from.
+        """Return the rows, the labels, and what else the split has that the hasher learns from.
 
-        A method that learns from triplets learns from these alone if the split has some.
+        A method that learns from triplets or pairs ignores labels if the split has some of these;
+        pairs stand beside the labels of rows that the split names, though.
         """
         read = self.transductive_data if hasher.transductive else self.training_data
         X, y = read(split)
         known = self.relations(split, hasher, transductive=hasher.transductive)
-        return X, None if "triplets" in known else y, known
+        alone = "triplets" in known or ("pairs" in known and self.labels == "all")
+        return X, None if alone else y, known
 
     def relations(self, split: Split, hasher: Hasher, *, transductive: bool) -> dict[str, Any]:
-        """Return the graph and the triplets that a hasher takes, if the split has them.
+        """Return the graph or its features, the triplets and the pairs that a hasher takes.
 
         They are of the rows of `training_data` or of `transductive_data`.
         """
         known: dict[str, Any] = {}
         if split.graph is not None and hasher.takes_graph:
             known["graph"] = split.graph if transductive else split.train_graph
-        if split.triplets is not None and "triplets" in hasher.learns_from:
-            known["triplets"] = split.triplets
-            if transductive:
-                known["triplets"] = self._places(split)[split.triplets]
+        if split.graph_features is not None and hasher.takes_graph:
+            features = split.graph_features if transductive else split.train_graph_features
+            known["graph_features"] = features
+        for what, relations, width in (("triplets", split.triplets, 3), ("pairs", split.pairs, 2)):
+            if relations is not None and what in hasher.learns_from:
+                known[what] = relations.copy()
+                if transductive:
+                    known[what][:, :width] = self._places(split)[relations[:, :width]]
         return known
 
     def training_data(
@@ -185,6 +191,7 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
         if not hasher.learns_from
         or ("labels" in hasher.learns_from and split.train_labels is not None)
         or ("triplets" in hasher.learns_from and split.triplets is not None)
+        or ("pairs" in hasher.learns_from and split.pairs is not None)
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]

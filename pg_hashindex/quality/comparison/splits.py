@@ -10,8 +10,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import UNREADABLE, InvalidInputError
-from ...hashers._common.relations import read_graph, read_triplets
-from ...hashers._common.supervision import Labels, SparseRows
+from ...hashers._common.relations import read_pairs, read_triplets
+from ...hashers._common.supervision import Labels, SparseRows, Supervision
 from ...metrics.truth import (
     RelevantRows,
     relevant_by_distance,
@@ -75,9 +75,13 @@ class Split:
     anchors, labelled : intp, optional
         Training rows, by their place: kernel bases, and the rows whose labels are known to methods
         that learn from few labels.
+    pairs : intp (p, 3), optional
+        Two training rows, by their place, and 1 for neighbours or -1 for others.
     train_graph, graph : sparse (n_train, m), (n + n_queries, m), optional
         Weights of edges between rows and m objects, as ``fit`` takes them: of the training rows,
         and of the database and then the queries, from which a transductive method learns.
+    train_graph_features, graph_features : floating (n_train, k), (n + n_queries, k), optional
+        Vectors of the same rows, to make a graph from.
     triplets : intp (t, 3), optional
         Three training rows each, by their place: the first is nearer to the second than to the
         third.
@@ -95,6 +99,9 @@ class Split:
     train_graph: SparseRows | None = None
     graph: SparseRows | None = None
     triplets: NDArray[np.intp] | None = None
+    pairs: NDArray[np.intp] | None = None
+    train_graph_features: NDArray[np.floating] | None = None
+    graph_features: NDArray[np.floating] | None = None
     _relevant: dict[Truth, RelevantRows] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -106,6 +113,8 @@ class Split:
         numbers: Mapping[str, ArrayLike],
         graph: ArrayLike | SparseRows | None = None,
         triplets: ArrayLike | None = None,
+        pairs: ArrayLike | None = None,
+        graph_features: ArrayLike | None = None,
     ) -> "Split":
         """Divide the rows of a data set.
 
@@ -123,12 +132,17 @@ class Split:
         triplets : array-like (t, 3) of integers, optional
             Row numbers of X. Triplets that name other rows than those of the training are left
             out.
+        pairs : array-like (p, 3) of integers, optional
+            Two row numbers of X, and 1 for neighbours or -1 for others; likewise.
+        graph_features : array-like (n, k), optional
+            Vectors of the rows of X to make a graph from, in place of ``graph``.
 
         Raises
         ------
         InvalidInputError
             If rows, labels or row numbers are not usable, or a row is query and in the database;
-            or no training row has an edge, or no triplet is of training rows.
+            or no training row has an edge, or no triplet or pair is of training rows; or there
+            are both a graph and features to make one from.
         """
         rows = scaled_rows(X)
         labels = None if y is None else _labels(y, len(rows))
@@ -138,7 +152,9 @@ class Split:
             raise InvalidInputError(
                 f"row {both[0]} is a query and in the database; a query must not find itself"
             )
-        edges = None if graph is None else read_graph(graph, len(rows))
+        known = Supervision.read(len(rows), graph=graph, graph_features=graph_features)
+        edges, features = known.graph, known.graph_features
+        everything = np.concatenate([database, query])
         if edges is not None and not edges[train].nnz:
             raise InvalidInputError("no training row has an edge of the graph")
         return cls(
@@ -152,8 +168,11 @@ class Split:
             anchors=places.get("anchors"),
             labelled=places.get("labelled"),
             train_graph=None if edges is None else edges[train],
-            graph=None if edges is None else edges[np.concatenate([database, query])],
-            triplets=None if triplets is None else _of_training(triplets, train, len(rows)),
+            graph=None if edges is None else edges[everything],
+            triplets=None if triplets is None else _of_training(triplets, 3, train, len(rows)),
+            pairs=None if pairs is None else _of_training(pairs, 2, train, len(rows)),
+            train_graph_features=None if features is None else features[train],
+            graph_features=None if features is None else features[everything],
         )
 
     def relevant(self, truth: Truth) -> RelevantRows:
@@ -263,16 +282,30 @@ def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDAr
     return found if (found >= 0).all() else None
 
 
-def _of_training(triplets: ArrayLike, train: NDArray[np.intp], n: int) -> NDArray[np.intp]:
-    """Name the rows of triplets by their places in the training; leave out triplets of others."""
-    named = read_triplets(triplets, n)
+def _of_training(
+    relations: ArrayLike, width: int, train: NDArray[np.intp], n: int
+) -> NDArray[np.intp]:
+    """Name the rows of triplets or pairs by their places in the training; leave out others."""
+    named = read_triplets(relations, n) if width == 3 else read_pairs(relations, n)
+    result = renumbered(named, width, train, n)
+    if not len(result):
+        what = "triplets" if width == 3 else "pairs"
+        raise InvalidInputError(f"none of the {len(named)} {what} is of training rows alone")
+    return result
+
+
+def renumbered(
+    relations: NDArray[np.intp], width: int, rows: NDArray[np.intp], n: int
+) -> NDArray[np.intp]:
+    """Name the rows in the first columns of relations by their places among ``rows`` of n rows.
+
+    Relations that name other rows are left out.
+    """
     place = np.full(n, -1, np.intp)
-    place[train] = np.arange(len(train))
-    known: NDArray[np.intp] = place[named]
-    known = known[(known >= 0).all(axis=1)]
-    if not len(known):
-        raise InvalidInputError(f"none of the {len(named)} triplets is of training rows alone")
-    return known
+    place[rows] = np.arange(len(rows))
+    result: NDArray[np.intp] = relations.copy()
+    result[:, :width] = place[relations[:, :width]]
+    return result[(result[:, :width] >= 0).all(axis=1)]
 
 
 #: Queries and training rows drawn by default, at most.
@@ -371,6 +404,8 @@ def load_split(
     labelled: str | int | None = None,
     graph: str | None = None,
     triplets: str | None = None,
+    pairs: str | None = None,
+    graph_features: str | None = None,
     random_state: int = 0,
 ) -> Split:
     """Read a data set, and its split or draw one.
@@ -393,6 +428,10 @@ def load_split(
         The name of an array of edges, as `load_sample` takes it.
     triplets : str, optional
         The name of an array of row numbers (t, 3).
+    pairs : str, optional
+        The name of an array of two row numbers and 1 or -1, (p, 3).
+    graph_features : str, optional
+        The name of an array with a vector for each row of X, also in the split.
     random_state : int
         The seed of all draws.
 
@@ -431,6 +470,8 @@ def load_split(
         numbers=numbers,
         graph=None if graph is None else named.edges(graph),
         triplets=None if triplets is None else named.triplets(triplets),
+        pairs=None if pairs is None else named.pairs(pairs),
+        graph_features=None if graph_features is None else named.find(graph_features)[0],
     )
 
 
@@ -454,7 +495,7 @@ class _Named:
     train: NDArray[np.intp]
     n: int
 
-    def _find(self, name: str) -> tuple[NDArray[Any], bool]:
+    def find(self, name: str) -> tuple[NDArray[Any], bool]:
         """Return an array, and whether it is of the split."""
         paths = [self.data] if self.split is None else [self.split, self.data]
         for path in paths:
@@ -464,7 +505,7 @@ class _Named:
 
     def places(self, name: str) -> NDArray[Any]:
         """Return places of training rows; other rows of the data are left out."""
-        array, of_split = self._find(name)
+        array, of_split = self.find(name)
         rows = len(self.train) if of_split else self.n
         if array.dtype == np.bool_ and array.shape == (rows,):
             array = np.flatnonzero(array)
@@ -478,7 +519,7 @@ class _Named:
 
     def edges(self, name: str) -> SparseRows:
         """Return a graph of all rows."""
-        array, of_split = self._find(name)
+        array, of_split = self.find(name)
         if not of_split:
             return graph_of_edges(array, self.n)
         edges = graph_of_edges(array, len(self.train))
@@ -487,8 +528,16 @@ class _Named:
 
     def triplets(self, name: str) -> NDArray[Any]:
         """Return triplets of row numbers."""
-        array, of_split = self._find(name)
+        array, of_split = self.find(name)
         return self.train[read_triplets(array, len(self.train))] if of_split else array
+
+    def pairs(self, name: str) -> NDArray[Any]:
+        """Return pairs of row numbers, with their signs."""
+        array, of_split = self.find(name)
+        if not of_split:
+            return array
+        pairs = read_pairs(array, len(self.train))
+        return np.hstack([self.train[pairs[:, :2]], pairs[:, 2:]])
 
 
 def _read(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:

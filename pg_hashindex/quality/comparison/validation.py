@@ -11,7 +11,7 @@ from ...errors import InvalidInputError
 from ...hashers._common.supervision import Labels
 from .methods import Method
 from .scores import Measures, score
-from .splits import Split, Truth
+from .splits import Split, Truth, renumbered
 
 # Rows held back: a fifth, at most this many.
 _MOST_ROWS = 1_000
@@ -58,6 +58,8 @@ class HeldBack:
             of_kept,
             of_kept,
             train_places=np.arange(len(kept)),
+            # The labels that the method may not see are gone.
+            labelled=np.arange(len(kept)),
             **_of_kept(known, kept, held),
         )
         ranked = whole
@@ -92,11 +94,9 @@ class HeldBack:
         return variants[best], tried
 
     def _score(self, method: Method, n_bits: int, measures: Measures, seed: int) -> float:
-        # The split has only the labels that the method may see.
-        seen = replace(method, labels="all")
-        hasher = seen.make(n_bits, seed)
-        X, y, known = seen.fit_arguments(self.split, hasher)
-        model = hasher.fit(X, y, **known).to_model(seen.hasher, levels=seen.levels)
+        hasher = method.make(n_bits, seed)
+        X, y, known = method.fit_arguments(self.split, hasher)
+        model = hasher.fit(X, y, **known).to_model(method.hasher, levels=method.levels)
         scores = score(
             model,
             self.ranked.queries,
@@ -111,16 +111,18 @@ class HeldBack:
 def _of_kept(
     known: Mapping[str, Any], kept: NDArray[np.intp], held: NDArray[np.intp]
 ) -> dict[str, Any]:
-    """Return the graph and the triplets for a split of the rows that are kept and held back."""
+    """Return what else is known for a split of the rows that are kept and held back."""
     result: dict[str, Any] = {}
+    everything = np.concatenate([kept, held])
     if "graph" in known:
         result["train_graph"] = known["graph"][kept]
-        result["graph"] = known["graph"][np.concatenate([kept, held])]
-    if "triplets" in known:
-        place = np.full(len(kept) + len(held), -1, np.intp)
-        place[kept] = np.arange(len(kept))
-        triplets = place[known["triplets"]]
-        result["triplets"] = triplets[(triplets >= 0).all(axis=1)]
-        if not len(result["triplets"]):
-            raise InvalidInputError("every triplet names a row that is held back; give more")
+        result["graph"] = known["graph"][everything]
+    if "graph_features" in known:
+        result["train_graph_features"] = known["graph_features"][kept]
+        result["graph_features"] = known["graph_features"][everything]
+    for what, width in (("triplets", 3), ("pairs", 2)):
+        if what in known:
+            result[what] = renumbered(known[what], width, kept, len(everything))
+            if not len(result[what]):
+                raise InvalidInputError(f"all {what} name a row that is held back; give more")
     return result
