@@ -218,12 +218,12 @@ def radius_graph(
     two, or more than half of all pairs, is refused. Other parameters are as for `anchor_graph`.
     """
     found: list[tuple[NDArray[Any], ...]] = []
-    n_edges = first = 0
+    n_edges = 0
     most = min(_MOST_EDGES, rows.n_rows * len(objects) // 2)
-    for block in rows.blocks():
+    for whole, block in rows.placed_blocks():
         for part in row_slices(len(block), max(1, _BLOCK_PAIRS // len(objects))):
             distances = squared_distances(block[part], objects)
-            numbers = first + np.arange(part.start, part.stop)
+            numbers = whole.start + np.arange(part.start, part.stop)
             if own:
                 distances[np.arange(len(numbers)), numbers] = np.inf
             if not found:
@@ -235,7 +235,6 @@ def radius_graph(
                 break
         if n_edges > most:
             break
-        first += len(block)
     lines, places, squares = map(np.concatenate, zip(*found, strict=True))
     too_many = n_edges > most
     if too_many or np.bincount(places, minlength=1).max() < 2:
