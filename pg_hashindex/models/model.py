@@ -26,6 +26,8 @@ MAX_BITS = MAX_DIMENSION
 MAX_LAYERS = 64
 
 Metric = Literal["l2", "cosine", "ip"]
+#: pgvector's operator for each metric, by its bare name.
+OPERATORS: Mapping[str, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
 _FILE_FORMAT = 1
 # Bytes of a network in a part.

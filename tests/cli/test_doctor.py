@@ -17,7 +17,7 @@ from psycopg import sql
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.doctor_advice import hnsw_bytes
+from pg_hashindex.quality.sizes import hnsw_bytes
 from pg_hashindex.server import EmbeddedServer
 
 ROWS, DIMENSION = 600, 8

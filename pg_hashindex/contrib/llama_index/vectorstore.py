@@ -87,7 +87,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     @property
     def client(self) -> Connections:
-        """What lends connections to the database."""
+        """The database that lends the connections."""
         return self._documents.connections
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:

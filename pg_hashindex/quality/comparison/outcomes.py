@@ -210,7 +210,7 @@ def compare(
                         break
                     yield from found
 
-    # What cannot work was refused above, before the first outcome is asked for.
+    # The checks above refuse what cannot work before the first outcome is asked for.
     return outcomes()
 
 

@@ -16,7 +16,7 @@ from ...models.quantization import Levels, bits_of
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 
-#: What is no index of ours, in words.
+#: The kinds without codes, in words.
 SYSTEMS = {
     "pgvector": "pgvector's HNSW",
     "binary_quantize": "pgvector's binary_quantize",
