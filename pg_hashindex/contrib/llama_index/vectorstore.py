@@ -93,10 +93,6 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
         """Write nodes with their embeddings; those whose ids are there already are replaced.
 
-        Parameters
-        ----------
-        nodes : sequence of BaseNode
-
         Returns
         -------
         list of str

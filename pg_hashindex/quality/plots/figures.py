@@ -34,10 +34,6 @@ _DPI = 150
 def check_plot(path: Path) -> None:
     """Find out before the work whether a figure can be written.
 
-    Parameters
-    ----------
-    path : Path
-
     Raises
     ------
     InvalidInputError
@@ -65,11 +61,6 @@ def check_file(path: Path) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure into a file; its name says in which format.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    path : Path
 
     Raises
     ------
