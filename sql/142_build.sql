@@ -72,9 +72,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    i.next_generation := hashindex._new_generation(i.generation);
-    i.built_pages := 0;
-    UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0) WHERE x.name = i.name;
+    UPDATE hashindex.index x SET (next_generation, built_pages) = (hashindex._new_generation(x.generation), 0)
+    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160)',

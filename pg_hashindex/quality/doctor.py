@@ -117,7 +117,7 @@ def diagnose(
     measure : bool
         Whether to search at all; else there are facts alone, and no advice.
     on_step : callable, optional
-        Told in words what is being done.
+        Called with the name of each step, when it begins.
 
     Raises
     ------

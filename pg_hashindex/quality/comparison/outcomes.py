@@ -63,8 +63,8 @@ class Outcome:
     seeds : int
         How many seeds, from ``seed`` on, the figures are means of.
     standard_deviation : dict
-        That of the seeds, by the names of the figures: ``train_wall_s`` and so on, and ``scores``
-        by truth and measure; empty for one seed.
+        The deviation among the seeds, by the names of the figures: ``train_wall_s`` and so on, and
+        ``scores`` by truth and measure; empty for one seed.
     chosen : dict
         The parameters that were chosen on training rows held back.
     tried : list of dict
