@@ -120,7 +120,7 @@ def correlated_directions(
         # The mean of Y cancels, since centred rows sum to 0.
         add_by_label(Cyx, labels.indicator[part], block - mean)
     Cyx /= n
-    # In float64, since float32 cannot count beyond 2^24.
+    # float32 cannot count beyond 2^24.
     shares = np.asarray(labels.indicator.sum(axis=0, dtype=np.float64)) / n
     variances = shares - shares**2
     if not (np.trace(Cxx) > _NO_VARIANCE * (mean @ mean) and variances.sum() > _NO_VARIANCE):

@@ -36,7 +36,7 @@ from .table_blocks import (
     read_block,
 )
 
-#: For `outside_transactions`.
+#: The reason for `outside_transactions`.
 WHY_OUTSIDE = "an access path is built in many transactions"
 
 # The largest number of a halfvec.

@@ -112,7 +112,7 @@ class _Shards:
             self.change((_LOCK, None))
             with self.connection.transaction():
                 self.execute(_PRUNE, [self.index.name])
-            # In a transaction of its own, since Citus does not mix it with local statements.
+            # The transaction is its own: Citus does not mix this with local statements.
             with self.connection.transaction():
                 self.execute("ANALYZE {codes}")
         return written

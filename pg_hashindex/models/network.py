@@ -37,7 +37,7 @@ NetworkKind = Literal["rows", "torch"]
 
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_ARRAYS = 10_000
-# Only fixed-size numbers, since an array of objects would be a pickle.
+# These have a fixed size; an array of objects would be a pickle.
 _DTYPES = tuple(
     np.dtype(name)
     for name in ("bool", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")

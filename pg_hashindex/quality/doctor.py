@@ -49,7 +49,7 @@ __all__ = ["diagnose"]
 #: Settings that are tried, beside the one that the session has.
 _EF_SEARCH = (40, 100, 200, 400)
 _PROBES = (1, 3, 10, 32, 100)
-# The doctor waits no longer for a lock.
+# The longest that the doctor waits for a lock.
 _LOCK_TIMEOUT = "3s"
 # Larger tables are sampled by whole pages.
 _LARGE_TABLE = 1_000_000
@@ -138,7 +138,7 @@ def diagnose(
             with translated_errors(), connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-                # The first statement: it waits for whoever has locked the table.
+                # The first statement waits for any session that has locked the table.
                 found = _Doctor(connection, table, column, k, filters, metric, deadline, say)
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
@@ -283,7 +283,7 @@ class _Doctor:
             **self._names, filter=sql.SQL(text)
         )
         try:
-            # By a parameter, and so by the extended protocol, which takes one statement alone.
+            # The parameter makes psycopg use the extended protocol, which takes one statement alone.
             execute(self._connection, sql.SQL("EXPLAIN ") + statement, [0])
         except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -461,7 +461,7 @@ class _Doctor:
             "ivfflat.probes": 32768,
             f"{index.method}.{index.setting}": value,
             f"{index.method}.iterative_scan": "relaxed_order" if iterative else "off",
-            # Then nothing else is as cheap as an index that has the order.
+            # These make an index that has the order the cheapest.
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",

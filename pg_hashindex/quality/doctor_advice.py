@@ -205,7 +205,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
         )
         scope = next((s for s in found.scopes if s.filter == now.filter), None)
         if scope is not None and scope.planner == "exact" and scope.p50_ms <= _FAST_MS:
-            # Then nobody meets it.
+            # PostgreSQL chooses exact search, and it is fast.
             continue
         iterative = [
             point

@@ -142,7 +142,7 @@ class _Steps:
         # The cumulative share of each edge among the edges of its node, plus the number of the
         # node. It rises throughout, so one search finds neighbours of many nodes.
         node = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
-        # In float64, since sums of float32 weights may exceed float32.
+        # Sums of float32 weights may exceed float32.
         totals = np.bincount(node, edges.data, edges.shape[0])
         sums = np.cumsum(edges.data / totals[node], dtype=np.float64)
         before = np.concatenate([[0.0], sums])[self.first]

@@ -141,7 +141,7 @@ def scale_recall(panel: Axes, recalls: Sequence[float]) -> None:
     lowest = max(0.0, min(recalls) - 0.05)
     panel.set_ylim(lowest, 1)
     panel.set_yticks([tick for tick in panel.get_yticks() if lowest <= tick <= 1])
-    # So that a line at 1 is seen.
+    # The margin lets a line at 1 be seen.
     panel.set_ylim(lowest, 1 + 0.04 * (1 - lowest))
 
 

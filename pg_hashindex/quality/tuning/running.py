@@ -327,7 +327,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
     start = time.perf_counter()
     try:
         with connection.transaction():
-            # In a transaction of its own, so that the time limit ends with it.
+            # The transaction is its own, so that the time limit ends with it.
             connection.execute(
                 sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
