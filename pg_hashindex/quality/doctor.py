@@ -283,7 +283,7 @@ class _Doctor:
             **self._names, filter=sql.SQL(text)
         )
         try:
-            # The parameter makes psycopg use the extended protocol, which takes one statement alone.
+            # A parameter calls for the extended protocol, which takes one statement alone.
             execute(self._connection, sql.SQL("EXPLAIN ") + statement, [0])
         except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
