@@ -249,7 +249,7 @@ def _is_complete(index: HashIndex) -> bool:
 def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
     """Say that pgvector's own index is the better choice, where nothing speaks for codes."""
     table, memory = found.table, found.memory
-    hnsw = sizes.hnsw_bytes(table.rows, table.indexed_bytes)
+    hnsw = sizes.hnsw_bytes(table.rows, table.type, table.dimension)
     seconds = sizes.hnsw_seconds(table.rows, table.dimension)
     if (
         filter_columns

@@ -97,7 +97,7 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
 
 def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
     table = found.table
-    size = hnsw_bytes(table.rows, table.indexed_bytes)
+    size = hnsw_bytes(table.rows, table.type, table.dimension)
     exact = f"An exact search takes {scope.p50_ms:.3g} ms"
     if table.dimension > HNSW_DIMENSIONS[table.type]:
         return Suggestion(
@@ -142,10 +142,10 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
             (f"ALTER SYSTEM SET shared_buffers = '{int(1.2 * index.bytes / 1e6)}MB';  -- restart",),
         )
         if index.expression is None and table.type == "vector":
+            n_bytes = hnsw_bytes(table.rows, "halfvec", table.dimension)
             yield Suggestion(
                 "halfvec",
-                "An index in half precision is about "
-                f"{megabytes(hnsw_bytes(table.rows, 2 * table.dimension))}, with nearly the same "
+                f"An index in half precision is about {megabytes(n_bytes)}, with nearly the same "
                 "recall; queries have to be written with the same cast.",
                 (
                     _create(
@@ -179,7 +179,7 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
 
 def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
     table = found.table
-    n_bytes = hnsw_bytes(table.rows, -(-table.dimension // 8))
+    n_bytes = hnsw_bytes(table.rows, "bit", table.dimension)
     code = f"binary_quantize({table.quoted_column} - :'mean'::{table.type})::bit({table.dimension})"
     return (
         f"An HNSW of signs is about {megabytes(n_bytes)}. Centre the vectors first, or signs say "

@@ -77,11 +77,6 @@ class TableFacts:
         """Size without indexes."""
         return self.heap_bytes + self.toast_bytes
 
-    @property
-    def indexed_bytes(self) -> int:
-        """Size of one vector in an index."""
-        return (4 if self.type == "vector" else 2) * self.dimension
-
 
 @dataclass(frozen=True)
 class VectorIndex:

@@ -1,7 +1,10 @@
 """How large an index will be, and how long its build takes, estimated from a table's facts."""
 
+import math
+
 #: The most dimensions that pgvector's HNSW takes: of a vector, of a halfvec, of bits.
 HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
+_NUMBER_BYTES = {"vector": 4, "halfvec": 2, "bit": 1 / 8}
 _PAGE = 8168
 # An element's header and the neighbours that it has with m = 16, as pgvector 0.8 writes them.
 _ELEMENT_BYTES = 280
@@ -11,12 +14,9 @@ _OURS_BYTES = 250
 _BUILT_A_SECOND = 800_000
 
 
-def hnsw_bytes(rows: int, vector_bytes: int) -> int:
-    """Return how large an HNSW index (m = 16) over vectors of that size will be, roughly.
-
-    A vector has 4 bytes a dimension in ``vector``, 2 in ``halfvec``, 1/8 in bits.
-    """
-    a_page = max(1, _PAGE // (vector_bytes + _ELEMENT_BYTES))
+def hnsw_bytes(rows: int, kind: str, dimension: int) -> int:
+    """Return how large an HNSW index (m = 16) over a vector, halfvec or bit will be, roughly."""
+    a_page = max(1, _PAGE // (math.ceil(_NUMBER_BYTES[kind] * dimension) + _ELEMENT_BYTES))
     return -(-rows // a_page) * 8192
 
 

@@ -12,7 +12,6 @@ the full table:
   rows; times of all other searches as on the sample.
 """
 
-import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -290,8 +289,6 @@ class PgvectorIndex:
         }
         names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
         self._names = names
-        size = {"vector": 4.0, "halfvec": 2.0, "bit": 1 / 8}[self.type]
-        self.vector_bytes = math.ceil(size * bench.dimension)
 
     def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
         """Return the statement that makes the index."""
@@ -331,7 +328,8 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
             connection.execute(
                 sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
-            _give_memory(connection, _GRAPH_MEMORY * hnsw_bytes(bench.sample, index.vector_bytes))
+            expected = hnsw_bytes(bench.sample, index.type, bench.dimension)
+            _give_memory(connection, _GRAPH_MEMORY * expected)
             connection.execute(index.create(name=_INDEX))
     except psycopg.errors.QueryCanceled as error:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error
