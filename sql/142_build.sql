@@ -139,8 +139,11 @@ DECLARE
     i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
     dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
-    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks.
-    IF dimension <= 4000 THEN
+    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks. A run that was cut
+    -- off may have left one.
+    IF dimension <= 4000 AND NOT EXISTS (
+        SELECT FROM pg_index x WHERE x.indrelid = format('hashindex.%I', i.landmark_table)::regclass AND NOT x.indisprimary
+    ) THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
         );

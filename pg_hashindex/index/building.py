@@ -157,6 +157,14 @@ def drop_unused(index: IndexRow) -> None:
     index.change("SELECT hashindex.drop_unused($1)", [index.name])
 
 
+def configured_otherwise(index: IndexRow, what: str) -> DatabaseStateError:
+    """Return the error that another session gave up what was being built."""
+    return DatabaseStateError(
+        f"index {index.name!r} was configured otherwise while {what} built, or dropped; see: "
+        "pg-hashindex index show"
+    )
+
+
 class _Leaf(NamedTuple):
     oid: int
     schema: str
@@ -247,7 +255,7 @@ class _Build:
             ],
         ).fetchone()
         if row is None:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index, "its landmarks were")
         generation, place, schema, table, staged = row
         self._names["codes"] = sql.Identifier(schema, table)
         if generation is None or place is None or not staged:
@@ -326,7 +334,7 @@ class _Build:
             [self.index.name, self._access, self._building],
         ).fetchone()
         if row is None:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index, "its landmarks were")
 
     def _lock_table(self) -> None:
         # After waiting for the lock, the transaction must see what was written until then.
@@ -466,7 +474,7 @@ class _Build:
             [self.index.name, place, self._generation],
         )
         if not kept.rowcount:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index, "its landmarks were")
 
     def _index_landmarks(self, points: NDArray[np.float32], means: ListMeans | None) -> None:
         self.job.phase("indexing landmarks")
@@ -477,15 +485,7 @@ class _Build:
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
-            (indexed,) = self._execute(
-                "SELECT EXISTS (SELECT FROM pg_catalog.pg_index x "
-                "JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid "
-                "JOIN pg_catalog.pg_am a ON a.oid = c.relam "
-                "WHERE x.indrelid = to_regclass($1)::oid AND a.amname = 'hnsw')",
-                [self._names["landmarks"].as_string(self.connection)],
-            ).fetchone()
-            if not indexed:
-                self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+            self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
     def _put_in_order(self) -> None:
         self.job.phase("putting codes in the order of landmarks")
@@ -550,12 +550,6 @@ class _Build:
         return InvalidInputError(
             f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
             f"the model takes {self.index.dimension}; mend or remove the row"
-        )
-
-    def _configured_otherwise(self) -> DatabaseStateError:
-        return DatabaseStateError(
-            f"index {self.index.name!r} was configured otherwise while its landmarks were built, "
-            "or dropped; see: pg-hashindex index show"
         )
 
     def _execute(

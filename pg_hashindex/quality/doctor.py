@@ -138,7 +138,7 @@ def diagnose(
             with translated_errors(), connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
-                # The first statement waits for any session that has locked the table.
+                # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(connection, table, column, k, filters, metric, deadline, say)
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
