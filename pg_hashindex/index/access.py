@@ -18,15 +18,9 @@ from tqdm import tqdm
 from ..db.connection import execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.throttle import Throttle
+from ..errors import DatabaseStateError
 from . import building, citus, encoding
-from .building import (
-    WHY_OUTSIDE,
-    Rebalanced,
-    _Build,
-    configured_otherwise,
-    drop_unused,
-    only_builder,
-)
+from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
 from .catalog import Access, IndexRow, read_row
 from .verifying import Verifier
 
@@ -132,7 +126,7 @@ def build_access(
                 index.check_current()
                 # The missing part may be one that another session has dropped.
                 if _building(index) != path:
-                    raise configured_otherwise(index, f"its access path {path} was") from error
+                    raise _configured_otherwise(index, path) from error
                 raise
             if built:
                 job.phase(f"taking {path} into use")
@@ -168,9 +162,16 @@ def _finish(index: IndexRow, path: Access) -> None:
     with index.connection.transaction():
         now = _execute(index, _BUILDING + "FOR UPDATE", name=True).fetchone()
         if now != (path,):
-            raise configured_otherwise(index, f"its access path {path} was")
+            raise _configured_otherwise(index, path)
         _execute(index, "SELECT hashindex._finish_access($1)", name=True)
     drop_unused(index)
+
+
+def _configured_otherwise(index: IndexRow, path: Access) -> DatabaseStateError:
+    return DatabaseStateError(
+        f"index {index.name!r} was configured otherwise while its access path {path} was built, or "
+        "dropped; see: pg-hashindex index show"
+    )
 
 
 def is_building(index: IndexRow, path: Access) -> bool:

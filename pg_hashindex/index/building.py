@@ -157,14 +157,6 @@ def drop_unused(index: IndexRow) -> None:
     index.change("SELECT hashindex.drop_unused($1)", [index.name])
 
 
-def configured_otherwise(index: IndexRow, what: str) -> DatabaseStateError:
-    """Return the error that another session gave up what was being built."""
-    return DatabaseStateError(
-        f"index {index.name!r} was configured otherwise while {what} built, or dropped; see: "
-        "pg-hashindex index show"
-    )
-
-
 class _Leaf(NamedTuple):
     oid: int
     schema: str
@@ -255,7 +247,7 @@ class _Build:
             ],
         ).fetchone()
         if row is None:
-            raise configured_otherwise(self.index, "its landmarks were")
+            raise self._configured_otherwise()
         generation, place, schema, table, staged = row
         self._names["codes"] = sql.Identifier(schema, table)
         if generation is None or place is None or not staged:
@@ -334,7 +326,7 @@ class _Build:
             [self.index.name, self._access, self._building],
         ).fetchone()
         if row is None:
-            raise configured_otherwise(self.index, "its landmarks were")
+            raise self._configured_otherwise()
 
     def _lock_table(self) -> None:
         # After waiting for the lock, the transaction must see what was written until then.
@@ -474,7 +466,7 @@ class _Build:
             [self.index.name, place, self._generation],
         )
         if not kept.rowcount:
-            raise configured_otherwise(self.index, "its landmarks were")
+            raise self._configured_otherwise()
 
     def _index_landmarks(self, points: NDArray[np.float32], means: ListMeans | None) -> None:
         self.job.phase("indexing landmarks")
@@ -550,6 +542,12 @@ class _Build:
         return InvalidInputError(
             f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
             f"the model takes {self.index.dimension}; mend or remove the row"
+        )
+
+    def _configured_otherwise(self) -> DatabaseStateError:
+        return DatabaseStateError(
+            f"index {self.index.name!r} was configured otherwise while its landmarks were built, "
+            "or dropped; see: pg-hashindex index show"
         )
 
     def _execute(
