@@ -114,7 +114,7 @@ def doctor(
 
 
 def _print(found: "Diagnosis") -> None:
-    from pg_hashindex.quality.doctor_advice import as_setting, megabytes
+    from pg_hashindex.quality.sizes import as_setting, megabytes
 
     table, memory = found.table, found.memory
     kept = "out of line (TOAST)" if table.toasted else "in their rows"

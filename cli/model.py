@@ -243,7 +243,7 @@ def train_model(
             f"note: {isolated} of {of_graph['rows']} rows share no object of the graph with "
             "another row, so the graph has no effect on them"
         )
-    # Who teaches labels, pairs or a graph wants other neighbours than the nearest.
+    # A caller who teaches labels, pairs or a graph wants other neighbours than the nearest.
     if not taught:
         _warn_of_recall(stored, table, column)
     _print_model(stored, as_json)

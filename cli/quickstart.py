@@ -22,8 +22,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
-from pg_hashindex.quality import doctor_advice as sizes
-from pg_hashindex.quality import evaluate
+from pg_hashindex.quality import evaluate, sizes
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_findings import Diagnosis
 from pg_hashindex.quality.tuning import Goal, apply, tune_table
@@ -250,7 +249,7 @@ def _is_complete(index: HashIndex) -> bool:
 def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
     """Say that pgvector's own index is the better choice, where nothing speaks for codes."""
     table, memory = found.table, found.memory
-    hnsw = sizes.hnsw_bytes(table.rows, (4 if table.type == "vector" else 2) * table.dimension)
+    hnsw = sizes.hnsw_bytes(table.rows, table.type, table.dimension)
     seconds = sizes.hnsw_seconds(table.rows, table.dimension)
     if (
         filter_columns

@@ -163,7 +163,7 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
         with progress(f"making {chosen.label}") as bars:
             made = apply(connection, advice, name=name, progress=bars)
     except BaseException as error:
-        # Also at Ctrl-C.
+        # Ctrl-C comes here too.
         for left in getattr(error, "__notes__", ()):
             note(left)
         raise

@@ -4,40 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import hashers, metrics, training
-    from .db import schema
-    from .db.connection import connect
-    from .errors import HashIndexError
-    from .index.async_index import AsyncHashIndex
-    from .index.catalog import IndexSummary
-    from .index.handle import HashIndex, list_indexes
-    from .index.search import Hit
-    from .models import store
-    from .models.layers import Layer
-    from .models.model import Model
-    from .quality import comparison, evaluate, tuning
-    from .training import sampling
-
-__all__ = [
-    "AsyncHashIndex",
-    "HashIndex",
-    "HashIndexError",
-    "Hit",
-    "IndexSummary",
-    "Layer",
-    "Model",
-    "comparison",
-    "connect",
-    "evaluate",
-    "hashers",
-    "list_indexes",
-    "metrics",
-    "sampling",
-    "schema",
-    "store",
-    "training",
-    "tuning",
-]
+    from . import hashers as hashers
+    from . import metrics as metrics
+    from . import training as training
+    from .db import schema as schema
+    from .db.connection import connect as connect
+    from .errors import HashIndexError as HashIndexError
+    from .index.async_index import AsyncHashIndex as AsyncHashIndex
+    from .index.catalog import IndexSummary as IndexSummary
+    from .index.handle import HashIndex as HashIndex
+    from .index.handle import list_indexes as list_indexes
+    from .index.search import Hit as Hit
+    from .models import store as store
+    from .models.layers import Layer as Layer
+    from .models.model import Model as Model
+    from .quality import comparison as comparison
+    from .quality import evaluate as evaluate
+    from .quality import tuning as tuning
+    from .training import sampling as sampling
 
 # The module of each name, or the name in it.
 _HOMES = {
@@ -60,6 +44,8 @@ _HOMES = {
     "training": "training",
     "tuning": "quality.tuning",
 }
+
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

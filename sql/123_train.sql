@@ -145,7 +145,7 @@ BEGIN
             );
         END LOOP;
         -- Ten rounds of subspace iteration keep .9746 of the variance of text embeddings in 256 of 384 directions; all rounds .9747.
-        -- Then the random directions, projected on what was found, are made orthonormal: the principal directions, turned at random.
+        -- The random directions, projected on what was found, are made orthonormal then: the principal directions, turned at random.
         -- Adding and subtracting leaves no number so small that pgvector would refuse its product with another.
         grain := array_fill(0.001::real, ARRAY[dimension]);
         turned := directions;
@@ -182,7 +182,7 @@ BEGIN
                 SELECT -{ext}.inner_product(d.v, mean) FROM unnest(directions) WITH ORDINALITY d(v, place) ORDER BY d.place
             )::{ext}.vector, NULL, NULL)::hashindex.layer
         END;
-    -- As Model.checksum of pg_hashindex/models/model.py; float4 in the order of little-endian machines.
+    -- Model.checksum of pg_hashindex/models/model.py does the same; float4 in the order of little-endian machines.
     SELECT string_agg(p.part, '' ORDER BY p.place) INTO hashed
     FROM (
         SELECT 0 AS place, convert_to(
@@ -198,7 +198,7 @@ BEGIN
         SELECT 32001, convert_to(CASE levels WHEN 2 THEN '' ELSE '|levels|' || levels END, 'UTF8')
     ) p;
 
-    -- As Profile.of of pg_hashindex/models/profiles.py, of 5,000 rows.
+    -- Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows.
     WITH projections AS MATERIALIZED (
         SELECT hashindex.project_with(layers, r.v) AS p
         FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0

@@ -72,9 +72,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    i.next_generation := hashindex._new_generation(i.generation);
-    i.built_pages := 0;
-    UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0) WHERE x.name = i.name;
+    UPDATE hashindex.index x SET (next_generation, built_pages) = (hashindex._new_generation(x.generation), 0)
+    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     EXECUTE format(
         'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160)',
@@ -140,8 +139,11 @@ DECLARE
     i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
     dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
 BEGIN
-    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks.
-    IF dimension <= 4000 THEN
+    -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks. A run that was cut
+    -- off may have left one.
+    IF dimension <= 4000 AND NOT EXISTS (
+        SELECT FROM pg_index x WHERE x.indrelid = format('hashindex.%I', i.landmark_table)::regclass AND NOT x.indisprimary
+    ) THEN
         EXECUTE format(
             'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
         );

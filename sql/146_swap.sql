@@ -140,8 +140,7 @@ AS $$
 DECLARE
     beside text;
 BEGIN
-    PERFORM hashindex.find_index(exchange.name);
-    PERFORM FROM hashindex.index x WHERE x.name = exchange.name FOR UPDATE;
+    PERFORM hashindex._locked_index(exchange.name);
     SELECT x.name INTO beside FROM hashindex.index x
     WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
     IF beside IS NULL THEN

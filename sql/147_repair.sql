@@ -27,7 +27,7 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        -- Not each row of a column whose type has no dimension.
+        -- Where the column's type has no dimension, rows are not compared one by one.
         PERFORM hashindex._check_vector_column(base, i.column_name, CASE WHEN a.atttypmod > 0 THEN used.dimension END)
         FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name;
         PERFORM hashindex._check_names(base, i.code_column);
@@ -223,7 +223,7 @@ BEGIN
     ELSIF i.access = 'landmarks' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
     ELSIF i.access = 'landmarks' THEN
-        -- By a crash, if they are unlogged. An empty table has no landmarks. Citus takes no empty list of columns.
+        -- A crash empties unlogged landmarks. An empty table has none. Citus takes no empty list of columns.
         EXECUTE format(
             'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))',
             landmarks, codes, i.schema_name, i.table_name, i.column_name

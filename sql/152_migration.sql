@@ -179,7 +179,7 @@ BEGIN
         PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
-        -- Not hashindex.swap_is_ready: it refuses an access path that is not built yet, and a migration scans until then.
+        -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.
         UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
         PERFORM hashindex.exchange(i.name, 'ready');
     END IF;

@@ -15,10 +15,6 @@ __all__ = ["to_frame"]
 def to_frame(hits: Sequence[Hit]) -> "pandas.DataFrame":
     """Put the answers of a search into a frame, in their order.
 
-    Parameters
-    ----------
-    hits : sequence of Hit
-
     Returns
     -------
     pandas.DataFrame

@@ -202,7 +202,7 @@ class Job:
             (self._id,) = one_row(self.connection, _BEGIN, begun)
 
         if self._id is None:
-            # By itself, since it takes another right.
+            # The statement stands by itself, since it takes another right.
             self._briefly(lambda: execute(self.connection, _PRUNE, [_KEPT]))
             # A write that failed once, for want of a right say, would fail each second.
             written = self._may_record = self._briefly(begin)

@@ -23,7 +23,7 @@ def to_layers(network: HashNetwork) -> list[Layer]:
     if network.architecture.embedding_size:
         *first, (W, b) = linear_layers(network.xi)
         ((W_psi, b_psi),) = linear_layers(network.psi)
-        # In float64, since only this product is rounded twice.
+        # float32 would round this product twice.
         W_psi = W_psi.astype(np.float64)
         stacks.append([*first, (W_psi @ W, W_psi @ b + b_psi)])
     depth = max(map(len, stacks))

@@ -125,7 +125,7 @@ class Trainer:
             result["own"] = self._sparse_optimizer(own, s.embedding_rate)
         if self.graph is not None:
             size = network.architecture.embedding_size
-            # From zeros, since torch would otherwise draw weights from its global generator.
+            # Weights begin as zeros: torch would draw them from its global generator.
             zeros = torch.zeros(self.graph.n_rows, size, device=self.device)
             self.contexts = nn.Embedding.from_pretrained(  # type: ignore[no-untyped-call]
                 zeros, freeze=False, sparse=True
@@ -368,7 +368,7 @@ class Trainer:
             "network": self.network.state_dict(),
             "contexts": None if self.contexts is None else self.contexts.state_dict(),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
-            # As JSON, since torch's files cannot hold the 128-bit integers of NumPy's state.
+            # Torch's files cannot hold the 128-bit integers of NumPy's state, and JSON can.
             "rng": json.dumps(self.rng.bit_generator.state),
             "generator": None if generator is None else generator.get_state(),
             "device": self.device.type,

@@ -116,13 +116,11 @@ def correlated_directions(
     coarse = ridge > _RIDGE_FOR_FLOAT32 * rows.dimension
     Cxx = rows.covariance(mean, np.float32 if coarse else np.float64)
     Cyx = np.zeros((labels.n_classes, rows.dimension))
-    start = 0
-    for block in rows.blocks():
+    for part, block in rows.placed_blocks():
         # The mean of Y cancels, since centred rows sum to 0.
-        add_by_label(Cyx, labels.indicator[start : start + len(block)], block - mean)
-        start += len(block)
+        add_by_label(Cyx, labels.indicator[part], block - mean)
     Cyx /= n
-    # In float64, since float32 cannot count beyond 2^24.
+    # float32 cannot count beyond 2^24.
     shares = np.asarray(labels.indicator.sum(axis=0, dtype=np.float64)) / n
     variances = shares - shares**2
     if not (np.trace(Cxx) > _NO_VARIANCE * (mean @ mean) and variances.sum() > _NO_VARIANCE):

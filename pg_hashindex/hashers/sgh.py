@@ -110,13 +110,10 @@ class _Graph:
         kernel = scratch_array((n, m))
         total, products = np.zeros(m), np.zeros((m, m))
         KP, P_total = np.zeros((m, d + 1)), np.zeros(d + 1)
-        start = 0
-        for block in scaled.blocks():
+        for part, block in scaled.placed_blocks():
             P = _transform(block, rho)
-            values = rbf_layer.apply(block)
-            kernel[start : start + len(block)] = values
-            start += len(block)
-            K = values - centre
+            kernel[part] = rbf_layer.apply(block)
+            K = kernel[part] - centre
             total += K.sum(axis=0)
             products += K.T @ K
             KP += K.T @ P

@@ -37,7 +37,7 @@ _SET_CHUNKS: LiteralString = """
 
 _INDEXES: LiteralString = """
     SELECT x.index_name, x.create_statement, x.attach_statement,
-           -- That of a table with partitions becomes valid with the last of theirs.
+           -- An index of a table with partitions becomes valid with the last of theirs.
            (SELECT p.indisvalid OR c.relkind = 'I'
             FROM pg_catalog.pg_index p JOIN pg_catalog.pg_class c ON c.oid = p.indexrelid
             WHERE c.oid = to_regclass(x.index_name)::oid

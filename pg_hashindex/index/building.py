@@ -36,7 +36,7 @@ from .table_blocks import (
     read_block,
 )
 
-#: For `outside_transactions`.
+#: The reason for `outside_transactions`.
 WHY_OUTSIDE = "an access path is built in many transactions"
 
 # The largest number of a halfvec.
@@ -269,27 +269,28 @@ class _Build:
         """Train landmarks, and have triggers log written keys; return False if there is no row."""
         self.job.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
-        sample = self._sample(rows)
-        if not len(sample):
+        centres = self._train(rows)
+        if centres is None:
             return False
-        centres = self._trained(sample, landmark_count(rows))
         self.job.phase("waiting for writers, to have triggers log what they write")
         patiently(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._points(centres))
         return True
 
-    def _sample(self, rows: int) -> NDArray[np.float32]:
-        wanted = min(rows, training_rows(landmark_count(rows)))
+    def _train(self, rows: int) -> NDArray[np.float32] | None:
+        """Train landmarks on a sample of the rows; None if it is empty."""
+        n_landmarks = landmark_count(rows)
+        wanted = min(rows, training_rows(n_landmarks))
         if not wanted:
-            return np.empty((0, self.index.dimension), np.float32)
+            return None
         query = sql.SQL(_SAMPLE).format(
             **self._names, percent=sql.Literal(100 * wanted / rows), seed=sql.Literal(_SEED)
         )
         with self.connection.transaction():
-            return self._read(query, coded=False).vectors
-
-    def _trained(self, sample: NDArray[np.float32], n_landmarks: int) -> NDArray[np.float32]:
+            sample = self._read(query, coded=False).vectors
+        if not len(sample):
+            return None
         with progress_bar("training landmarks", None, self.progress, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
@@ -476,15 +477,7 @@ class _Build:
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
-            (indexed,) = self._execute(
-                "SELECT EXISTS (SELECT FROM pg_catalog.pg_index x "
-                "JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid "
-                "JOIN pg_catalog.pg_am a ON a.oid = c.relam "
-                "WHERE x.indrelid = to_regclass($1)::oid AND a.amname = 'hnsw')",
-                [self._names["landmarks"].as_string(self.connection)],
-            ).fetchone()
-            if not indexed:
-                self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+            self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
     def _put_in_order(self) -> None:
         self.job.phase("putting codes in the order of landmarks")

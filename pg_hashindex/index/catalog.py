@@ -242,7 +242,7 @@ class IndexRow:
 
     @property
     def encoded_in(self) -> EvaluatedIn:
-        """Who makes codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
+        """The maker of codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
         return "sql" if self.network is None else "python"
 
     @property

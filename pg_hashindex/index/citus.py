@@ -22,7 +22,6 @@ from ..errors import InUseError, InvalidInputError
 from .building import _Build, drop_unused
 from .catalog import IndexRow
 from .encoding import encoding_job
-from .landmarks import landmark_count
 from .verifying import Verifier
 
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
@@ -113,7 +112,7 @@ class _Shards:
             self.change((_LOCK, None))
             with self.connection.transaction():
                 self.execute(_PRUNE, [self.index.name])
-            # In a transaction of its own, since Citus does not mix it with local statements.
+            # The transaction is its own: Citus does not mix this with local statements.
             with self.connection.transaction():
                 self.execute("ANALYZE {codes}")
         return written
@@ -171,10 +170,10 @@ class ShardBuild(_Build):
         (rows,) = self._execute("SELECT count({column}) FROM {table}").fetchone()
         if not self._codes_are_there():
             self.job.phase("training landmarks")
-            sample = self._sample(rows)
-            if not len(sample):
+            centres = self._train(rows)
+            if centres is None:
                 return None
-            self._make_landmarks(self._trained(sample, landmark_count(rows)))
+            self._make_landmarks(centres)
             self.job.phase("waiting for writers, to have triggers write to both codes")
             _Shards(self.index).change(
                 (_LOCK, None), ("SELECT hashindex._begin_shard_codes($1)", [self.index.name])

@@ -314,7 +314,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         with translated_errors(table=row.qualified_table):
             configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
             row.change(configured, values, patience=patience)
-            # In a transaction of its own, since it waits for running searches.
+            # This transaction is its own, since it waits for running searches.
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 

@@ -26,6 +26,8 @@ MAX_BITS = MAX_DIMENSION
 MAX_LAYERS = 64
 
 Metric = Literal["l2", "cosine", "ip"]
+#: pgvector's operator for each metric, by its bare name.
+OPERATORS: Mapping[str, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
 _FILE_FORMAT = 1
 # Bytes of a network in a part.
@@ -332,10 +334,11 @@ class Model:
         }
         if self.levels != 2:
             header["levels"] = self.levels
-        if self.network is not None:
-            header["network"] = self.network.spec()
-        if self.learned is not None:
-            header["learned"] = self.learned.spec()
+        packed: dict[str, NDArray[Any]] = {}
+        for what, network in (("network", self.network), ("learned", self.learned)):
+            if network is not None:
+                header[what] = network.spec()
+                packed[what] = np.frombuffer(b"".join(network.parts(_PART_BYTES)), dtype=np.uint8)
         if self.profile is not None:
             header["profile"] = self.profile.as_dict()
         arrays: dict[str, NDArray[Any]] = {
@@ -347,11 +350,8 @@ class Model:
                     arrays[f"{what}_{position}"] = array
         if self.bit_weights is not None:
             arrays["bit_weights"] = self.bit_weights
-        for what, network in (("network", self.network), ("learned", self.learned)):
-            if network is not None:
-                arrays[what] = np.frombuffer(b"".join(network.parts(_PART_BYTES)), dtype=np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        np.savez(buffer, **arrays, **packed)  # type: ignore[arg-type]
         return buffer.getvalue()
 
     @classmethod

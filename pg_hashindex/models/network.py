@@ -37,7 +37,7 @@ NetworkKind = Literal["rows", "torch"]
 
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_ARRAYS = 10_000
-# Only fixed-size numbers, since an array of objects would be a pickle.
+# These have a fixed size; an array of objects would be a pickle.
 _DTYPES = tuple(
     np.dtype(name)
     for name in ("bool", "i1", "u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
@@ -102,7 +102,8 @@ class Network:
     @cached_property
     def checksum(self) -> str:
         """The SHA-256 of the whole network, in hexadecimal; equal for equal networks."""
-        digest = hashlib.sha256(_canonical(self.spec()).encode())
+        canonical = json.dumps(_plain_numbers(self.spec()), sort_keys=True, allow_nan=False)
+        digest = hashlib.sha256(canonical.encode())
         for array in self.arrays.values():
             digest.update(_bytes_of(array))
         return digest.hexdigest()
@@ -321,10 +322,6 @@ def _check_rows(network: Network) -> None:
     unused = 8 * width - network.n_bits
     if unused and (codes[:, -1] & ((1 << unused) - 1)).any():
         raise InvalidInputError(f"the last {unused} bits of codes must be 0: they are no bits")
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(_plain_numbers(value), sort_keys=True, allow_nan=False)
 
 
 def _plain_numbers(value: Any) -> Any:

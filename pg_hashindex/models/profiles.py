@@ -2,7 +2,7 @@
 
 The comparison is by the population stability index: of two distributions over the same bins, the
 sum of ``(now - was) * log(now / was)``. Below 0.1 is usually called no change, above 0.25 a great
-one. The same in SQL: ``sql/173_health_codes.sql``.
+one.
 """
 
 from collections.abc import Mapping

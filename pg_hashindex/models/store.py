@@ -105,11 +105,6 @@ class StoredModel:
 def save(connection: Connection, model: Model) -> Model:
     """Store a model as the next version of its name.
 
-    Parameters
-    ----------
-    connection : psycopg.Connection
-    model : Model
-
     Returns
     -------
     Model

@@ -31,7 +31,7 @@ from ..models.profiles import Profile, stability_index
 Status = Literal["ok", "unknown", "warning", "broken"]
 
 _SAMPLE_ROWS = 1_000
-# Fewer rows, since a network may take 30 ms for each.
+# A network may take 30 ms for each row.
 _NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
 # So near to the edge of a level, rounding may decide. In units of the root mean square of a row's

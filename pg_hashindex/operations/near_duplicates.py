@@ -51,7 +51,7 @@ def near_duplicates(
         translated_errors(row),
         row.noticing_drops(),
     ):
-        # No list, so that SQL refuses what cannot be used before a table is made.
+        # This asks for no list: SQL refuses what cannot be used before a table is made.
         execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])
         count = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(row.landmarks)
         (n_lists,) = one_row(row.connection, count)

@@ -125,20 +125,12 @@ def undo(index: IndexRow) -> str | None:
         return _drop(index, ["next", "ready"])
 
 
-def resume(
-    index: IndexRow, *, rows_per_second: float | None = None, progress: bool = False
-) -> Swapped | None:
+def resume(index: IndexRow, *, progress: bool = False) -> Swapped | None:
     """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
     coming = beside(index, ["next", "ready"])
     if coming is None:
         return None
-    return swap(
-        index,
-        coming.model_name,
-        column=coming.column_name,
-        rows_per_second=rows_per_second,
-        progress=progress,
-    )
+    return swap(index, coming.model_name, column=coming.column_name, progress=progress)
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> IndexRow | None:

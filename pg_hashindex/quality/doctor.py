@@ -32,7 +32,7 @@ from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
 from .doctor_advice import advise
 from .doctor_catalog import (
-    METRICS,
+    OPERATORS,
     CatalogIndex,
     check_table,
     locked,
@@ -49,7 +49,7 @@ __all__ = ["diagnose"]
 #: Settings that are tried, beside the one that the session has.
 _EF_SEARCH = (40, 100, 200, 400)
 _PROBES = (1, 3, 10, 32, 100)
-# Whoever holds a lock for longer is not waited for.
+# The longest that the doctor waits for a lock.
 _LOCK_TIMEOUT = "3s"
 # Larger tables are sampled by whole pages.
 _LARGE_TABLE = 1_000_000
@@ -57,8 +57,6 @@ _WARM_UP = 3
 # The part of the time left that exact answers may take.
 _SHARE_OF_TRUTH = 0.4
 _MOST_QUERIES = 10_000
-
-_OPERATORS = {metric: operator for operator, metric in METRICS.items()}
 
 
 class _Query(NamedTuple):
@@ -119,7 +117,7 @@ def diagnose(
     measure : bool
         Whether to search at all; else there are facts alone, and no advice.
     on_step : callable, optional
-        Told in words what is being done.
+        Called with the name of each step, when it begins.
 
     Raises
     ------
@@ -164,8 +162,8 @@ def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None)
     # PostgreSQL counts milliseconds in an integer.
     if not 0 < timeout <= 2_000_000:
         raise InvalidInputError(f"timeout is {timeout}; it must be above 0 seconds, and finite")
-    if metric is not None and metric not in _OPERATORS:
-        raise InvalidInputError(f"metric is {metric!r}; it must be one of {', '.join(_OPERATORS)}")
+    if metric is not None and metric not in OPERATORS:
+        raise InvalidInputError(f"metric is {metric!r}; it must be one of {', '.join(OPERATORS)}")
 
 
 class _Doctor:
@@ -285,7 +283,7 @@ class _Doctor:
             **self._names, filter=sql.SQL(text)
         )
         try:
-            # By a parameter, and so by the extended protocol, which takes one statement alone.
+            # A parameter calls for the extended protocol, which takes one statement alone.
             execute(self._connection, sql.SQL("EXPLAIN ") + statement, [0])
         except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -463,7 +461,7 @@ class _Doctor:
             "ivfflat.probes": 32768,
             f"{index.method}.{index.setting}": value,
             f"{index.method}.iterative_scan": "relaxed_order" if iterative else "off",
-            # Then nothing else is as cheap as an index that has the order.
+            # These make an index that has the order the cheapest.
             "enable_seqscan": "off",
             "enable_sort": "off",
             "enable_bitmapscan": "off",
@@ -507,7 +505,7 @@ class _Doctor:
         ]
         names: dict[str, sql.Composable] = {
             **self._names,
-            "operator": self._operator(_OPERATORS[metric]),
+            "operator": self._operator(OPERATORS[metric]),
             "query": self._query,
             "where": sql.SQL(" WHERE " if given else "") + sql.SQL(" AND ").join(given),
             "n": sql.Literal(n),

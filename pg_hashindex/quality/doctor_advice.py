@@ -1,59 +1,24 @@
-"""What follows from what the doctor found, in plain words, with the commands to run."""
+"""The doctor's advice: what to do about what it found, in plain words, with commands to run."""
 
 import shlex
 from collections.abc import Iterator
 
 from .doctor_findings import Diagnosis, Point, Scope, Suggestion, VectorIndex
+from .sizes import (
+    HNSW_DIMENSIONS,
+    as_setting,
+    expected_bytes,
+    hnsw_bytes,
+    hnsw_seconds,
+    megabytes,
+)
 
-#: What pgvector indexes at most.
-HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000}
-_PAGE = 8168
-# An element's header and the neighbours that it has with m = 16, as pgvector 0.8 writes them.
-_ELEMENT_BYTES = 280
-# Measured: 300,000 rows with 256 projections of 2 bits and landmarks took 69 to 80 MB.
-_OURS_BYTES = 250
-# Numbers of vectors that go into a graph in a second, at the least to be expected.
-_BUILT_A_SECOND = 800_000
 # Searched exactly in less, a table needs no index.
 _FAST_MS = 10.0
 _MANY_DEAD = 0.2
 _LEAST_RETURNED = 0.99
 # Smaller rows are kept whole; a vector of at most so many bytes fits in a page with a few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
-
-
-def hnsw_bytes(rows: int, vector_bytes: int) -> int:
-    """Return how large an HNSW index (m = 16) over vectors of that size will be, roughly.
-
-    A vector has 4 bytes a dimension in ``vector``, 2 in ``halfvec``, 1/8 in bits.
-    """
-    a_page = max(1, _PAGE // (vector_bytes + _ELEMENT_BYTES))
-    return -(-rows // a_page) * 8192
-
-
-def hnsw_seconds(rows: int, dimension: int) -> float:
-    """Return how long the build of an HNSW index takes at the least, in memory, on one core."""
-    return rows * dimension / _BUILT_A_SECOND
-
-
-def expected_bytes(rows: int) -> int:
-    """Return how much an index of ours is expected to add to a table, with landmarks."""
-    return _OURS_BYTES * rows
-
-
-def megabytes(n_bytes: float) -> str:
-    """Write a size for people."""
-    if n_bytes >= 10e9:
-        return f"{n_bytes / 1e9:.0f} GB"
-    return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 10e6 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def as_setting(n_bytes: int) -> str:
-    """Write a size as PostgreSQL's settings are written: 128MB are 128 * 1024 * 1024 bytes."""
-    for unit, size in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
-        if n_bytes % size == 0:
-            return f"{n_bytes // size}{unit}"
-    return f"{n_bytes}B"
 
 
 def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
@@ -132,7 +97,7 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
 
 def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
     table = found.table
-    size = hnsw_bytes(table.rows, (4 if table.type == "vector" else 2) * table.dimension)
+    size = hnsw_bytes(table.rows, table.type, table.dimension)
     exact = f"An exact search takes {scope.p50_ms:.3g} ms"
     if table.dimension > HNSW_DIMENSIONS[table.type]:
         return Suggestion(
@@ -177,10 +142,10 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
             (f"ALTER SYSTEM SET shared_buffers = '{int(1.2 * index.bytes / 1e6)}MB';  -- restart",),
         )
         if index.expression is None and table.type == "vector":
+            n_bytes = hnsw_bytes(table.rows, "halfvec", table.dimension)
             yield Suggestion(
                 "halfvec",
-                "An index in half precision is about "
-                f"{megabytes(hnsw_bytes(table.rows, 2 * table.dimension))}, with nearly the same "
+                f"An index in half precision is about {megabytes(n_bytes)}, with nearly the same "
                 "recall; queries have to be written with the same cast.",
                 (
                     _create(
@@ -214,7 +179,7 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
 
 def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
     table = found.table
-    n_bytes = hnsw_bytes(table.rows, -(-table.dimension // 8))
+    n_bytes = hnsw_bytes(table.rows, "bit", table.dimension)
     code = f"binary_quantize({table.quoted_column} - :'mean'::{table.type})::bit({table.dimension})"
     return (
         f"An HNSW of signs is about {megabytes(n_bytes)}. Centre the vectors first, or signs say "
@@ -240,7 +205,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
         )
         scope = next((s for s in found.scopes if s.filter == now.filter), None)
         if scope is not None and scope.planner == "exact" and scope.p50_ms <= _FAST_MS:
-            # Then nobody meets it.
+            # PostgreSQL chooses exact search, and it is fast.
             continue
         iterative = [
             point

@@ -1,5 +1,6 @@
-"""What PostgreSQL's catalog and statistics say of a table of vectors; nothing is searched."""
+"""The doctor's reading of PostgreSQL's catalog and statistics of a table; nothing is searched."""
 
+from collections.abc import Mapping
 from typing import LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
@@ -8,10 +9,12 @@ from psycopg.rows import class_row, dict_row
 from ..db.connection import Connection, execute, one_row, translated_errors
 from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
+from ..models import model
 from .doctor_findings import Memory, TableFacts, VectorIndex
 
-#: Distances by pgvector's operators.
-METRICS = {"<->": "l2", "<=>": "cosine", "<#>": "ip", "<+>": "l1"}
+#: pgvector's operators by distance: those of models, and one that no model has.
+OPERATORS: Mapping[str, str] = {**model.OPERATORS, "l1": "<+>"}
+_METRICS = {operator: metric for metric, operator in OPERATORS.items()}
 
 _HOLDERS: LiteralString = """
     SELECT l.pid, left(coalesce(nullif(a.query, ''), '?'), 60)
@@ -169,7 +172,7 @@ def read_indexes(connection: Connection, oid: int, column: str) -> list[CatalogI
     found = []
     for row in RawCursor(connection, row_factory=dict_row).execute(_INDEXES, [oid, column]):
         names, operator = frozenset(row.pop("names")), row.pop("operator")
-        row |= {"metric": METRICS.get(operator), "options": tuple(row["options"])}
+        row |= {"metric": _METRICS.get(operator), "options": tuple(row["options"])}
         found.append(CatalogIndex(VectorIndex(**row), names, operator))
     return found
 
@@ -196,7 +199,7 @@ def check_table(connection: Connection, table: str, column: str) -> int:
             f"role {role} may not read the rows of {table}; its owner grants that "
             f"with: GRANT SELECT ON {name} TO {role}"
         )
-    # Whoever has locked the table is met here.
+    # This waits where somebody has locked the table.
     execute(
         connection, sql.SQL("SELECT {} FROM {} LIMIT 0").format(sql.Identifier(column), relation)
     )

@@ -1,4 +1,4 @@
-"""What the doctor reports of a table: its facts, its indexes, and what they answer."""
+"""The doctor's report of a table: its facts, its indexes, and what they answer."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -117,7 +117,7 @@ class VectorIndex:
 
     @property
     def setting(self) -> str:
-        """What trades its recall for time."""
+        """The setting that trades its recall for time."""
         return "ef_search" if self.method == "hnsw" else "probes"
 
 
@@ -131,15 +131,15 @@ class Scope:
         The caller's.
     metric : str
     condition : str or None
-        That of a partial index.
+        The condition of a partial index.
     rows : int or None
         How many rows a filter keeps.
     queries : int
         How many were asked; fewer than wanted where time was short.
     p50_ms, p95_ms : float
-        Of exact search.
+        Times of exact searches.
     planner : str
-        What PostgreSQL chooses by itself: the name of a vector index, or ``exact``.
+        PostgreSQL's own choice: the name of a vector index, or ``exact``.
     """
 
     filter: str | None
@@ -154,14 +154,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class Point:
-    """What an index answers with one setting.
+    """The answers of an index with one setting.
 
     Attributes
     ----------
     index : str
     filter : str or None
     value : int
-        Of ``hnsw.ef_search`` or ``ivfflat.probes``.
+        The value of ``hnsw.ef_search`` or ``ivfflat.probes``.
     iterative : bool
         Whether iterative scans were on, in relaxed order.
     current : bool
@@ -206,7 +206,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found.
+    """The result of `diagnose`.
 
     Attributes
     ----------

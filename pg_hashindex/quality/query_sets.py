@@ -261,11 +261,6 @@ def save(index: HasRow, query_set: QuerySet, name: str) -> QuerySet:
 def load(index: HasRow, name: str) -> QuerySet:
     """Read the queries that are saved under a name.
 
-    Parameters
-    ----------
-    index : HashIndex
-    name : str
-
     Raises
     ------
     InvalidInputError

@@ -16,7 +16,7 @@ from .measuring import Measured
 
 __all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "record"]
 
-#: What the fields of a `HistoryPoint` are called in tables.
+#: The fields of a `HistoryPoint`, as tables name them.
 HEADINGS = (
     *("measured", "set", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
     *("recall", "p50 ms", "p95 ms"),

@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -124,12 +123,7 @@ class EmbeddedServer:
         self.start(until_exit=True)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.data_dir in _guards:
             self.stop()
 
@@ -338,7 +332,7 @@ class EmbeddedServer:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            # In a new session, so that Ctrl-C does not reach the guard.
+            # A new session keeps Ctrl-C from the guard.
             start_new_session=True,
             pass_fds=[order["lock"]],
         )
@@ -455,7 +449,7 @@ def _make_socket_dir(data_dir: Path, user: files.ServerUser) -> Path:
     # Commas separate hosts in an URI, and folders in unix_socket_directories.
     if len(name) <= _SOCKET_PATH_BYTES and not re.search(r'[\s,"]', str(data_dir)):
         return data_dir
-    # Not in TMPDIR, which may be as long, or closed to the server's user.
+    # TMPDIR may be as long, or closed to the server's user.
     folder = Path(tempfile.mkdtemp(prefix=_SOCKET_DIR_PREFIX, dir="/tmp"))
     user.own(folder)
     return folder

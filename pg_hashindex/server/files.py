@@ -222,7 +222,7 @@ def _made_beside(final: Path) -> Iterator[Path]:
         try:
             new.rename(final)
         except OSError:
-            # Not empty: another process was first, and its folder is as good.
+            # It is not empty: another process was first, and its folder is as good.
             if not (final.is_dir() and any(final.iterdir())):
                 raise
     finally:

@@ -109,7 +109,7 @@ class Edges:
         counts[rows] = [len(of_row) // 4 for of_row in objects]
         places = np.frombuffer(b"".join(objects), ">i4") - 1
         sizes = np.frombuffer(b"".join(weights), ">f8")
-        # In the byte order of the machine.
+        # This brings numbers into the byte order of the machine.
         arrays = sizes.astype(np.float64), places.astype(np.int32), np.cumsum([0, *counts])
         shape = (len(keys), int(places.max()) + 1)
         return read_graph(scipy.sparse.csr_array(arrays, shape=shape), len(keys))

@@ -158,10 +158,6 @@ def hasher_for(
     known : collection of {"labels", "pairs", "triplets", "graph", "graph_features"}
         The supervision that there will be.
 
-    Returns
-    -------
-    Hasher
-
     Raises
     ------
     InvalidInputError

@@ -17,7 +17,7 @@ from psycopg import sql
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.doctor_advice import hnsw_bytes
+from pg_hashindex.quality.sizes import hnsw_bytes
 from pg_hashindex.server import EmbeddedServer
 
 ROWS, DIMENSION = 600, 8
@@ -523,4 +523,4 @@ def test_the_size_of_hnsw_is_foreseen(bare: Connection, dimension: int) -> None:
     fill(bare, "docs", vectors)
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     (size,) = bare.execute("SELECT pg_relation_size('docs_hnsw')").fetchone()
-    assert hnsw_bytes(400, 4 * dimension) == pytest.approx(size, rel=0.1)
+    assert hnsw_bytes(400, "vector", dimension) == pytest.approx(size, rel=0.1)

@@ -35,7 +35,7 @@ class InstallHashindex(Operation):  # type: ignore[misc]
         if schema_editor.collect_sql:
             schema_editor.execute("-- removes schema hashindex, if it is empty", params=None)
         else:
-            # Those of tables that the same run of migrations has dropped.
+            # Drop the indexes of tables that the same run of migrations has dropped.
             schema_editor.execute(DROP_LEFT.format("ARRAY(SELECT name FROM hashindex.index)"))
             schema.downgrade(_alchemy(schema_editor.connection))
 

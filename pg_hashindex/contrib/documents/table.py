@@ -15,9 +15,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...db.connection import Connection, execute, one_row, translated_errors
 from ...errors import InvalidInputError
 from ...index.search import Hit, as_count, as_query, filter_text
-from ...models.model import Metric
+from ...models.model import OPERATORS, Metric
 from ...models.vectors import as_rows
-from ...quality.tuning.bench import OPERATORS
 
 #: The column of vectors.
 COLUMN = "embedding"

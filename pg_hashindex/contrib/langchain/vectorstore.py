@@ -330,7 +330,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
             As `similarity_search`.
         """
         found = self._search(embedding, fetch_k, options, with_embedding=True)
-        # In float32, since lengths overflow in half precision.
+        # Lengths overflow in half precision, and not in float32.
         near = [
             (row, as_vector(row.embedding).to_numpy())
             for row, _ in found

@@ -77,7 +77,7 @@ def _one(metadata: sa.Column[Any], given: MetadataFilter) -> sa.ColumnElement[bo
     text: Any = metadata.op("->>", return_type=sa.Text())(sa.literal(key, sa.Text()))
     if given.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
         text, value = sa.func.lower(text), value.lower()
-    # No LIKE, in which some characters stand for others.
+    # LIKE would not do: in it some characters stand for others.
     return sa.and_(
         sa.func.jsonb_typeof(found) == "string",
         sa.func.strpos(text, sa.literal(value, sa.Text())) > 0,

@@ -87,15 +87,11 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     @property
     def client(self) -> Connections:
-        """What lends connections to the database."""
+        """The database that lends the connections."""
         return self._documents.connections
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
         """Write nodes with their embeddings; those whose ids are there already are replaced.
-
-        Parameters
-        ----------
-        nodes : sequence of BaseNode
 
         Returns
         -------

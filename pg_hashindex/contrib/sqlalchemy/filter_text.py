@@ -165,7 +165,7 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
         return self.bounded.dialect_impl(dialect).literal_processor(dialect)
 
 
-# Not with paramstyle format, which doubles every % in the text.
+# Paramstyle format would double every % in the text.
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 

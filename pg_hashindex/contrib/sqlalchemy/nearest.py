@@ -34,7 +34,7 @@ class _Options(TypedDict, total=False):
 _Query = ArrayLike | Vector | HalfVector
 
 
-# In quotes, since SQLAlchemy 2.0 takes a single type for all columns.
+# The quotes are needed: SQLAlchemy 2.0 takes a single type for all columns.
 @overload
 def nearest(
     entity: type[_Entity], column: Any, query: _Query, k: int = ..., **options: Unpack[_Options]

@@ -142,7 +142,7 @@ class _Steps:
         # The cumulative share of each edge among the edges of its node, plus the number of the
         # node. It rises throughout, so one search finds neighbours of many nodes.
         node = np.repeat(np.arange(edges.shape[0]), np.diff(edges.indptr))
-        # In float64, since sums of float32 weights may exceed float32.
+        # Sums of float32 weights may exceed float32.
         totals = np.bincount(node, edges.data, edges.shape[0])
         sums = np.cumsum(edges.data / totals[node], dtype=np.float64)
         before = np.concatenate([[0.0], sums])[self.first]
@@ -218,12 +218,12 @@ def radius_graph(
     two, or more than half of all pairs, is refused. Other parameters are as for `anchor_graph`.
     """
     found: list[tuple[NDArray[Any], ...]] = []
-    n_edges = first = 0
+    n_edges = 0
     most = min(_MOST_EDGES, rows.n_rows * len(objects) // 2)
-    for block in rows.blocks():
+    for whole, block in rows.placed_blocks():
         for part in row_slices(len(block), max(1, _BLOCK_PAIRS // len(objects))):
             distances = squared_distances(block[part], objects)
-            numbers = first + np.arange(part.start, part.stop)
+            numbers = whole.start + np.arange(part.start, part.stop)
             if own:
                 distances[np.arange(len(numbers)), numbers] = np.inf
             if not found:
@@ -235,7 +235,6 @@ def radius_graph(
                 break
         if n_edges > most:
             break
-        first += len(block)
     lines, places, squares = map(np.concatenate, zip(*found, strict=True))
     too_many = n_edges > most
     if too_many or np.bincount(places, minlength=1).max() < 2:

@@ -40,17 +40,15 @@ class Features:
             rows = rows.through(kernel)
         n, m = rows.n_rows, rows.dimension
         self._values = scratch_array((n, m))
-        start, centre, total, products = 0, np.zeros(m), np.zeros(m), np.zeros((m, m))
-        for values in rows.blocks():
-            if not start:
+        centre, total, products = np.zeros(m), np.zeros(m), np.zeros((m, m))
+        for part, values in rows.placed_blocks():
+            if not part.start:
                 # The mean is known only afterwards, so sums are taken about a centre near it.
                 centre = values.mean(axis=0, dtype=np.float64).astype(np.float32)
-            held = self._values[start : start + len(values)]
-            np.subtract(values, centre, out=held)
-            exact = held.astype(np.float64)
+            self._values[part] = values - centre
+            exact = self._values[part].astype(np.float64)
             total += exact.sum(axis=0)
             products += exact.T @ exact
-            start += len(values)
         self._offset = total / n
         self.mean = centre + self._offset
         self.covariance = products / n - np.outer(self._offset, self._offset)

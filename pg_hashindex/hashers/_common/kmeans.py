@@ -101,11 +101,8 @@ def nearest_to_rows(
     # Centre, so that little cancels in float32.
     mean = centres.mean(axis=0, dtype=np.float64).astype(np.float32)
     centres = centres - mean
-    start = 0
-    for block in rows.blocks():
-        part = slice(start, start + len(block))
+    for part, block in rows.placed_blocks():
         places[part], squares[part] = nearest_centres(block - mean, centres, n_nearest)
-        start += len(block)
     return places, squares
 
 

@@ -105,15 +105,20 @@ class RowSource:
                 "it must return a fresh iterator over the same rows at every call"
             )
 
+    def placed_blocks(self) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """Read all rows as `blocks` does; yield the row numbers of each block, and the block."""
+        start = 0
+        for block in self.blocks():
+            yield slice(start, start + len(block)), block
+            start += len(block)
+
     def rows(self, numbers: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the rows of these distinct numbers, in the order of the numbers."""
         order = np.argsort(numbers)
         wanted, result = numbers[order], np.empty((len(numbers), self.dimension), np.float32)
-        start = 0
-        for block in self.blocks():
-            low, high = np.searchsorted(wanted, (start, start + len(block)))
-            result[order[low:high]] = block[wanted[low:high] - start]
-            start += len(block)
+        for part, block in self.placed_blocks():
+            low, high = np.searchsorted(wanted, (part.start, part.stop))
+            result[order[low:high]] = block[wanted[low:high] - part.start]
         return result
 
     def array(self) -> NDArray[np.float32]:

@@ -144,10 +144,6 @@ def gather(
     progress : bool
         Whether to draw a bar on stderr.
 
-    Returns
-    -------
-    Report
-
     Raises
     ------
     InvalidInputError

@@ -19,10 +19,6 @@ _NOT_IN_HTML = ("Cc", "Cs", "Cn")
 def page(report: Report) -> str:
     """Return the page of an index.
 
-    Parameters
-    ----------
-    report : Report
-
     Returns
     -------
     str
@@ -87,10 +83,6 @@ def _megabytes(n_bytes: int) -> str:
 
 def check_page(path: Path) -> None:
     """Find out before the work whether a page can be written.
-
-    Parameters
-    ----------
-    path : Path
 
     Raises
     ------

@@ -63,8 +63,8 @@ class Outcome:
     seeds : int
         How many seeds, from ``seed`` on, the figures are means of.
     standard_deviation : dict
-        That of the seeds, by the names of the figures: ``train_wall_s`` and so on, and ``scores``
-        by truth and measure; empty for one seed.
+        The deviation among the seeds, by the names of the figures: ``train_wall_s`` and so on, and
+        ``scores`` by truth and measure; empty for one seed.
     chosen : dict
         The parameters that were chosen on training rows held back.
     tried : list of dict
@@ -210,7 +210,7 @@ def compare(
                         break
                     yield from found
 
-    # What cannot work was refused above, before the first outcome is asked for.
+    # The checks above refuse what cannot work before the first outcome is asked for.
     return outcomes()
 
 

@@ -181,14 +181,6 @@ class Split:
         The truth is never whole in memory: labels are compared when lines are read, and of the
         nearest rows only the numbers are kept.
 
-        Parameters
-        ----------
-        truth : Truth
-
-        Returns
-        -------
-        RelevantRows (n_queries, n)
-
         Raises
         ------
         InvalidInputError

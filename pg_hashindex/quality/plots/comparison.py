@@ -35,10 +35,6 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     outcomes : sequence of Outcome
         Those that failed are left out.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     InvalidInputError

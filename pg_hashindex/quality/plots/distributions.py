@@ -29,10 +29,6 @@ def draw_ones(ones: ArrayLike) -> Figure:
     Parameters
     ----------
     ones : array-like (b,)
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     shares = np.asarray(ones, dtype=np.float64)
     figure: Figure = new_figure((5.4, 3.8))
@@ -55,10 +51,6 @@ def draw_correlation(correlation: ArrayLike) -> Figure:
     ----------
     correlation : array-like (b, b)
         NaN where there is none.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     from matplotlib import colormaps
 
@@ -114,10 +106,6 @@ def draw_query_times(milliseconds: ArrayLike) -> Figure:
     Parameters
     ----------
     milliseconds : array-like (n,)
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     p50, p95 = np.percentile(np.asarray(milliseconds), [50, 95])
     marks = [(p50, f"p50 {p50:.3g} ms"), (p95, f"p95 {p95:.3g} ms")]
@@ -133,10 +121,6 @@ def draw_list_lengths(lengths: ArrayLike, long: float) -> Figure:
     lengths : array-like of int (n,)
     long : float
         The number of codes above which a list is long; marked if there is such a list.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     array = np.asarray(lengths)
     marks = [(array.mean(), f"mean {array.mean():.3g}")]

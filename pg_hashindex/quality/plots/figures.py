@@ -34,10 +34,6 @@ _DPI = 150
 def check_plot(path: Path) -> None:
     """Find out before the work whether a figure can be written.
 
-    Parameters
-    ----------
-    path : Path
-
     Raises
     ------
     InvalidInputError
@@ -65,11 +61,6 @@ def check_file(path: Path) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure into a file; its name says in which format.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    path : Path
 
     Raises
     ------
@@ -150,7 +141,7 @@ def scale_recall(panel: Axes, recalls: Sequence[float]) -> None:
     lowest = max(0.0, min(recalls) - 0.05)
     panel.set_ylim(lowest, 1)
     panel.set_yticks([tick for tick in panel.get_yticks() if lowest <= tick <= 1])
-    # So that a line at 1 is seen.
+    # The margin lets a line at 1 be seen.
     panel.set_ylim(lowest, 1 + 0.04 * (1 - lowest))
 
 

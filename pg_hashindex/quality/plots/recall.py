@@ -41,10 +41,6 @@ def draw_evaluation(evaluation: Evaluation, *, own: int | None = None) -> Figure
     evaluation : Evaluation
     own : int, optional
         Candidates that searches of the index keep; they are marked.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
     """
     figure: Figure = new_figure((2 * _INCHES[0], _INCHES[1]))
     recall, times = figure.subplots(1, 2)
@@ -135,10 +131,6 @@ def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
     name : str
         The name of the index.
 
-    Returns
-    -------
-    matplotlib.figure.Figure
-
     Raises
     ------
     InvalidInputError
@@ -218,14 +210,6 @@ def draw_frontier(advice: Advice) -> Figure:
     """Draw recall against the time of the median query, a line for each system.
 
     Trials beaten by another one of their system are left out; the recommended one has a ring.
-
-    Parameters
-    ----------
-    advice : Advice
-
-    Returns
-    -------
-    matplotlib.figure.Figure
 
     Raises
     ------

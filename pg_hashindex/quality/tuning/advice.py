@@ -16,7 +16,7 @@ from ...models.quantization import Levels, bits_of
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
 
-#: What is no index of ours, in words.
+#: The kinds without codes, in words.
 SYSTEMS = {
     "pgvector": "pgvector's HNSW",
     "binary_quantize": "pgvector's binary_quantize",
@@ -254,11 +254,6 @@ def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
 
     Among trials whose medians differ by less than a tenth, the one with the fewest bytes is chosen.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-    goal : Goal
-
     Returns
     -------
     Trial or None
@@ -334,10 +329,6 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
 
 def read_advice(path: Path) -> Advice:
     """Read the output of ``pg-hashindex tune --json``.
-
-    Parameters
-    ----------
-    path : Path
 
     Returns
     -------

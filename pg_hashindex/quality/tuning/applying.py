@@ -129,7 +129,7 @@ def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) ->
             metric=advice.metric,
         )
     except BaseException as error:
-        # Also at Ctrl-C.
+        # Ctrl-C comes here too.
         if not connection.closed:
             try:
                 store.drop(connection, reference)

@@ -29,14 +29,11 @@ from ...db.connection import (
 from ...db.locks import claim, release
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
-from ...models.model import Metric
+from ...models.model import OPERATORS, Metric
 from ...models.store import check_may_save
 from ..measuring import Answers, ask
 from .advice import Goal, Trial
 from .sample import Drawn
-
-#: pgvector's operator for a metric, by its bare name.
-OPERATORS: Mapping[Metric, str] = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 
 _TABLE = "items"
 _WARM_UP = 10

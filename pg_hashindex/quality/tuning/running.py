@@ -12,7 +12,6 @@ the full table:
   rows; times of all other searches as on the sample.
 """
 
-import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from ...index.landmarks import landmark_count
 from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
-from ..doctor_advice import hnsw_bytes
+from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
 from .advice import SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
 from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
@@ -53,9 +52,6 @@ _RISE = 0.0005
 _LEAST_FOR_PATHS = 5_000
 
 _EF_SEARCH = (10, 20, 40, 80, 160, 320, 640, 1000)
-# The most dimensions that pgvector's HNSW takes: of a vector, of a halfvec, of bits.
-_MOST_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
-_CLASSES = {"l2": "l2_ops", "cosine": "cosine_ops", "ip": "ip_ops"}
 # The part of the remaining time for building it.
 _HNSW_SHARE = 0.4
 # Memory that a graph takes while it is built, of its size; and the most to take for it.
@@ -273,7 +269,7 @@ class PgvectorIndex:
         if kind == "binary_quantize":
             self.type = "bit"
             indexed = "({signs}({column})::bit({d}))", "({signs}($1::{vector})::bit({d}))"
-        elif of_column == "vector" and bench.dimension > _MOST_DIMENSIONS["vector"]:
+        elif of_column == "vector" and bench.dimension > HNSW_DIMENSIONS["vector"]:
             self.type = "halfvec"
             indexed = "({column}::{half}({d}))", "$1::{half}({d})"
         names: dict[str, sql.Composable] = {
@@ -283,7 +279,7 @@ class PgvectorIndex:
             "operator": bench.operator,
             "hamming": bench.operator_of("<~>"),
             "class": bench.of_pgvector(
-                f"{self.type}_{'hamming_ops' if self.type == 'bit' else _CLASSES[bench.metric]}"
+                f"{self.type}_{'hamming' if self.type == 'bit' else bench.metric}_ops"
             ),
             "signs": bench.of_pgvector("binary_quantize"),
             "vector": bench.of_pgvector(of_column),
@@ -293,8 +289,6 @@ class PgvectorIndex:
         }
         names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
         self._names = names
-        size = {"vector": 4.0, "halfvec": 2.0, "bit": 1 / 8}[self.type]
-        self.vector_bytes = math.ceil(size * bench.dimension)
 
     def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
         """Return the statement that makes the index."""
@@ -321,8 +315,8 @@ class PgvectorIndex:
 
 
 def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
-    if bench.dimension > _MOST_DIMENSIONS[index.type]:
-        raise InvalidInputError(f"it takes {_MOST_DIMENSIONS[index.type]} dimensions at most")
+    if bench.dimension > (most := HNSW_DIMENSIONS[index.type]):
+        raise InvalidInputError(f"it takes {most} dimensions at most")
     connection = bench.connection
     relation = bench.scratch.table(_INDEX)
     bench.say(f"building {name} of {bench.sample} rows")
@@ -330,11 +324,12 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
     start = time.perf_counter()
     try:
         with connection.transaction():
-            # In a transaction of its own, so that the time limit ends with it.
+            # The transaction is its own, so that the time limit ends with it.
             connection.execute(
                 sql.SQL("SET LOCAL statement_timeout = {}").format(max(1, int(1000 * seconds)))
             )
-            _give_memory(connection, _GRAPH_MEMORY * hnsw_bytes(bench.sample, index.vector_bytes))
+            expected = hnsw_bytes(bench.sample, index.type, bench.dimension)
+            _give_memory(connection, _GRAPH_MEMORY * expected)
             connection.execute(index.create(name=_INDEX))
     except psycopg.errors.QueryCanceled as error:
         raise InvalidInputError(f"to build it takes more than {seconds:.0f} s") from error

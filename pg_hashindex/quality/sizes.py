@@ -1,0 +1,45 @@
+"""How large an index will be, and how long its build takes, estimated from a table's facts."""
+
+import math
+
+#: The most dimensions that pgvector's HNSW takes: of a vector, of a halfvec, of bits.
+HNSW_DIMENSIONS = {"vector": 2000, "halfvec": 4000, "bit": 64_000}
+_NUMBER_BYTES = {"vector": 4, "halfvec": 2, "bit": 1 / 8}
+_PAGE = 8168
+# An element's header and the neighbours that it has with m = 16, as pgvector 0.8 writes them.
+_ELEMENT_BYTES = 280
+# Measured: 300,000 rows with 256 projections of 2 bits and landmarks took 69 to 80 MB.
+_OURS_BYTES = 250
+# Numbers of vectors that go into a graph in a second, at the least to be expected.
+_BUILT_A_SECOND = 800_000
+
+
+def hnsw_bytes(rows: int, kind: str, dimension: int) -> int:
+    """Return how large an HNSW index (m = 16) over a vector, halfvec or bit will be, roughly."""
+    a_page = max(1, _PAGE // (math.ceil(_NUMBER_BYTES[kind] * dimension) + _ELEMENT_BYTES))
+    return -(-rows // a_page) * 8192
+
+
+def hnsw_seconds(rows: int, dimension: int) -> float:
+    """Return how long the build of an HNSW index takes at the least, in memory, on one core."""
+    return rows * dimension / _BUILT_A_SECOND
+
+
+def expected_bytes(rows: int) -> int:
+    """Return how much an index of ours is expected to add to a table, with landmarks."""
+    return _OURS_BYTES * rows
+
+
+def megabytes(n_bytes: float) -> str:
+    """Write a size for people."""
+    if n_bytes >= 10e9:
+        return f"{n_bytes / 1e9:.0f} GB"
+    return f"{n_bytes / 1e6:.0f} MB" if n_bytes >= 10e6 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def as_setting(n_bytes: int) -> str:
+    """Write a size as PostgreSQL's settings are written: 128MB are 128 * 1024 * 1024 bytes."""
+    for unit, size in (("GB", 2**30), ("MB", 2**20), ("kB", 2**10)):
+        if n_bytes % size == 0:
+            return f"{n_bytes // size}{unit}"
+    return f"{n_bytes}B"
