@@ -442,7 +442,7 @@ def test_patience_ends(url: str, index: HashIndex) -> None:
 def test_snapshots_from_before_are_answered(
     url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
-    """What they call has the new codes, of which they do not see all."""
+    """The function that they call reads the new codes, of which they do not see all."""
     query = vectors[40] + np.float32(0.05)
     with psycopg.connect(url) as old, psycopg.connect(url) as between:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
