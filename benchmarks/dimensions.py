@@ -78,7 +78,7 @@ class Case:
 
     @property
     def name(self) -> dict[str, Any]:
-        """What its entries begin with."""
+        """The keys that its entries begin with."""
         return {
             "dimension": self.dimension,
             "type": self.kind,

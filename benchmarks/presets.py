@@ -58,7 +58,7 @@ def measure(split: Split, method: Method, n_bits: int, seed: int) -> Iterator[tu
 
 
 class Results:
-    """What was measured, kept in a file after each line."""
+    """Measurements, kept in a file after each line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -522,7 +522,7 @@ def column_of(entry: dict[str, Any]) -> str:
 
 
 def dimensions_storage() -> str:
-    """What each storage of a column costs, at each number of dimensions."""
+    """Return the cost of each storage of a column, at each number of dimensions."""
     return table(
         [
             *("column, storage", "MB in rows", "MB out of line", "insert, us a row"),

@@ -1,4 +1,4 @@
-"""What is generated in the documents is current."""
+"""The generated parts of the documents are current."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is installed is complete: every folder, every SQL file, every revision."""
+"""An installation is complete: every folder, every SQL file, every revision."""
 
 import email
 import re
@@ -89,7 +89,7 @@ def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> N
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is published."""
+    """The wheel that is published."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a build leaves folders behind
     for name in INSTALLED:

@@ -47,6 +47,7 @@ model_words = [word for word in WORDS if ":" not in word and word > "\x1f" and "
 columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
 
 
+@pytest.mark.newest
 @settings(
     max_examples=5,
     deadline=None,

@@ -106,6 +106,7 @@ def test_the_decoys_would_be_taken(poisoned: Connection, connection: Connection,
         assert ran(connection)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_an_owner_on_an_attackers_path(
     poisoned: Connection, connection: Connection, vectors: NDArray[np.float32], layout: Layout
@@ -320,7 +321,7 @@ def work(
                     on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
                 on("within", "i", "--like", 7, "--radius", 3)
                 on("index", "check", "i")
-                on("evaluate", "i", *quick, "--labels", "category")
+                on("evaluate", "i", *quick, "--candidates", 20, "--labels", "category")
             on("evaluate", "i", "--codes", *quick, "--save", "set")
             on("evaluate", "i", "--set", "set", "--record")
             on("evaluate", "i", "--history")

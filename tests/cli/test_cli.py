@@ -424,8 +424,11 @@ def server_folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.newest
-def test_demo(run: Run, server: EmbeddedServer, server_folder: Path) -> None:
+def test_demo(
+    run: Run, server: EmbeddedServer, server_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Twice: the second run starts over. The server goes down both times."""
+    monkeypatch.setattr("pg_hashindex.cli.demo._CANDIDATES", (25,))
     arguments = ["--data-dir", str(server_folder / "data"), "--pg-version", str(server.version)]
     for _ in range(2):
         result = run("demo", "--stop", *arguments)

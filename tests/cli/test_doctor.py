@@ -253,7 +253,7 @@ def test_fail_under(on_bare: Run, bare: Connection, docs: str) -> None:
 
 
 def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
-    """What could not be measured does not pass."""
+    """A recall that could not be measured does not pass."""
     command = ["doctor", "--table", "docs", "--column", "v"]
     for timeout in ("0", "-1", "nan", "inf"):
         assert "timeout is" in on_bare(*command, "--timeout", timeout, code=3).stderr

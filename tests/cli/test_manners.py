@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, -q and -v, progress, columns that are shown."""
+"""Rules for every command: exit codes, -q and -v, progress, columns that are shown."""
 
 import json
 import pty

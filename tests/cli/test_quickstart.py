@@ -65,7 +65,7 @@ def fill(connection: Connection, table: str, vectors: Any, kind: str = "vector")
 
 
 def snapshot(connection: Connection) -> Any:
-    """What there is, and what is in it."""
+    """Return the relations of our schema and of public, and the indexes' rows."""
     made = connection.execute(
         "SELECT c.oid, c.relname, c.relfilenode FROM pg_class c "
         "WHERE c.relnamespace IN (to_regnamespace('hashindex'), 'public'::regnamespace) ORDER BY 1"

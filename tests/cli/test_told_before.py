@@ -1,4 +1,4 @@
-"""What commands say before they do minutes of work, or that what was asked for is not done."""
+"""Commands say what takes minutes before they begin it, and what they will not do."""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """A training that was cut off goes on as if it had not been; other files are refused."""
 
+import functools
 import os
 import pickle
 import struct
@@ -40,6 +41,11 @@ def make(kind, **params):
     method, options = KINDS[kind]
     given = {"n_bits": 8, "random_state": 4, "validation": 0.2, "rounds": 9}
     return method(**{**SMALL[method.method], **given, **options, **params})
+
+
+@functools.cache
+def never_interrupted(kind):
+    return make(kind).fit(X, Y)
 
 
 def checksum(hasher):
@@ -85,7 +91,7 @@ def interrupted(often, monkeypatch):
 def test_goes_on_where_it_was_interrupted(kind, writes, interrupted, tmp_path):
     """Bit for bit: weights, moments, draws, the best network so far."""
     file = tmp_path / "c.pt"
-    expected = make(kind).fit(X, Y)
+    expected = never_interrupted(kind)
     interrupted(make(kind, checkpoint=file), writes)
     resumed = make(kind, checkpoint=str(file)).fit(X, Y)
     assert checksum(resumed) == checksum(expected)
@@ -109,14 +115,14 @@ def test_interrupted_twice(interrupted, tmp_path):
     for writes in (4, 9):
         interrupted(make("inductive", checkpoint=file), writes)
     found = make("inductive", checkpoint=file).fit(X, Y)
-    assert checksum(found) == checksum(make("inductive").fit(X, Y))
+    assert checksum(found) == checksum(never_interrupted("inductive"))
 
 
 @pytest.mark.parametrize("kind", list(KINDS)[:3])
 def test_a_finished_training_is_not_repeated(kind, tmp_path, monkeypatch):
     file = tmp_path / "c.pt"
     expected = make(kind, checkpoint=file).fit(X, Y)
-    assert checksum(expected) == checksum(make(kind).fit(X, Y))
+    assert checksum(expected) == checksum(never_interrupted(kind))
     for step in ("_graph_step", "_supervised_step", "_look"):
         monkeypatch.delattr(Trainer, step)
     assert checksum(make(kind, checkpoint=file).fit(X, Y)) == checksum(expected)
@@ -266,7 +272,7 @@ def without(state, name):
     ],
 )
 def test_states_of_another_release_are_refused(change, finished):
-    """What tells the training is as it should be, and what it holds is not."""
+    """The file names the right training, but holds a state that does not fit it."""
     held = read(finished)
     torch.save(held | {"state": change(held["state"])}, finished)
     refuse(finished)
@@ -290,7 +296,7 @@ def test_an_interrupted_write_leaves_the_last_file_whole(often, tmp_path, monkey
     assert (read(file)["state"]["pretrained"], read(file)["state"]["round"]) == (20, 4)
     monkeypatch.undo()
     found = make("inductive", checkpoint=file).fit(X, Y)
-    assert checksum(found) == checksum(make("inductive").fit(X, Y))
+    assert checksum(found) == checksum(never_interrupted("inductive"))
 
 
 broken = []

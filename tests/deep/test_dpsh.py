@@ -291,7 +291,7 @@ def test_images() -> None:
         dropout=0,
         pairwise_loss="balanced",
         eta=0.1,
-        rounds=10,
+        rounds=5,
         batch_rows=25,
         learning_rate=1e-4,
         validation=0,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from faults.scenarios import create, encode, swap
-from faults.tables import VECTORS, check_all, install
+from faults.tables import VECTORS, check_all
 from fixtures.faults import FaultServer, eventually, name_of, record
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
@@ -62,14 +62,6 @@ class Cutter:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.fixture(scope="module")
-def template(fault_server: FaultServer) -> str:
-    fault_server.up()
-    url = fault_server.database()
-    install(url)
-    return name_of(url)
-
-
 @pytest.fixture
 def cut(fault_server: FaultServer) -> Iterator[Callable[..., tuple[str, Cutter]]]:
     """Return an URL of a database through a cutter."""
@@ -102,13 +94,14 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_line_says_that_the_connection_failed(
     fault_server: FaultServer,
-    template: str,
+    installed: str,
     cut: Callable[..., tuple[str, Cutter]],
     command: str,
     of: str,
 ) -> None:
     arguments, again = COMMANDS[command]
-    url = fault_server.database(template)
+    fault_server.up()
+    url = fault_server.database(installed)
     create("lsh")(url)
     if command != "index encode":
         encode(url)
@@ -148,8 +141,9 @@ def test_the_command_line_says_that_the_connection_failed(
     fault_server.drop(url)
 
 
-def test_a_session_that_the_server_ends(fault_server: FaultServer, template: str) -> None:
-    url = fault_server.database(template)
+def test_a_session_that_the_server_ends(fault_server: FaultServer, installed: str) -> None:
+    fault_server.up()
+    url = fault_server.database(installed)
     create("lsh")(url)
     with connect(url) as connection:
         index = HashIndex.open(connection, "items_idx")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from faults.scenarios import create, encode
-from faults.tables import BITS, VECTORS, check_all, install
+from faults.tables import BITS, VECTORS, check_all
 from fixtures.faults import FaultServer, name_of, record
 from pgvector import Vector
 
@@ -62,10 +62,9 @@ def layered() -> Model:
 
 
 @pytest.fixture(scope="module")
-def template(fault_server: FaultServer) -> str:
+def template(fault_server: FaultServer, installed: str) -> str:
     fault_server.up()
-    url = fault_server.database()
-    install(url)
+    url = fault_server.database(installed)
     with connect(url) as connection:
         store.save(connection, layered())
     return name_of(url)

@@ -29,6 +29,14 @@ def disk_server() -> Iterator[FaultServer]:
 
 
 @pytest.fixture(scope="module")
+def installed_there(disk_server: FaultServer) -> str:
+    """A template with the schema, models and rows."""
+    url = disk_server.database()
+    install(url)
+    return name_of(url)
+
+
+@pytest.fixture(scope="module")
 def small_disk(disk_server: FaultServer) -> Iterator[Path]:
     """A file system of 96 MB that the server's user owns."""
     folder = make_folder("pg_hashindex-disk-")
@@ -59,15 +67,16 @@ WORK: dict[str, tuple[list[Step], Step]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
-def test_a_full_tablespace(disk_server: FaultServer, small_disk: Path, work: str) -> None:
+def test_a_full_tablespace(
+    disk_server: FaultServer, installed_there: str, small_disk: Path, work: str
+) -> None:
     disk_server.up()
     place = small_disk / work
     place.mkdir()
     shutil.chown(place, disk_server.data_dir.stat().st_uid)
     disk_server.admin(f"CREATE TABLESPACE {place.name.replace('-', '_')} LOCATION '{place}'")
     space = place.name.replace("-", "_")
-    url = disk_server.database()
-    install(url)
+    url = disk_server.database(installed_there)
     steps, act = WORK[work]
     with psycopg.connect(url, autocommit=True) as session:
         # So many rows that the codes and landmarks do not fit on the disk.
@@ -92,11 +101,12 @@ def test_a_full_tablespace(disk_server: FaultServer, small_disk: Path, work: str
 
 
 @pytest.mark.slow
-def test_a_full_disk_of_the_log(disk_server: FaultServer, small_disk: Path) -> None:
+def test_a_full_disk_of_the_log(
+    disk_server: FaultServer, installed_there: str, small_disk: Path
+) -> None:
     """The server panics then, and comes up when there is space."""
     disk_server.up()
-    url = disk_server.database()
-    install(url)
+    url = disk_server.database(installed_there)
     create("lsh")(url)
     disk_server.stop()
     log = disk_server.data_dir / "pg_wal"

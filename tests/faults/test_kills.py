@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 from faults.scenarios import SCENARIOS, Scenario
-from faults.tables import Writer, check_all, install
+from faults.tables import Writer, check_all
 from fixtures.catalog import Catalog, catalog
 from fixtures.faults import MOMENTS, Client, FaultServer, eventually, name_of, record
 
@@ -38,14 +38,6 @@ class Prepared:
     statements: int
     before: Catalog
     wanted: Catalog
-
-
-@pytest.fixture(scope="session")
-def installed(fault_server: FaultServer) -> str:
-    """A database with the schema, models and rows."""
-    url = fault_server.database()
-    install(url)
-    return name_of(url)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from faults.scenarios import (
     rollback_from,
     swap,
 )
-from faults.tables import OTHERS, ROWS, check_all, install
+from faults.tables import OTHERS, ROWS, check_all
 from fixtures.faults import MOMENTS, FaultServer, name_of, record
 from pgvector import Vector
 
@@ -43,16 +43,14 @@ WORK: dict[str, tuple[Step, Step]] = {
 
 
 @pytest.fixture(scope="module")
-def ready(fault_server: FaultServer) -> Callable[[str], str]:
+def ready(fault_server: FaultServer, installed: str) -> Callable[[str], str]:
     """Return a database's template before some work."""
     fault_server.up()
-    installed = fault_server.database()
-    install(installed)
     made: dict[str, str] = {}
 
     def prepare(work: str) -> str:
         if work not in made:
-            url = fault_server.database(name_of(installed))
+            url = fault_server.database(installed)
             WORK[work][0](url)
             made[work] = name_of(url)
         return made[work]
@@ -206,12 +204,16 @@ class Transactions(threading.Thread):
     [("lsh", "other", "table"), ("lsh", "other", "column"), ("known", "known_other", "table")],
 )
 def test_writers_fail_by_serialization_alone(
-    fault_server: FaultServer, database: Callable[[str], str], model: str, other: str, layout: str
+    fault_server: FaultServer,
+    installed: str,
+    database: Callable[[str], str],
+    model: str,
+    other: str,
+    layout: str,
 ) -> None:
     """Anything else would end a writer; what they try again goes through."""
     fault_server.up()
-    url = database("template1")
-    install(url)
+    url = database(installed)
     writers = [
         Transactions(url, level, seed)
         for seed, level in enumerate(("REPEATABLE READ", "SERIALIZABLE", "REPEATABLE READ"))

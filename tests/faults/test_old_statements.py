@@ -17,7 +17,7 @@ from faults.scenarios import (
     rollback_from,
     swap,
 )
-from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes, install
+from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes
 from fixtures.faults import FaultServer, eventually, record
 from pgvector import Vector
 
@@ -36,10 +36,9 @@ _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gr
 
 
 @pytest.fixture
-def url(fault_server: FaultServer) -> Iterator[str]:
+def url(fault_server: FaultServer, installed: str) -> Iterator[str]:
     fault_server.up()
-    url = fault_server.database()
-    install(url)
+    url = fault_server.database(installed)
     PLAIN(url)
     yield url
     fault_server.drop(url)
@@ -87,11 +86,10 @@ def test_it_finds_what_it_sees(
     record("statements older than a switch", operations=1, faults=1, rows=len(now))
 
 
-def test_rolling_back_catches_up(fault_server: FaultServer) -> None:
+def test_rolling_back_catches_up(fault_server: FaultServer, installed: str) -> None:
     """Where Python encodes, rows that have changed since the swap wait beside until then."""
     fault_server.up()
-    url = fault_server.database()
-    install(url)
+    url = fault_server.database(installed)
     create("known")(url)
     encode(url)
     swap("known_other")(url)
@@ -108,11 +106,12 @@ def test_rolling_back_catches_up(fault_server: FaultServer) -> None:
     fault_server.drop(url)
 
 
-def test_a_snapshot_that_knows_other_codes_of_the_same_name(fault_server: FaultServer) -> None:
+def test_a_snapshot_that_knows_other_codes_of_the_same_name(
+    fault_server: FaultServer, installed: str
+) -> None:
     """Swapped to and fro, and pruned: names of storage come again."""
     fault_server.up()
-    url = fault_server.database()
-    install(url)
+    url = fault_server.database(installed)
     after(PLAIN, swap("other"), prune)(url)
     wanted = np.sort(np.linalg.norm(VECTORS.astype(np.float64) - QUERY, axis=1))[:10]
     with connect(url) as session, session.transaction():

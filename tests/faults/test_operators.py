@@ -20,7 +20,7 @@ from faults.scenarios import (
     swap,
     upgrade,
 )
-from faults.tables import check_all, indexes, install
+from faults.tables import check_all, indexes
 from fixtures.catalog import catalog
 from fixtures.faults import MOMENTS, FaultServer, name_of, record, watch
 from psycopg.pq import TransactionStatus
@@ -120,17 +120,14 @@ PAIRS = {
 
 
 @pytest.fixture(scope="session")
-def before_pairs(fault_server: FaultServer) -> Callable[[str], tuple[str, int]]:
+def before_pairs(fault_server: FaultServer, installed: str) -> Callable[[str], tuple[str, int]]:
     """Make the database that a pair begins with; return it, and the first one's statements."""
-    fault_server.up()
-    installed = fault_server.database()
-    install(installed)
-    made: dict[str, tuple[str, int]] = {"": (name_of(installed), 0)}
+    made: dict[str, tuple[str, int]] = {}
 
     def prepare(name: str) -> tuple[str, int]:
         if name not in made:
             fault_server.up()
-            url = fault_server.database(made[""][0])
+            url = fault_server.database(installed)
             PAIRS[name].prepare(url)
             scratch = fault_server.database(name_of(url))
             count = 0
@@ -190,13 +187,13 @@ class Operator(threading.Thread):
 @pytest.mark.parametrize("name", PAIRS)
 def test_two_at_once(
     fault_server: FaultServer,
+    installed: str,
     before_pairs: Callable[[str], tuple[str, int]],
     database: Callable[[str], str],
     name: str,
 ) -> None:
     pair = PAIRS[name]
     template, statements = before_pairs(name)
-    installed = before_pairs("")[0]
     places = max(1, MOMENTS // 2)
     for place in range(places):
         # Another one for each pair.

@@ -5,7 +5,6 @@ import os
 
 import pytest
 from faults.machine import Machine, install_models
-from faults.tables import install
 from fixtures.faults import FaultServer, record
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -25,6 +24,7 @@ STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "50"))
 )
 def test_whatever_happens(
     fault_server: FaultServer,
+    installed: str,
     monkeypatch: pytest.MonkeyPatch,
     layout: str,
     models: tuple[str, str],
@@ -36,8 +36,7 @@ def test_whatever_happens(
     monkeypatch.setattr(locks, "_LOCK_MS", 20)
     monkeypatch.setattr(locks, "_PAUSE", 0.0)
     fault_server.up()
-    url = fault_server.database()
-    install(url)
+    url = fault_server.database(installed)
     install_models(url)
     counts: collections.Counter[str] = collections.Counter()
     machine = type(

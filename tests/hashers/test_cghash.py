@@ -99,7 +99,7 @@ def test_objective_falls_and_comparisons_are_learned(loss, regularizer, weak, ro
 
 
 def test_objective_is_that_of_the_codes_and_weights(rows):
-    """What the stored model gives, by definition, is what training says it reached."""
+    """The objective of the stored model, by its definition, is the one that training reports."""
     triplets = by_one_dimension(rows)
     hasher = CGHash(n_bits=10, C=0.01, random_state=2).fit(rows, triplets=triplets)
     rho = margins(hasher, rows, triplets)

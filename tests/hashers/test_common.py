@@ -1,5 +1,6 @@
 """Properties that every hasher must have."""
 
+import functools
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 
 D = 12
-LABELS = clustered()[1]
+ROWS, LABELS = clustered()
 QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}}
 
 learns_from_labels = pytest.mark.parametrize(
@@ -40,6 +41,12 @@ def make(name, **params):
 def fit(hasher, X):
     """Fit with labels, which methods without a use for them ignore."""
     return hasher.fit(X, LABELS)
+
+
+@functools.cache
+def fitted(name):
+    """Return a hasher that has learned from the rows, for tests that leave it as it is."""
+    return fit(make(name), ROWS)
 
 
 def in_blocks(X, *ends):
@@ -77,7 +84,7 @@ def test_learns_and_encodes(name, rows):
 
 @each_hasher
 def test_bits_are_signs_most_significant_first(name, rows):
-    hasher = fit(make(name), rows)
+    hasher = fitted(name)
     encoded, projections = hasher.encode(rows), hasher.project(rows)
     for row in (0, 1, 399):
         text = "".join(f"{byte:08b}" for byte in encoded[row])
@@ -86,7 +93,7 @@ def test_bits_are_signs_most_significant_first(name, rows):
 
 @each_hasher
 def test_keeps_near_rows_near(name, rows):
-    encoded = fit(make(name), rows).encode(rows)
+    encoded = fitted(name).encode(rows)
     true = np.linalg.norm(rows[:, None] - rows[None], axis=2)
     hamming = codes.hamming_distances(encoded, encoded)
     assert np.corrcoef(true.ravel(), hamming.ravel())[0, 1] > 0.4
@@ -118,7 +125,7 @@ def test_blocks_give_the_model_of_the_array(name, center, rows):
 @each_hasher
 def test_models_of_many_blocks_agree_too(name, rows, monkeypatch):
     """Sums over blocks that no longer fit the working size, and values that go to a file."""
-    expected = fit(make(name), rows)
+    expected = fitted(name)
     monkeypatch.setattr("pg_hashindex.hashers._common.rows._BLOCK_VALUES", 70 * D)
     monkeypatch.setattr("pg_hashindex.hashers._common.rows._SCRATCH_BYTES", 0)
     for module in pkgutil.iter_modules(hashers.__path__, "pg_hashindex.hashers."):
@@ -131,7 +138,7 @@ def test_models_of_many_blocks_agree_too(name, rows, monkeypatch):
 
 @each_hasher
 def test_same_seed_same_model(name, rows):
-    first = fit(make(name), rows)
+    first = fitted(name)
     again = fit(make(name), rows)
     assert first.to_model("m").checksum == again.to_model("m").checksum
     assert fit(again, rows).to_model("m").checksum == first.to_model("m").checksum
@@ -199,7 +206,7 @@ def test_model_carries_everything(name, rows):
 
 @each_hasher
 def test_model_survives_bytes(name, rows):
-    model = fit(make(name), rows).to_model("m", metric="ip")
+    model = fitted(name).to_model("m", metric="ip")
     again = Model.from_bytes(model.to_bytes())
     assert again.checksum == model.checksum
     assert np.array_equal(again.project(rows), model.project(rows))
@@ -212,7 +219,7 @@ def test_numpy_parameters_become_json(name, rows):
     params = {"n_bits": np.int32(D), "random_state": np.int64(3)}
     model = fit(make(name, **params), rows).to_model("m")
     assert json.loads(json.dumps(dict(model.parameters)))["n_bits"] == D
-    assert model.checksum == fit(make(name), rows).to_model("m").checksum
+    assert model.checksum == fitted(name).to_model("m").checksum
 
 
 @each_hasher
@@ -335,7 +342,7 @@ def test_refuses_labels(name, y, message, rows):
 @learns_from_labels
 def test_takes_labels_in_either_shape(name, rows):
     """Whatever numbers the classes have, and with columns for classes that no row has."""
-    expected = make(name).fit(rows, LABELS).to_model("m").checksum
+    expected = fitted(name).to_model("m").checksum
     indicator = np.zeros((400, 11), bool)
     indicator[np.arange(400), LABELS] = True
     for y in (LABELS.astype(np.uint8), 7 * LABELS + 3, indicator, indicator.astype(int).tolist()):
@@ -383,7 +390,7 @@ def test_failed_fit_leaves_the_earlier_one(name, rows):
 
 @each_hasher
 def test_refuses_queries(name, rows):
-    hasher = fit(make(name), rows)
+    hasher = fitted(name)
     for act in (hasher.project, hasher.encode):
         with pytest.raises(InvalidInputError, match="11 dimensions, expected 12"):
             act(rows[:, :11])

@@ -410,7 +410,7 @@ def test_the_model_is_read_once_by_all_tasks(
 def test_the_event_loop_goes_on_while_a_model_computes(
     encoded: HashIndex, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes its time waits here for another task: it would wait for ever on the loop."""
+    """Slow functions wait here for another task: on the loop they would wait for ever."""
     going_on = threading.Event()
     waited = []
 

@@ -38,6 +38,7 @@ def paths(connection: Connection, name: str = "items_idx") -> tuple[str, str | N
     return found.access, found.building
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_is_built_by_encode_and_then_used(index: HashIndex, path: Any) -> None:
     connection = index.connection

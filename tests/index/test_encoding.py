@@ -164,6 +164,7 @@ def test_gives_up_on_rows_that_stay_locked(
     assert_fresh(unencoded)
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
     """Three writers at full speed while the encoder goes over 5,000 rows in small batches."""

@@ -22,6 +22,7 @@ def by_hnsw(index: HashIndex) -> HashIndex:
     return index
 
 
+@pytest.mark.newest
 def test_equals_a_scan_where_every_row_is_a_candidate(
     index: HashIndex, vectors: NDArray[np.float32]
 ) -> None:

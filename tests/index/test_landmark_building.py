@@ -206,6 +206,7 @@ WRITES = {
 }  # fmt: skip
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("number", [1, 3, 6])
 @pytest.mark.parametrize("writes", WRITES)
 def test_what_is_written_meanwhile_counts(

@@ -112,7 +112,7 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(
 def test_a_snapshot_from_before_the_model_spoils_no_later_write(
     connection: Connection, items: str, model: Model, url: str, layout: Any
 ) -> None:
-    """What is folded into a session's plans must not be that the model was not there."""
+    """A session's plans must not keep, folded in, that the model was not there."""
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM pg_class")

@@ -161,6 +161,7 @@ def test_however_the_bits_that_differ_fall_to_the_chunks(
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 @settings(
     max_examples=10,
     deadline=None,
@@ -226,6 +227,7 @@ def test_equals_brute_force_and_a_scan(
     assert reads.by_index > 0 or not rows
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_the_pool_is_filled_from_look_ups(connection: Connection, layout: Layout) -> None:
     """By every ranking, and without a scan of the codes, which would answer the same."""

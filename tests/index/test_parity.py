@@ -370,7 +370,7 @@ EXTREME = {
 
 @pytest.mark.parametrize("name", list(EXACT | ROUNDED))
 def test_extremes_give_one_answer_or_an_error(connection: Connection, name: str) -> None:
-    """What goes beyond float32 is refused; what both sides accept, they agree on.
+    """Values beyond float32 are refused; where both sides accept a vector, they agree.
 
     A sum may overflow on the way in the order of one side, and not in that of the other.
     """

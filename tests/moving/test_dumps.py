@@ -38,6 +38,7 @@ def test_whole_by_pg_restore(
     check_moved(restored, house.answers, repair=True)
 
 
+@pytest.mark.newest
 def test_in_parallel(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:
     dump, jobs = tmp_path / "dump", "--jobs=2"
     run(server, "pg_dump", "--format=directory", jobs, "--file", dump, house.url)
@@ -109,6 +110,7 @@ def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_p
         assert left == []
 
 
+@pytest.mark.newest
 def test_with_pgvector_in_another_schema(
     server: EmbeddedServer, make_database: Callable[[str], str], restored: str, tmp_path: Path
 ) -> None:

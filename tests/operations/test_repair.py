@@ -593,7 +593,7 @@ def test_what_is_missing_or_orphaned_has_all_codes_looked_at(index: HashIndex, k
 def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(
     connection: Connection, index: HashIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What told of unseen writes is gone by then."""
+    """The signs of unseen writes are gone by then."""
     connection.execute("SET session_replication_role = replica")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 7")
     connection.execute("UPDATE items SET embedding = NULL WHERE id = 200")

@@ -34,7 +34,7 @@ def administrator(connection: Connection, as_role: As, items: str, model: Model)
 
 
 def owners(connection: Connection) -> set[str]:
-    """Of all that is in the schema."""
+    """Return the owners of all that is in the schema."""
     rows = connection.execute(
         """
         SELECT relowner::regrole::text FROM pg_class
@@ -92,7 +92,7 @@ def test_he_does_everything(
 def test_members_and_superusers_work_for_him(
     administrator: Connection, connection: Connection, as_role: As, vectors: Any
 ) -> None:
-    """What they make is his, and no trigger runs as them."""
+    """He owns whatever they make, and no trigger runs as them."""
     ann, bob = as_role("ann"), as_role("bob")
     connection.execute("GRANT keeper TO ann, bob")
     HashIndex.create(ann, "items_idx", table="items", column="embedding", model="lsh")

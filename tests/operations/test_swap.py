@@ -198,6 +198,7 @@ def begin(connection: Connection, model: str = "other", access: str | None = Non
     return name
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
 def test_the_access_path_comes_along(
     connection: Connection, items: str, model: Model, other: Model, access: Any
@@ -441,7 +442,7 @@ def test_patience_ends(url: str, index: HashIndex) -> None:
 def test_snapshots_from_before_are_answered(
     url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
-    """What they call has the new codes, of which they do not see all."""
+    """The function that they call reads the new codes, of which they do not see all."""
     query = vectors[40] + np.float32(0.05)
     with psycopg.connect(url) as old, psycopg.connect(url) as between:
         old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -470,6 +471,7 @@ def test_snapshots_from_before_are_answered(
             snapshot.rollback()
 
 
+@pytest.mark.newest
 def test_searches_of_other_sessions_go_on(
     url: str, index: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:

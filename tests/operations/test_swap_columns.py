@@ -40,6 +40,7 @@ def found(index: HashIndex, query: NDArray[np.float32]) -> list[int]:
     return [hit.id for hit in index.search(query, 10, candidates=300)]
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "lookup"])
 def test_searches_move_to_the_other_column_and_back(
     index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32], access: str
@@ -72,6 +73,7 @@ def test_searches_move_to_the_other_column_and_back(
     assert index.check().status == "ok"
 
 
+@pytest.mark.newest
 def test_recall_is_that_of_each_column_by_its_own_vectors(
     index: HashIndex, wide: NDArray[np.float32]
 ) -> None:

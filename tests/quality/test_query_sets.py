@@ -131,7 +131,7 @@ def test_a_row_that_is_gone_is_a_query_still(
 
 
 def test_a_row_is_left_out_whatever_text_its_key_has(connection: Connection, model: Model) -> None:
-    """Of a time, that depends on the session. Else the row would be its own right answer."""
+    """A time's text depends on the session. A row left in would be its own right answer."""
     connection.execute(
         "SET timezone TO 'UTC'; CREATE TABLE t (at timestamptz PRIMARY KEY, v vector(8))"
     )

@@ -1,4 +1,4 @@
-"""What becomes of advice that is applied, also where that fails, and what is refused beforehand."""
+"""Advice that is applied, that fails on the way, or that is refused beforehand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the advisor estimates: true neighbours, their places by code, and how figures grow."""
+"""The advisor's estimates: true neighbours, their places by code, and how figures grow."""
 
 from typing import Any
 

@@ -26,7 +26,7 @@ _VECTOR = "ARRAY[random(), random(), random(), random()]::vector"
 
 @pytest.fixture
 def coded(monkeypatch: pytest.MonkeyPatch) -> list[Coded]:
-    """What is known of codes, of two models; none of them is built."""
+    """The codes of two models, as tuning estimates them; neither model is built."""
     every, seen = models.of_table, list[Coded]()
 
     def some(*arguments: Any) -> Any:
@@ -211,7 +211,7 @@ def test_how_to_have_hnsw(
     kind: str,
     partitions: str,
 ) -> None:
-    """What is said makes the index, and the query uses it."""
+    """The recommended statement makes the index, and the recommended query uses it."""
     dimension = int(kind.partition("(")[2][:-1])
     connection.execute(
         f'CREATE TABLE "My Docs" (id int PRIMARY KEY, "a""b" {kind}) {partitions}'.encode()

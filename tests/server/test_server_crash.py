@@ -1,4 +1,4 @@
-"""What is left when a process ends too early: ours, the guard, the server."""
+"""Processes that end too early, ours, the guard or the server, and the state that they leave."""
 
 import os
 import signal

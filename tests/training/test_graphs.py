@@ -46,7 +46,7 @@ def tags(connection: Connection, items: str) -> None:
 )
 @pytest.mark.usefixtures("tags")
 def test_edges_by_key(connection: Connection, vectors: NDArray[np.float32], query: str) -> None:
-    """Of the whole table; what row 7 had is no object of the graph, as it is no row of it."""
+    """The edges are those of the whole table; row 7 has no vector, and its tags are no objects."""
     sample = sample_table(connection, "items", "embedding", graph=query)
     assert sample.graph is not None
     assert sample.graph.shape == (299, 3)
@@ -128,7 +128,7 @@ def test_keys_are_compared_as_their_type_does(
     value: str,
     given: str,
 ) -> None:
-    """Of whatever type or collation the column of the graph is."""
+    """A graph's column may have another type or collation than the key."""
     connection.execute("CREATE DOMAIN counted AS numeric CHECK (VALUE > 0)")
     connection.execute(f"ALTER TABLE items ADD k {key}".encode())
     connection.execute(f"UPDATE items SET k = {value}".encode())

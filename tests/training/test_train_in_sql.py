@@ -254,13 +254,13 @@ def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connect
         for i, (section, vector) in enumerate(zip(texts.section[:3000], X, strict=True)):
             copy.write_row((i, str(section), Vector(vector)))
     hashers: dict[str, Hasher] = {
-        "itq": ITQ(n_bits=256, n_iter=0, random_state=0, normalize="l2"),
+        "itq": ITQ(n_bits=128, n_iter=0, random_state=0, normalize="l2"),
         "lsh": LSH(n_bits=256, random_state=0, normalize="l2"),
     }
     for method, hasher in hashers.items():
         connection.execute(
-            "SELECT hashindex.train(%s, 'texts', 'embedding', %s, 256, 4, 'cosine')",
-            [method, method],
+            "SELECT hashindex.train(%s, 'texts', 'embedding', %s, %s, 4, 'cosine')",
+            [method, method, hasher.n_bits],
         )
         same = hasher.fit(X).to_model(f"{method}_python", metric="cosine", levels=4)
         store.save(connection, same)
