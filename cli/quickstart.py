@@ -10,13 +10,7 @@ from typing import Any, Literal
 import click
 
 from pg_hashindex import schema, store
-from pg_hashindex.db.connection import (
-    Connection,
-    create_engine,
-    execute,
-    one_row,
-    translated_errors,
-)
+from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
 from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -47,6 +41,7 @@ from ._shared import (
     note,
     print_evaluation,
     progress,
+    refuse_columns,
     table_options,
     trust_option,
 )
@@ -112,7 +107,7 @@ def quickstart(
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         _refuse_rights(connection, found, id_column, trust_owner)
-        _refuse_columns(connection, found, filter_columns)
+        refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         name = name or _default_name(found)
         index = _index(connection, found, name)
         if index is not None:
@@ -223,21 +218,6 @@ def _refuse_rights(
         )
 
 
-def _refuse_columns(connection: Connection, found: Diagnosis, names: list[str]) -> None:
-    """Refuse a filter column that the table lacks, before a model is trained."""
-    lacking = execute(
-        connection,
-        "SELECT n FROM pg_catalog.unnest($1::text[]) n WHERE NOT EXISTS (SELECT FROM "
-        "pg_catalog.pg_attribute a WHERE a.attrelid = $2::regclass::oid AND a.attname = n "
-        "AND a.attnum > 0 AND NOT a.attisdropped)",
-        [names, found.table.name],
-    ).fetchone()
-    if lacking is not None:
-        raise InvalidInputError(
-            f"{found.table.name} has no column {lacking[0]!r} to filter by: check --filter-columns"
-        )
-
-
 def _refuse_other_settings(
     index: HashIndex, id_column: str | None, metric: str | None, filter_columns: list[str]
 ) -> None:
@@ -316,9 +296,9 @@ def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
         f"HNSW suits you better: {table.name} ({sizes.megabytes(table.bytes)}) and its HNSW (about "
         f"{sizes.megabytes(hnsw)}) fit in the memory that the server expects to have "
         f"({sizes.as_setting(memory.effective_cache_size)}, effective_cache_size), and few rows "
-        f"were changed.\n  {make}\n  pg-hashindex doctor --table {shlex.quote(table.name)} --column "
-        f"{shlex.quote(table.column)}   # how well it searches\nNothing was done. For many writes, "
-        "filters or less memory give --anyway or --filter-columns."
+        f"were changed.\n  {make}\n  pg-hashindex doctor --table {shlex.quote(table.name)} "
+        f"--column {shlex.quote(table.column)}   # how well it searches\nNothing was done. For "
+        "many writes, filters or less memory give --anyway or --filter-columns."
     )
 
 
