@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pg_hashindex.errors import HashIndexError, LowerRecallError
+from pg_hashindex.errors import HashIndexError, InvalidInputError, LowerRecallError
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -267,6 +267,21 @@ def opened(url: str, name: str) -> "Iterator[HashIndex]":
 
     with connected(url) as connection:
         yield HashIndex.open(connection, name)
+
+
+def refuse_columns(connection: "Connection", table: str, names: Sequence[str], option: str) -> None:
+    """Refuse names of an option that are no columns of a table."""
+    from pg_hashindex.db.connection import execute
+
+    lacking = execute(
+        connection,
+        "SELECT n FROM pg_catalog.unnest($1::text[]) n WHERE NOT EXISTS (SELECT FROM "
+        "pg_catalog.pg_attribute a WHERE a.attrelid = $2::regclass::oid AND a.attname = n "
+        "AND NOT a.attisdropped)",
+        [list(names), table],
+    ).fetchone()
+    if lacking is not None:
+        raise InvalidInputError(f"{table} has no column {lacking[0]!r}: check {option}")
 
 
 def _warn(diagnosis: "Diagnostic") -> None:

@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 @table_options
 @k_option
 @click.option(
-    "--sample",
+    "--queries",
+    "sample",
     type=int,
     default=100,
     show_default=True,
-    help="Rows drawn as queries, or taken from --queries.",
+    help="Rows to search for.",
 )
 @click.option(
-    "--queries",
+    "--queries-from",
+    "queries",
     metavar="TABLE|QUERY|FILE",
-    help="Queries to ask instead: one column of vectors, or a .npy or .npz file.",
+    help="A log of queries: one column of vectors, or a .npy or .npz file, of which the first ones "
+    "are used.",
 )
 @click.option(
     "--filter",
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 @click.option(
     "--metric",
     type=click.Choice(["l2", "cosine", "ip", "l1"]),
-    help="Distance of exact search.  [default: that of the first index, else l2]",
+    help="Distance of exact search.  [default: that of the first index, else cosine]",
 )
 @click.option(
     "--timeout",

@@ -157,7 +157,8 @@ def evaluate(
         fields |= {"codes": by_codes} if scores else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
-        note(f"model {row.model}: {row.n_bits} bits, {row.levels} levels of a projection")
+        probes = f", {row.probes} probes" if row.access == "landmarks" else ""
+        note(f"model {row.model}: {row.n_bits} bits, {row.levels} levels of a projection{probes}")
         print_evaluation(result)
         for name_of_truth, found in scores.items():
             echo(f"\nRanking by codes alone; truth: {name_of_truth}\n")
@@ -205,6 +206,9 @@ def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
 def _print_history(points: Sequence[HistoryPoint], as_json: bool) -> None:
     if as_json:
         print_json([point.as_dict() for point in points])
+        return
+    if not points:
+        note("nothing is recorded yet; --save NAME saves queries, and records what they find")
         return
     k = {point.k for point in points}
     recall = f"recall@{min(k)}" if len(k) == 1 else "recall@k"

@@ -40,6 +40,7 @@ from ._shared import (
     note,
     print_evaluation,
     progress,
+    refuse_columns,
     table_options,
     trust_option,
 )
@@ -47,7 +48,7 @@ from ._shared import (
 _METHOD, _BITS = "itq", 256
 _LEVELS: Literal[4] = 4
 # From this many rows, reading lists of codes is faster than reading all codes.
-_LANDMARK_ROWS = 50_000
+_LANDMARK_ROWS = 10_000
 _CANDIDATES = (20, 50, 100, 200, 400, 800)
 _QUERIES = 100
 # The settings of an index that nobody configured.
@@ -105,8 +106,11 @@ def quickstart(
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         _refuse_rights(connection, found, id_column, trust_owner)
+        refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         name = name or _default_name(found)
         index = _index(connection, found, name)
+        if index is not None:
+            _refuse_other_settings(index, id_column, metric, filter_columns)
         chosen = metric or _metric(found)
         complete = index is not None and _is_complete(index)
         if not complete:
@@ -213,6 +217,22 @@ def _refuse_rights(
         )
 
 
+def _refuse_other_settings(
+    index: HashIndex, id_column: str | None, metric: str | None, filter_columns: list[str]
+) -> None:
+    """Refuse to go on with an index that is not the one asked for."""
+    for option, asked, has in (
+        ("--metric", metric, index.metric),
+        ("--id", id_column, index.id_column),
+        ("--filter-columns", ",".join(filter_columns), ",".join(index.filter_columns)),
+    ):
+        if asked and asked != has:
+            raise InvalidInputError(
+                f"index {index.name!r} is there already, with {option} {has or 'left out'}: give "
+                "another --name, or leave the option out"
+            )
+
+
 def _default_name(found: Diagnosis) -> str:
     table = found.table.name.replace('"', "").rpartition(".")[2]
     return (
@@ -266,18 +286,18 @@ def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
         if index.method == "hnsw" and index.valid and index.condition is index.expression is None
     ]
     make = (
-        f"{there[0].name} is there"
+        f"{there[0].name} is there already"
         if there
         else f"CREATE INDEX {how}ON {table.name} USING hnsw "
-        f"({table.quoted_column} {table.type}_{_metric(found)}_ops)"
+        f"({table.quoted_column} {table.type}_{_metric(found)}_ops);"
     )
     return (
         f"HNSW suits you better: {table.name} ({sizes.megabytes(table.bytes)}) and its HNSW (about "
         f"{sizes.megabytes(hnsw)}) fit in the memory that the server expects to have "
         f"({sizes.as_setting(memory.effective_cache_size)}, effective_cache_size), and few rows "
-        f"were changed. {make}; how well it searches says: pg-hashindex doctor --table "
-        f"{shlex.quote(table.name)} --column {shlex.quote(table.column)}. Nothing was done; for "
-        "many writes, filters or less memory give --anyway or --filter-columns"
+        f"were changed.\n  {make}\n  pg-hashindex doctor --table {shlex.quote(table.name)} "
+        f"--column {shlex.quote(table.column)}   # how well it searches\nNothing was done. For "
+        "many writes, filters or less memory give --anyway or --filter-columns."
     )
 
 

@@ -24,9 +24,10 @@ def upgrade(database_url: str) -> None:
         superuser = installed.superuser(connection)
     if superuser is not None:
         note(
-            f"schema hashindex belongs to superuser {superuser}, and triggers run as it; for one "
-            "without that power, run before the first upgrade: CREATE ROLE hashindex_admin; "
-            "CREATE SCHEMA hashindex AUTHORIZATION hashindex_admin;"
+            f"warning: schema hashindex belongs to superuser {superuser}, and triggers run as it. "
+            "For another owner, while there is nothing to keep: pg-hashindex schema downgrade; "
+            "CREATE ROLE hashindex_admin LOGIN; CREATE SCHEMA hashindex AUTHORIZATION "
+            "hashindex_admin; and upgrade again"
         )
     note("already up to date" if before == after else f"schema is at revision {after.revision}")
 

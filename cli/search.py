@@ -14,7 +14,15 @@ from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Hit
 
-from ._shared import of_database, opened, print_json, print_table, together, words
+from ._shared import (
+    of_database,
+    opened,
+    print_json,
+    print_table,
+    refuse_columns,
+    together,
+    words,
+)
 
 # Characters of a column in a table; JSON has all.
 _MOST_SHOWN = 60
@@ -54,6 +62,7 @@ def search(
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
     with _searched(database_url, index, query, like) as (found, vector):
+        refuse_columns(found.connection, found.row.qualified_table, columns or (), "--columns")
         if vector is not None:
             hits = found.search(vector, **options)
         else:

@@ -5,9 +5,12 @@ LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
-        USING ERRCODE = 'invalid_parameter_value',
-              HINT = CASE WHEN what IN ('n', 'candidates', 'probes') THEN 'Leave it out for the default of the index.' ELSE '' END;
+    -- An empty hint would be shown too.
+    IF what IN ('n', 'candidates', 'probes') THEN
+        RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out for the default of the index.';
+    END IF;
+    RAISE EXCEPTION '% is %; it must be %', what, coalesce(given::text, 'NULL'), wanted USING ERRCODE = 'invalid_parameter_value';
 END
 $$;
 

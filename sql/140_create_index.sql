@@ -49,7 +49,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.name) THEN
         RAISE EXCEPTION 'index "%" exists already', i.name
-            USING ERRCODE = 'duplicate_object', HINT = 'Drop it first, or choose another name.';
+            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
     -- An index that was renamed or swapped keeps its storage, and so may own objects with the names that this one would take.
     IF EXISTS (SELECT FROM hashindex.index x WHERE x.storage = i.name) THEN

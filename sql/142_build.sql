@@ -52,6 +52,7 @@ DECLARE
     i hashindex.index;
 BEGIN
     PERFORM hashindex.find_index(_locked_index.name);
+    PERFORM hashindex._check_administrator();
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
 END
@@ -294,6 +295,8 @@ SET enable_seqscan = off
 SET jit = off
 -- A policy that hides rows becomes an error; otherwise hidden rows would lose their codes.
 SET row_security = off
+-- configure_index would say that the path is yet to be built.
+SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);

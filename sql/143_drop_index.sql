@@ -29,6 +29,7 @@ DECLARE
     trigger_row record;
     dropped text;
 BEGIN
+    PERFORM hashindex._check_administrator();
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
     PERFORM hashindex._allow_shard_changes();

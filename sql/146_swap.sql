@@ -66,7 +66,11 @@ BEGIN
                   HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
     beside := hashindex._find_swap(i.name, '{previous}');
-    IF beside.name IS NOT NULL THEN
+    IF beside.name IS NOT NULL AND i.model_id = used.id AND i.column_name = vectors
+            AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
+        RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
+            USING ERRCODE = 'object_in_use', HINT = format('Its former codes go with: pg-hashindex index prune %s.', i.name);
+    ELSIF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
@@ -144,9 +148,10 @@ BEGIN
     SELECT x.name INTO beside FROM hashindex.index x
     WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
     IF beside IS NULL THEN
-        RAISE EXCEPTION 'index "%" has no codes of another model that are %', exchange.name,
-            coalesce(exchange.state, 'NULL')
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'See: pg-hashindex index show.';
+        RAISE EXCEPTION 'index "%" has no % codes of another model', exchange.name,
+            CASE exchange.state WHEN 'previous' THEN 'former' ELSE coalesce(exchange.state, 'NULL') END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'A swap makes them, and index prune drops them; index list shows what there is.';
     END IF;
     -- Sessions that encode or build lock the names of both the index and its storage.
     IF (

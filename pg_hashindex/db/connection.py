@@ -178,7 +178,8 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
         )
     try:
         return psycopg.connect(_libpq(url), autocommit=autocommit)
-    except psycopg.Error as error:
+    # A UnicodeError is of a host that cannot be a name, such as "..." in an example.
+    except (psycopg.Error, UnicodeError) as error:
         reason = str(error).strip()
         for name, value in parts.items():
             if name not in _SHOWN and len(str(value)) > 2:
@@ -386,8 +387,8 @@ def _translate(
     if state in {"42P01", "3F000"}:
         return InvalidInputError(f"{message}; check the name and the schema it is in")
     if state == "42501":
-        remedy = "" if diagnosis.message_hint else "; have the owner GRANT the right"
-        return MissingRightsError(message + remedy)
+        remedy = "connect as the owner, or have it GRANT the right"
+        return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
     if state == "25006":
         return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
     if state == "55P03" or (state == "57014" and "timeout" in message):

@@ -384,8 +384,8 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
             users = sorted({index for model in models for index in model.indexes})
             if users:
                 raise InUseError(
-                    f"model {reference!r} is used by index {', '.join(users)}; drop that first, "
-                    "with: pg-hashindex index drop"
+                    f"model {reference!r} is used by index {', '.join(users)}; give that another "
+                    "model (pg-hashindex index swap, then index prune), or drop it"
                 )
             connection.execute(
                 "DELETE FROM hashindex.model WHERE name = %s AND version = ANY (%s)",

@@ -138,9 +138,11 @@ class _Target:
         except (ValueError, KeyError, AttributeError, TypeError):
             kept = None
         if kept != self._settings:
+            # Whose table it is, only its comment tells.
+            ours = isinstance(kept, dict) and kept.keys() == self._settings.keys()
             raise DatabaseStateError(
                 f"table {self._name} exists, and holds no pairs of these settings; name another "
-                f"table, or drop it: DROP TABLE {self._name}"
+                + (f"table, or drop it: DROP TABLE {self._name}" if ours else "table")
             )
         return start
 

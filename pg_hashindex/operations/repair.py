@@ -170,10 +170,10 @@ class _Repairer:
 
     def run(self, names: Names | None, *, undo: bool) -> Repaired:
         if undo:
-            self.job.phase("giving the swap up")
+            self.job.phase("giving up the swap")
             model = swapping.undo(self.index)
             if model is not None:
-                self.done.append(f"gave the swap to model {model} up")
+                self.done.append(f"gave up the swap to model {model}")
         self.job.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table

@@ -114,7 +114,7 @@ def prune(index: IndexRow) -> str:
         model = _drop(index, ["previous"])
         if model is None:
             raise DatabaseStateError(
-                f"index {index.name!r} has no codes of a previous model to prune"
+                f"index {index.name!r} has no former codes to prune: a swap leaves some"
             )
         return model
 

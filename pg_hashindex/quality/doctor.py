@@ -104,10 +104,10 @@ def diagnose(
     queries : str or array-like (n, d), optional
         A table, view or query of one column of vectors; or the vectors themselves.
     filters : sequence of str
-        SQL conditions on the table, each to be measured by itself. They are run with the rights of
+        SQL filters of the table, each to be measured by itself. They are run with the rights of
         the caller.
     metric : {"l2", "cosine", "ip", "l1"}, optional
-        The distance of exact search; that of the first index, or else ``l2``, by default.
+        The distance of exact search; that of the first index, or else ``cosine``, by default.
     goal : float
         The recall that advice is to reach.
     timeout : float
@@ -192,7 +192,7 @@ class _Doctor:
         self._schema = sql.Identifier(one_row(connection, EXTENSION)[0])
         self._found = read_indexes(connection, self._oid, column)
         metrics = (found.entry.metric for found in self._found)
-        self._metric = metric or next(filter(None, metrics), "l2")
+        self._metric = metric or next(filter(None, metrics), "cosine")
         self._facts: TableFacts
 
     # The table and its indexes -------------------------------------------------------------------
@@ -278,7 +278,7 @@ class _Doctor:
         return sql.SQL("OPERATOR({}.{})").format(self._schema, sql.SQL(name))
 
     def _checked_filter(self, text: str) -> str:
-        """Refuse what is no condition on the table; a filter has the rights of the caller."""
+        """Refuse what is no filter of the table; a filter has the rights of the caller."""
         statement = sql.SQL("SELECT FROM {table} WHERE (({filter}\n)) LIMIT $1").format(
             **self._names, filter=sql.SQL(text)
         )
@@ -289,7 +289,7 @@ class _Doctor:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
                 raise
             raise InvalidInputError(
-                f"filter {text!r} is no condition on {self._source.name}: "
+                f"filter {text!r} cannot be used on {self._source.name}: "
                 f"{error.diag.message_primary or error}"
             ) from error
         return text

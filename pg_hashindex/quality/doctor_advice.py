@@ -118,7 +118,10 @@ def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
         (
             f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
             _create(found, f"{column} {operators}"),
-            _ours(found),
+            # Quickstart stops where table and HNSW fit in memory, and takes cosine unasked.
+            _ours(found)
+            + ("" if scope.metric in ("cosine", "l1") else f" --metric {scope.metric}")
+            + " --anyway   # for many writes, filters, or less memory",
         ),
     )
 
@@ -270,11 +273,11 @@ def _toast(found: Diagnosis) -> Iterator[Suggestion]:
         return
     touched = (
         "" if table.pages_a_row is None
-        else f": an exact search touches {table.pages_a_row:.2g} pages for each row"
+        else f", and reads {table.pages_a_row:.2g} pages"
     )  # fmt: skip
     text = (
-        f"Vectors of {table.vector_bytes} bytes are kept out of line (TOAST): every exact search, "
-        f"filter and re-rank pays two to four times the time of a comparison{touched}."
+        f"Vectors of {table.vector_bytes} bytes are kept out of line (TOAST): each comparison of "
+        f"an exact search, a filter or a re-rank takes two to four times as long{touched}."
     )
     column = f"ALTER TABLE {table.name} ALTER COLUMN {table.quoted_column}"
     if table.type == "vector" and 2 * table.dimension + 8 < _IN_ROWS:

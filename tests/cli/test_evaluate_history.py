@@ -49,6 +49,8 @@ def test_saved_and_asked_again(on: Run, index: HashIndex, connection: Connection
 
 
 def test_the_history_is_printed(on: Run, index: HashIndex) -> None:
+    empty = on("evaluate", "i", "--history")
+    assert (empty.stdout, "nothing is recorded yet; --save NAME" in empty.stderr) == ("", True)
     on("evaluate", "i", "--queries", "8", "--candidates", "5", "--save", "a")
     on("evaluate", "i", "--queries", "9", "--candidates", "301", "--save", "b")
     heading, *lines = on("evaluate", "i", "--history").stdout.splitlines()

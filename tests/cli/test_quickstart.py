@@ -137,10 +137,10 @@ def test_hnsw_suits_better(start: Run, bare: Connection) -> None:
     before = snapshot(bare)
     stopped = start("--yes", code=1)
     assert "HNSW suits you better" in stopped.stderr
-    assert "CREATE INDEX CONCURRENTLY ON docs USING hnsw (v vector_cosine_ops)" in stopped.stderr
+    assert "CREATE INDEX CONCURRENTLY ON docs USING hnsw (v vector_cosine_ops);\n" in stopped.stderr
     assert snapshot(bare) == before
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
-    assert "docs_hnsw is there" in start("--yes", code=1).stderr
+    assert "  docs_hnsw is there already\n" in start("--yes", code=1).stderr
     # Its metric is what people search by.
     start("--yes", "--anyway")
     assert HashIndex.open(bare, NAME).metric == "l2"
@@ -225,6 +225,27 @@ def test_landmarks_of_large_tables(
     assert (index.access, index.building) == ("landmarks", None)
     # Reached by reading more lists.
     assert recall(bare) >= 0.93
+
+
+def test_a_filter_column_that_is_not_there(start: Run, bare: Connection) -> None:
+    before = snapshot(bare)
+    refused = start("--filter-columns", "part,parts", "--yes", code=3)
+    assert "docs has no column 'parts': check --filter-columns" in refused.stderr
+    assert snapshot(bare) == before
+
+
+def test_an_index_with_other_settings(start: Run, bare: Connection) -> None:
+    start("--anyway", "--yes")
+    before = snapshot(bare)
+    for option, value, has in [
+        ("--metric", "l2", "cosine"),
+        ("--filter-columns", "part", "left out"),
+        ("--id", "part", "id"),
+    ]:
+        refused = start(option, value, "--yes", code=3)
+        assert f"index '{NAME}' is there already, with {option} {has}: give" in refused.stderr
+    assert "nothing was changed" in start("--metric", "cosine", "--id", "id").stderr
+    assert snapshot(bare) == before
 
 
 def test_filter_columns_and_name(start: Run, bare: Connection) -> None:

@@ -57,7 +57,7 @@ def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
     _, err = run(url, "prune", swapped)
     assert "dropped the codes of model lsh:1" in err
     _, err = run(url, "prune", swapped, code=3)
-    assert err.startswith("Error: index 'items_idx' has no codes of a previous model")
+    assert err.startswith("Error: index 'items_idx' has no former codes to prune")
 
 
 def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:

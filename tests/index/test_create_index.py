@@ -109,7 +109,7 @@ def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
     assert_refused(
         index.connection,
         DuplicateNameError,
-        'index "items_idx" exists already; Drop it first',
+        'index "items_idx" exists already; Choose another name',
         name="items_idx",
         layout=second,
     )

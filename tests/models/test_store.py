@@ -153,7 +153,7 @@ def test_drop_in_use_is_refused(connection: Connection, items: str) -> None:
     index = HashIndex.create(connection, "it's", table=items, column="embedding", model="m:1")
     before = store.list_models(connection)
     for reference in ("m", "m:1"):
-        with pytest.raises(InUseError, match=f"model '{reference}' is used by index it's; drop"):
+        with pytest.raises(InUseError, match=f"model '{reference}' is used by index it's; give"):
             store.drop(connection, reference)
     assert store.list_models(connection) == before
     # PostgreSQL 18 calls it by another name.

@@ -156,7 +156,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     on("evaluate", "by lists", "--queries", 5, "--no-record")
     on("evaluate", "by lists", "--queries", 5)
     on("report", "by lists", "--queries", 5, "--html", tmp_path / "page.html")
-    on("doctor", "--table", "items", "--column", "embedding", "--sample", 5, "--filter", "id > 9")
+    on("doctor", "--table", "items", "--column", "embedding", "--queries", 5, "--filter", "id > 9")
     on("search", "scanned", "--like", 5, "--columns", "category")
     assert "Not known" not in (tmp_path / "page.html").read_text()
     on("schema", "status")

@@ -389,7 +389,7 @@ def test_a_swap_that_was_cut_off_is_finished(index: HashIndex, other: Model) -> 
 def test_a_swap_that_was_cut_off_is_undone(index: HashIndex, other: Model) -> None:
     before = contents(index.connection)
     begin_swap(index)
-    assert index.repair(undo=True).done == ("gave the swap to model other:1 up",)
+    assert index.repair(undo=True).done == ("gave up the swap to model other:1",)
     assert contents(index.connection) == before
     assert index.repair(undo=True).done == ()
 

@@ -190,6 +190,17 @@ def test_a_role_that_may_not_make_an_index(
         HashIndex.create(reader, "mine", table=items, column="embedding", model="lsh")
 
 
+def test_a_reader_may_not_change_an_index(
+    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
+) -> None:
+    make_index()
+    index = HashIndex.open(as_role("other_reader"), "items_idx")
+    for change in (lambda: index.configure(candidates=30), index.drop):
+        with pytest.raises(MissingRightsError, match='"other_reader" does not administer'):
+            change()
+    assert HashIndex.open(connection, "items_idx").candidates == 200
+
+
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_row_level_security_holds(
     connection: Connection, as_role: As, items: str, model: Model, layout: str

@@ -157,9 +157,9 @@ def test_rollback_returns_to_codes_that_are_fresh(
 def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     index: HashIndex, other: Model
 ) -> None:
-    with pytest.raises(DatabaseStateError, match="'items_idx' has no codes of a previous model"):
+    with pytest.raises(DatabaseStateError, match="'items_idx' has no former codes to prune"):
         index.prune()
-    with pytest.raises(DatabaseStateError, match='"items_idx" has no codes of another model'):
+    with pytest.raises(DatabaseStateError, match="has no former codes of another model"):
         index.rollback()
     before = objects(index.connection)
     index.swap("other", force=True)
@@ -167,6 +167,8 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
         InUseError, match="its former codes, of model lsh:1.* index rollback items_idx"
     ):
         index.swap("lsh", force=True)
+    with pytest.raises(InUseError, match="has model other:1 already; .* index prune items_idx"):
+        index.swap("other", force=True)
     assert index.prune() == "lsh:1"
     after = objects(index.connection)
     assert {
@@ -340,7 +342,7 @@ def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> No
         InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
     ):
         HashIndex.open(connection, "items_idx~2").swap("other")
-    with pytest.raises(DatabaseStateError, match="has no codes of another model that are ready"):
+    with pytest.raises(DatabaseStateError, match="has no ready codes of another model"):
         connection_call(connection, "SELECT hashindex.exchange('items_idx', 'ready')")
     with pytest.raises(DuplicateNameError, match="exists already"):
         HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")

@@ -126,6 +126,15 @@ def test_whether_hnsw_was_tried_is_said() -> None:
     assert "pgvector's binary_quantize takes 5 ms, 7 MB instead of 0" in reason
 
 
+def test_an_exact_scan_alone_wins_nothing() -> None:
+    alone = trial(1.0, 507.4, kind="exact")
+    chosen, reason = recommend([alone], Goal(0.95))
+    assert chosen is alone
+    assert reason == (
+        "exact scan, in 507 ms: nothing else was measured; give it more time (tune --minutes)"
+    )
+
+
 def test_of_equally_fast_ones_the_smallest() -> None:
     trials = [trial(0.97, 2.0, 9_000), trial(0.97, 2.1, 5_000), trial(0.99, 2.4, 10)]
     assert recommend(trials, Goal(0.95))[0] is trials[1]

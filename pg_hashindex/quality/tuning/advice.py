@@ -267,6 +267,11 @@ def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
     least = min(trial.p50_ms for trial in reaching)
     near = [trial for trial in reaching if trial.p50_ms <= least * _SAME_TIME + _SAME_MS]
     chosen = min(near, key=lambda trial: (trial.bytes, trial.p50_ms))
+    if all(trial.kind == "exact" for trial in trials):
+        return chosen, (
+            f"{chosen.label}, in {_rounded(chosen.p50_ms)} ms: nothing else was measured; give it "
+            "more time (tune --minutes)"
+        )
     reason = _why(chosen, reaching, goal)
     if chosen.kind in ("codes", "binary_quantize") and all(
         trial.kind != "pgvector" for trial in trials
@@ -297,16 +302,20 @@ def _unreached(trials: Sequence[Trial], goal: Goal) -> str:
 
 def _figures(trial: Trial) -> str:
     return (
-        f"{trial.label}, with recall {trial.recall:.3f} in {trial.p50_ms:.2g} ms "
+        f"{trial.label}, with recall {trial.recall:.3f} in {_rounded(trial.p50_ms)} ms "
         f"and {trial.bytes / 1e6:.3g} MB"
     )
+
+
+def _rounded(ms: float) -> str:
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.2g}"
 
 
 def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
     which = "the fastest" if len(reaching) > 1 else "the only one"
     words = (
         f"{chosen.label}: {which} that reaches recall {goal.recall:g}{goal.limits}, with recall "
-        f"{chosen.recall:.3f} in {chosen.p50_ms:.2g} ms"
+        f"{chosen.recall:.3f} in {_rounded(chosen.p50_ms)} ms"
     )
     if chosen.kind == "exact":
         return f"{words}; reading all vectors is fast enough here, and needs no index"
@@ -320,7 +329,7 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
         if others:
             rival = min(others, key=lambda trial: trial.p50_ms)
             words += (
-                f"; {SYSTEMS.get(kind, 'the best by codes')} takes {rival.p50_ms:.2g} ms, "
+                f"; {SYSTEMS.get(kind, 'the best by codes')} takes {_rounded(rival.p50_ms)} ms, "
                 f"{rival.bytes / 1e6:.3g} MB instead of {chosen.bytes / 1e6:.3g}, and "
                 f"{rival.build_s:.3g} s to build instead of {chosen.build_s:.3g}"
             )
