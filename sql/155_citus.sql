@@ -83,6 +83,27 @@ $$;
 COMMENT ON FUNCTION hashindex._allow_shard_changes IS
     'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
 
+-- Citus has no unique key without the distribution column, so advice to make one would not help.
+CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    distribution_column text := (hashindex._distribution_of(base)).column_name;
+BEGIN
+    IF distribution_column <> coalesce(wanted, '') THEN
+        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by a key of one column that the table is distributed by',
+            base, distribution_column
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = format('Distribute the table by its key; if "%s" is it, run: ALTER TABLE %s ADD PRIMARY KEY (%I);',
+                                distribution_column, base, distribution_column);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_distribution_key IS
+    'refuses a table without a key that is distributed by another column than the wanted one';
+
 -- Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
