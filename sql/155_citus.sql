@@ -452,6 +452,14 @@ BEGIN
         'SELECT count(b.%1$I), coalesce(sum(pg_column_size(b.%1$I)), 0)::bigint FROM %2$s b', i.column_name, base
     ) INTO rows, vector_bytes;
     IF i.layout = 'table' THEN
+        IF (hashindex._distribution_of(stored::regclass)).method IS NULL THEN
+            -- The table was distributed since, and nothing keeps these codes fresh: distribute makes all again.
+            codes := 0;
+            code_bytes := pg_total_relation_size(stored::regclass);
+            waiting := rows;
+            RETURN NEXT;
+            RETURN;
+        END IF;
         EXECUTE format('SELECT count(*) FROM %s', stored) INTO codes;
         EXECUTE 'SELECT citus_total_relation_size($1)' INTO code_bytes USING stored::regclass;
         IF i.landmark_table IS NOT NULL THEN

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
+from ..db.citus import is_distributed
 from ..db.connection import EXTENSION, execute, translated_errors
 from ..db.jobs import Job, progress_bar
 from ..db.locks import patiently
 from ..db.throttle import Throttle
-from ..errors import InUseError, InvalidInputError
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .building import _Build, drop_unused
 from .catalog import IndexRow
 from .encoding import encoding_job
@@ -76,6 +77,12 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
+            codes = index.codes.as_string(index.connection)
+            if index.layout == "table" and not is_distributed(index.connection, codes):
+                raise DatabaseStateError(
+                    f"the table of index {index.name!r} was distributed after its codes were made; "
+                    f"run: pg-hashindex index distribute {index.name}"
+                )
         return _Shards(index).encode(job, Throttle(rows_per_second), progress=progress)
 
 
