@@ -155,6 +155,9 @@ class _Shards:
         while page < pages:
             began = time.monotonic()
             with self.connection.transaction():
+                # Landmarks are looked up by their index, on other nodes too, however few they are.
+                self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+                self.execute("SET LOCAL enable_seqscan TO off")
                 row = self.execute(_ENCODE, [self.index.name, page, page + size]).fetchone()
             if row is None:
                 self.index.check_current()
