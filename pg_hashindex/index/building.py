@@ -137,8 +137,8 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
         if row[1] is not None:
             raise DatabaseStateError(
                 f"index {index.name!r} is to have the access path {row[1]}, which is not built "
-                f"yet; build it with: pg-hashindex index encode {index.name}; or keep the landmarks "
-                f"with: pg-hashindex index configure {index.name} --access landmarks"
+                f"yet; build it with: pg-hashindex index encode {index.name}; or keep "
+                f"landmarks with: pg-hashindex index configure {index.name} --access landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
             build = kind(index, job, Throttle(None), progress, access="landmarks", building=None)

@@ -191,8 +191,7 @@ def check_table(connection: Connection, table: str, column: str, *, measured: bo
     if measured and is_sharded(connection, table):
         raise InvalidInputError(
             f"Citus keeps {table} in shards, which have indexes of their own: run the doctor for "
-            "one of those that SELECT * FROM citus_shards lists, on its node, with "
-            f"{SHOW_SHARDS}"
+            f"one of those that table citus_shards lists, on its node, with {SHOW_SHARDS}"
         )
     oid, name, role, may_read, columns, vectors = one_row(connection, _COLUMNS, [table])
     if column not in columns:
