@@ -1,112 +1,265 @@
-"""Compare an index with landmarks on a Citus cluster with the exact query: search, build, writes.
+"""Compare indexes with landmarks on a Citus cluster with the exact query: search, build, writes.
 
-The rows are those of ``retrieval.py``: packages from ``../shared/data``, or from the sample, each
-plus .35 times the difference of two others. It needs an empty database of the coordinator:
+    python benchmarks/citus.py postgresql://.../empty --rows 1000000 --shards 8 --workers 2
+    python benchmarks/tables.py
 
-    python benchmarks/citus.py postgresql://.../empty --rows 300000 --shards 8
+It needs a database of its own on the coordinator. One run measures one table: ``--shards`` shards
+on the first ``--workers`` workers, or with ``--shards 0`` a plain table on the coordinator, which
+has landmarks in the same way. Each step is saved as soon as it is measured, and a step that is
+there is not repeated, so a run that was cut off is run again; ``--steps`` limits a run to some of
+them. The table is dropped after the last step.
+
+load
+    COPY of all rows by 1,000, and of 10,000 more by INSERT of 1,000 rows a statement.
+build
+    From ``index create`` to the first search; and bytes.
+exact, search
+    The nearest ten of 100 queries, and the same by landmarks with several numbers of probes. Ties
+    count as correct.
+writes
+    As "load", with the index: 10,000 rows by COPY and as many by INSERT.
+
+Rows are normalise(x_i + 0.35 (x_j - x_k)) of packages, made block by block from a seed.
 """
 
 import argparse
-import json
 import time
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+from hashing import DATA_FOLDER, ROOT, machine
 from numpy.typing import NDArray
 from pgvector import Vector
+from semi_supervised_runs import read, write
 
 from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine, one_row
+from pg_hashindex.errors import UnknownIndexError, UnknownModelError
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Answers, ask
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "packages.npz"
-QUERIES = 100
+OUTPUT = ROOT / "benchmarks/results/citus.json"
+QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
+STEPS = ("load", "build", "exact", "search", "writes")
+# The seeds of other rows than those of the table.
+_ASKED, _MORE = 1_000_001, 1_000_002
 
 
-def made_rows(n: int, seed: int) -> NDArray[np.float32]:
-    base = np.load(SHARED)["X"].astype(np.float32)
-    rng = np.random.default_rng(seed)
-    i, j, k = rng.integers(len(base), size=(3, n))
-    rows = base[i] + 0.35 * (base[j] - base[k])
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+class Rows:
+    """Synthetic rows, each block from a seed of its own."""
+
+    def __init__(self) -> None:
+        with np.load(DATA_FOLDER / "packages.npz") as archive:
+            self._base = archive["X"].astype(np.float32)
+
+    def block(self, seed: int, n: int) -> NDArray[np.float32]:
+        rng = np.random.default_rng(seed)
+        i, j, k = rng.integers(len(self._base), size=(3, n))
+        rows = self._base[i] + 0.35 * (self._base[j] - self._base[k])
+        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+    def blocks(self, n: int) -> Iterator[NDArray[np.float32]]:
+        for start in range(0, n, BATCH):
+            yield self.block(start // BATCH, min(BATCH, n - start))
 
 
-def load(connection: Connection, rows: NDArray[np.float32], first: int, table: str) -> float:
-    began = time.monotonic()
-    for start in range(0, len(rows), 1000):
-        block = rows[start : start + 1000]
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(
-                f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)".encode()
-            ) as copy,
-        ):
+class Run:
+    """One table, and what was measured of it."""
+
+    def __init__(self, connection: Connection, arguments: argparse.Namespace) -> None:
+        self.connection, self.rows = connection, Rows()
+        self.n, self.shards = arguments.rows, arguments.shards
+        self.workers = arguments.workers if self.shards else 0
+        self.probes, self.candidates = arguments.probes, arguments.candidates
+        self.table = f"items_{self.n}_{self.shards}_{self.workers}"
+        self.name = f"{self.table}_idx"
+        self.queries = [Vector(row) for row in self.rows.block(_ASKED, QUERIES)]
+        self.truth: Answers | None = None
+
+    # Steps ---------------------------------------------------------------------------------------
+
+    def load(self) -> dict[str, Any]:
+        self._execute(f"DROP TABLE IF EXISTS {self.table} CASCADE")
+        self._execute(f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, embedding vector(384))")
+        if self.shards:
+            with self._only_workers():
+                self._execute(
+                    f"SELECT create_distributed_table('{self.table}', 'id', "
+                    f"shard_count => {self.shards}, colocate_with => 'none')"
+                )
+        copied = self._timed(self._copy, self.rows.blocks(self.n), 1)
+        return {"copy": copied, "insert": self._more(self._insert)}
+
+    def build(self) -> dict[str, Any]:
+        self._drop_index()
+        try:
+            store.describe(self.connection, "itq")
+        except UnknownModelError:
+            model = ITQ(n_bits=256, random_state=0).fit(self.rows.block(0, SAMPLE))
+            store.save(self.connection, model.to_model("itq", levels=4, metric="cosine"))
+        began = time.monotonic()
+        HashIndex.create(
+            self.connection, self.name, table=self.table, column="embedding", model="itq",
+            access="landmarks",
+        ).encode()  # fmt: skip
+        seconds = time.monotonic() - began
+        self._execute(f"ANALYZE {self.table}")
+        index = HashIndex.open(self.connection, self.name)
+        summary, lists = index.summary(), index.lists()
+        copies = 1
+        if self.shards:
+            nodes = "SELECT count(*) FROM pg_dist_node WHERE isactive"
+            (copies,) = one_row(self.connection, nodes)
+        return {
+            "seconds": round(seconds, 1),
+            "code_bytes": summary.code_bytes,
+            # On each node.
+            "landmark_bytes": summary.access_bytes // copies,
+            "vector_bytes": summary.vector_bytes,
+            "landmarks": 0 if lists is None else lists.landmarks,
+        }
+
+    def exact(self) -> dict[str, Any]:
+        return self._shown(self._truth())
+
+    def search(self) -> dict[str, Any]:
+        truth, found = self._truth(), {}
+        for probes in self.probes:
+            answers = self._ask(
+                f'SELECT id, distance FROM hashindex."search_{self.name}"'
+                f"(%s, 10, {self.candidates}, {probes})"
+            )
+            recall = {"recall": round(answers.recall(truth, 10), 4)}
+            found[str(probes)] = self._shown(answers) | recall
+        return found
+
+    def writes(self) -> dict[str, Any]:
+        return {"copy": self._more(self._copy), "insert": self._more(self._insert)}
+
+    def drop(self) -> None:
+        self._drop_index()
+        self._execute(f"DROP TABLE IF EXISTS {self.table}")
+
+    # Parts ---------------------------------------------------------------------------------------
+
+    def is_loaded(self) -> bool:
+        return bool(one_row(self.connection, "SELECT to_regclass($1) IS NOT NULL", [self.table])[0])
+
+    def _execute(self, statement: str, values: list[Any] | None = None) -> None:
+        self.connection.execute(statement.encode(), values)
+
+    def _drop_index(self) -> None:
+        with suppress(UnknownIndexError):
+            HashIndex.open(self.connection, self.name).drop()
+
+    @contextmanager
+    def _only_workers(self) -> Iterator[None]:
+        """Have new tables on the first workers alone."""
+        change = (
+            "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', number <= %s) "
+            "FROM (SELECT *, row_number() OVER (ORDER BY nodeport) AS number FROM pg_dist_node "
+            "WHERE groupid <> 0) n"
+        )
+        self._execute(change, [self.workers])
+        try:
+            yield
+        finally:
+            self._execute(change, [1_000])
+
+    def _truth(self) -> Answers:
+        if self.truth is None:
+            nearest = "SELECT id, embedding <=> %s AS d FROM {} ORDER BY d LIMIT 10"
+            self.truth = self._ask(nearest.format(self.table))
+        return self.truth
+
+    def _ask(self, statement: str) -> Answers:
+        return ask(
+            lambda query: self.connection.execute(statement.encode(), [query]).fetchall(),
+            self.queries,
+            warm_up=20,
+        )
+
+    def _shown(self, answers: Answers) -> dict[str, Any]:
+        return {"p50_ms": round(answers.p50_ms, 2), "p95_ms": round(answers.p95_ms, 2)}
+
+    def _copy(self, first: int, rows: NDArray[np.float32]) -> None:
+        statement = f"COPY {self.table} (id, embedding) FROM STDIN (FORMAT binary)"
+        with self.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
             copy.set_types(["int8", "vector"])
-            for number, row in enumerate(block, start=first + start):
+            for number, row in enumerate(rows, start=first):
                 copy.write_row((number, Vector(row)))
-    return len(rows) / (time.monotonic() - began)
 
+    def _insert(self, first: int, rows: NDArray[np.float32]) -> None:
+        values = ", ".join(["(%s, %s)"] * len(rows))
+        statement = f"INSERT INTO {self.table} (id, embedding) VALUES {values}"
+        numbered = enumerate(rows, start=first)
+        self._execute(statement, [value for n, row in numbered for value in (n, Vector(row))])
 
-def timed(connection: Connection, statement: str, queries: NDArray[np.float32]) -> Answers:
-    return ask(
-        lambda query: connection.execute(statement.encode(), [Vector(query)]).fetchall(),
-        list(queries),
-        warm_up=20,
-    )
+    def _timed(
+        self,
+        put: Callable[[int, NDArray[np.float32]], None],
+        blocks: Iterator[NDArray[np.float32]],
+        first: int,
+    ) -> int:
+        """Return the rows a second, without the time to make them."""
+        seconds = 0.0
+        began_with = first
+        for block in blocks:
+            began = time.monotonic()
+            put(first, block)
+            seconds += time.monotonic() - began
+            first += len(block)
+        return round((first - began_with) / seconds)
+
+    def _more(self, put: Callable[[int, NDArray[np.float32]], None]) -> int:
+        """Write rows after those of the table, and delete them again."""
+        gone = f"DELETE FROM {self.table} WHERE id > {self.n}"
+        self._execute(gone)
+        blocks = (self.rows.block(_MORE + n, BATCH) for n in range(WRITTEN // BATCH))
+        speed = self._timed(put, blocks, self.n + 1)
+        self._execute(gone)
+        return speed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
-    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--shards", type=int, default=8, help="0: a plain table")
-    parser.add_argument("--probes", type=int, nargs="+", default=[32, 64, 112])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
+    parser.add_argument("--probes", type=int, nargs="+", default=[32, 64, 112, 160])
     parser.add_argument("--candidates", type=int, default=50)
+    parser.add_argument("--output", type=type(OUTPUT), default=OUTPUT)
     arguments = parser.parse_args()
     engine = create_engine(arguments.url)
     with engine.begin() as transaction:
         schema.upgrade(transaction)
     engine.dispose()
-    rows, queries = made_rows(arguments.rows, 0), made_rows(QUERIES, 1)
-    result: dict[str, Any] = {"rows": arguments.rows, "shards": arguments.shards}
     with connect(arguments.url) as connection:
-        connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(384))")
-        if arguments.shards:
-            connection.execute(
-                "SELECT create_distributed_table('items', 'id', shard_count => %s)",
-                [arguments.shards],
-            )
-        result["rows a second by 1,000, without index"] = round(load(connection, rows, 1, "items"))
-        hasher = ITQ(n_bits=256, random_state=0).fit(rows[:8000])
-        store.save(connection, hasher.to_model("itq", levels=4, metric="cosine"))
-        began = time.monotonic()
-        HashIndex.create(
-            connection, "items_idx", table="items", column="embedding", model="itq",
-            access="landmarks",
-        ).encode()  # fmt: skip
-        result["build s"] = round(time.monotonic() - began, 1)
-        connection.execute("ANALYZE items")
-        nearest = "SELECT id, embedding <=> %s AS d FROM items ORDER BY d LIMIT 10"
-        truth = timed(connection, nearest, queries)
-        result["exact p50 ms"] = round(truth.p50_ms, 2)
-        for probes in arguments.probes:
-            statement = (
-                "SELECT id, distance FROM hashindex.search_items_idx"
-                f"(%s, 10, {arguments.candidates}, {probes})"
-            )
-            found = timed(connection, statement, queries)
-            result[f"probes {probes}"] = {
-                "p50 ms": round(found.p50_ms, 2),
-                "recall": found.recall(truth, 10),
-            }
-        more = made_rows(10_000, 2)
-        result["rows a second by 1,000, with index"] = round(
-            load(connection, more, arguments.rows + 1, "items")
-        )
-    print(json.dumps(result, indent=4))
+        run = Run(connection, arguments)
+        place = {"rows": run.n, "shards": run.shards, "workers": run.workers}
+        report = read(arguments.output) or {"machine": machine(), "results": []}
+        entry = next((e for e in report["results"] if e.items() >= place.items()), None)
+        if entry is None:
+            report["results"].append(entry := dict(place))
+        missing = [step for step in STEPS if step not in entry]
+        if missing and not run.is_loaded():
+            # What was measured belongs to a table that is gone.
+            entry.clear()
+            entry.update(place)
+        for step in arguments.steps:
+            if step not in entry:
+                print(f"{run.table}: {step} ...", end=" ", flush=True)
+                began = time.monotonic()
+                entry[step] = getattr(run, step)()
+                print(f"{time.monotonic() - began:.0f} s: {entry[step]}", flush=True)
+                write(arguments.output, report)
+        if all(step in entry for step in STEPS):
+            run.drop()
 
 
 if __name__ == "__main__":

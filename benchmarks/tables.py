@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 import memory_report
+import numpy as np
 import protocols
 import retrieval_report
 
@@ -33,6 +34,10 @@ SHOWN = {
     "single inserts a second": "inserts a second, single",
     "rows by 100 a second": "inserts a second, by 100",
 }
+CITUS_WRITES = {"copy": "COPY", "insert": "INSERT"}
+# Rows and workers of 16 cores to extrapolate to; a build is trained on 12 rows for each landmark,
+# and has one landmark for 28 rows.
+CITUS_SIZES, CITUS_CORES, CITUS_TRAINED = ((10**8, 4), (3 * 10**8, 8), (10**9, 16)), 16, 12 / 28
 PRESETS = {"paper": "as in the paper", "default": "default"}
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
@@ -674,7 +679,79 @@ def sadih_lengths() -> str:
     )
 
 
+def citus_entries() -> list[dict[str, Any]]:
+    """Return what was measured whole, the most rows first."""
+    if not (RESULTS / "citus.json").exists():
+        return []
+    found = [entry for entry in read("citus")["results"] if "writes" in entry]
+    return sorted(found, key=lambda e: (-e["rows"], e["shards"] > 0, e["workers"], e["shards"]))
+
+
+def citus_reaching(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the search of the fewest probes that has recall .95, or else the best recall."""
+    searches = sorted(entry["search"].values(), key=lambda search: search["recall"])
+    return next((search for search in searches if search["recall"] >= 0.95), searches[-1])
+
+
+def citus() -> str:
+    lines = []
+    for entry in citus_entries():
+        search = citus_reaching(entry)
+        shards = f"{entry['shards']} shards on {entry['workers']}" if entry["shards"] else "plain"
+        lines.append(
+            [
+                f"{entry['rows']:,}, {shards}",
+                f"{entry['exact']['p50_ms']:.0f}",
+                f"{search['p50_ms']:.0f} at {search['recall']:.3f}",
+                f"{entry['build']['seconds']:.0f}",
+                *(f"{entry['load'][how]:,} / {entry['writes'][how]:,}" for how in CITUS_WRITES),
+            ]
+        )
+    head = ["rows, shards on workers", "exact p50, ms", "landmarks p50, ms", "build, s"]
+    writes = (f"{how}, rows a second: without / with the index" for how in CITUS_WRITES.values())
+    return table([*head, *writes], lines) if lines else "Not measured yet."
+
+
+def citus_sizes() -> str:
+    """Extrapolate from the most rows that were measured at several numbers of shards."""
+    found = [entry for entry in citus_entries() if entry["shards"]]
+    spread = [e for e in found if len({o["shards"] for o in found if o["rows"] == e["rows"]}) > 1]
+    if not spread:
+        return "Not measured yet."
+    largest = found[0]
+    n, build = largest["rows"], largest["build"]
+    core_seconds = build["seconds"] * read("citus")["machine"]["cpus"] / n
+    same = [entry for entry in spread if entry["rows"] == spread[0]["rows"]]
+    times = [citus_reaching(entry)["p50_ms"] for entry in same]
+    slope, start = np.polyfit([entry["shards"] for entry in same], times, 1)
+    lines = []
+    for rows, workers in CITUS_SIZES:
+        shards = 2 * workers
+        a_node, whole = rows / workers / n / 1e9, rows / n / 1e9
+        lines.append(
+            [
+                f"{rows / 1e6:,.0f} million",
+                str(workers),
+                str(shards),
+                f"{a_node * build['code_bytes'] + whole * build['landmark_bytes']:.0f}",
+                f"{a_node * build['vector_bytes']:.0f}",
+                f"{rows * core_seconds / (workers * CITUS_CORES) / 3600:.1f}",
+                f"{rows * CITUS_TRAINED * 4 * 384 / 1e9:.0f}",
+                f"{start + slope * shards:.0f}",
+            ]
+        )
+    head = ["rows", "workers", "shards", "memory of a worker, GB", "vectors of a worker, GB"]
+    head += ["build, hours", "memory of the building client, GB", "search p50, ms"]
+    fitted = f"Here a = {start:.1f} ms and b = {slope:.2f} ms a shard"
+    costs = f"building takes {1e3 * core_seconds:.2f} ms of a core for a row"
+    code, landmarks = (f"{build[part] / n:.0f}" for part in ("code_bytes", "landmark_bytes"))
+    stored = f"a row's code {code} bytes on its node, and its part of the landmarks {landmarks}"
+    return f"{table(head, lines)}\n\n{fitted}, {costs}, {stored} on each."
+
+
 TABLES = {
+    "citus": citus,
+    "citus-sizes": citus_sizes,
     "preset-changes": preset_changes,
     "sadih-tasks": sadih_tasks,
     "sadih-lengths": sadih_lengths,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from pg_hashindex import schema, store
+from pg_hashindex.db.citus import refuse_unsuitable
 from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
 from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
@@ -105,6 +106,7 @@ def quickstart(
     with connected(database_url) as connection:
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
+        refuse_unsuitable(connection, table)
         _refuse_rights(connection, found, id_column, trust_owner)
         refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         name = name or _default_name(found)

@@ -188,6 +188,9 @@ BEGIN
       AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
     LIMIT 1;
+    IF id_column IS NULL THEN
+        PERFORM hashindex._check_distribution_key(table_name, wanted);
+    END IF;
     IF id_column IS NULL AND wanted IS NULL THEN
         RAISE EXCEPTION 'table % has no primary key of one column', table_name
             USING ERRCODE = 'invalid_table_definition',

@@ -83,6 +83,27 @@ $$;
 COMMENT ON FUNCTION hashindex._allow_shard_changes IS
     'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
 
+-- Citus has no unique key without the distribution column, so advice to make one would not help.
+CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    distribution_column text := (hashindex._distribution_of(base)).column_name;
+BEGIN
+    IF distribution_column <> coalesce(wanted, '') THEN
+        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by a key of one column that the table is distributed by',
+            base, distribution_column
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = format('Distribute the table by its key; if "%s" is it, run: ALTER TABLE %s ADD PRIMARY KEY (%I);',
+                                distribution_column, base, distribution_column);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_distribution_key IS
+    'refuses a table without a key that is distributed by another column than the wanted one';
+
 -- Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -431,6 +452,14 @@ BEGIN
         'SELECT count(b.%1$I), coalesce(sum(pg_column_size(b.%1$I)), 0)::bigint FROM %2$s b', i.column_name, base
     ) INTO rows, vector_bytes;
     IF i.layout = 'table' THEN
+        IF (hashindex._distribution_of(stored::regclass)).method IS NULL THEN
+            -- The table was distributed since, and nothing keeps these codes fresh: distribute makes all again.
+            codes := 0;
+            code_bytes := pg_total_relation_size(stored::regclass);
+            waiting := rows;
+            RETURN NEXT;
+            RETURN;
+        END IF;
         EXECUTE format('SELECT count(*) FROM %s', stored) INTO codes;
         EXECUTE 'SELECT citus_total_relation_size($1)' INTO code_bytes USING stored::regclass;
         IF i.landmark_table IS NOT NULL THEN

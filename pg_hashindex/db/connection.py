@@ -239,15 +239,6 @@ def one_row(
     return row
 
 
-def is_distributed(connection: Connection, table: str) -> bool:
-    """Return whether Citus distributes a table; False if Citus or our schema is not installed."""
-    there = "SELECT to_regprocedure('hashindex._distribution_of(regclass)') IS NOT NULL"
-    method = "SELECT d.method FROM hashindex._distribution_of(to_regclass($1)) d"
-    if not one_row(connection, there)[0]:
-        return False
-    return ("hash",) in execute(connection, method, [table])
-
-
 def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
     """Return a warning of the server with its hint; None for a notice of another kind."""
     if notice.severity_nonlocalized != "WARNING":

@@ -186,7 +186,8 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
             return
         _run(
             connection,
-            # The view and the triggers call functions.
+            # Citus keeps the last one. The view and the triggers call functions.
+            "DROP TABLE IF EXISTS hashindex.node_index; "
             "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "

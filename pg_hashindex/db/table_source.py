@@ -12,7 +12,8 @@ from psycopg import sql
 
 from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
-from .connection import Connection, is_distributed, one_row
+from .citus import SHOW_SHARDS, is_distributed
+from .connection import Connection, execute, one_row
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
@@ -36,16 +37,21 @@ class TableRow(NamedTuple):
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
     try:
-        schema, table, kind, rows = one_row(
+        row = execute(
             connection,
             "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.oid = $1::regclass::oid",
             [name],
-        )
+        ).fetchone()
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         reason = error.diag.message_primary or str(error)
         raise InvalidInputError(f"{name!r} is no table: {reason}") from error
+    if row is None:
+        raise InvalidInputError(
+            f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
+        )
+    schema, table, kind, rows = row
     return sql.Identifier(schema, table), kind, rows
 
 

@@ -127,12 +127,18 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
         index.check_current()
         # Read again: the index may have been configured since it was opened.
         row = index.connection.execute(
-            "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
+            "SELECT access, building FROM hashindex.index WHERE name = %s", [index.name]
         ).fetchone()
         if row is None or row[0] != "landmarks":
             raise InvalidInputError(
                 f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
                 "landmarks"
+            )
+        if row[1] is not None:
+            raise DatabaseStateError(
+                f"index {index.name!r} is to have the access path {row[1]}, which is not built "
+                f"yet; build it with: pg-hashindex index encode {index.name}; or keep "
+                f"landmarks with: pg-hashindex index configure {index.name} --access landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
             build = kind(index, job, Throttle(None), progress, access="landmarks", building=None)

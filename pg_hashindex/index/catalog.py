@@ -12,14 +12,8 @@ from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, dict_row
 
-from ..db.connection import (
-    Connection,
-    execute,
-    is_distributed,
-    one_row,
-    prepare,
-    translated_errors,
-)
+from ..db.citus import is_distributed
+from ..db.connection import Connection, execute, one_row, prepare, translated_errors
 from ..db.locks import patiently
 from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from ..models import store

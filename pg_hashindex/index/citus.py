@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
+from ..db.citus import is_distributed
 from ..db.connection import EXTENSION, execute, translated_errors
 from ..db.jobs import Job, progress_bar
 from ..db.locks import patiently
 from ..db.throttle import Throttle
-from ..errors import InUseError, InvalidInputError
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .building import _Build, drop_unused
 from .catalog import IndexRow
 from .encoding import encoding_job
@@ -75,6 +76,12 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
+            codes = index.codes.as_string(index.connection)
+            if index.layout == "table" and not is_distributed(index.connection, codes):
+                raise DatabaseStateError(
+                    f"the table of index {index.name!r} was distributed after its codes were made; "
+                    f"run: pg-hashindex index distribute {index.name}"
+                )
         return _Shards(index).encode(job, Throttle(rows_per_second), progress=progress)
 
 
@@ -147,6 +154,9 @@ class _Shards:
         while page < pages:
             began = time.monotonic()
             with self.connection.transaction():
+                # Landmarks are looked up by their index, on other nodes too, however few they are.
+                self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
+                self.execute("SET LOCAL enable_seqscan TO off")
                 row = self.execute(_ENCODE, [self.index.name, page, page + size]).fetchone()
             if row is None:
                 self.index.check_current()

@@ -122,7 +122,8 @@ def diagnose(
     Raises
     ------
     InvalidInputError
-        If there is no such table or column, it cannot be compared, or an argument is not usable.
+        If there is no such table or column, it cannot be compared, or an argument is not usable;
+        or Citus keeps the table in shards, and it is to be measured.
     MissingRightsError
         If the role may not read the table.
     InUseError
@@ -139,7 +140,9 @@ def diagnose(
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # The first statement: it waits for whoever has locked the table.
-                found = _Doctor(connection, table, column, k, filters, metric, deadline, say)
+                found = _Doctor(
+                    connection, table, column, k, filters, metric, deadline, say, measure
+                )
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
         except _LateError:
@@ -179,6 +182,7 @@ class _Doctor:
         metric: str | None,
         deadline: float,
         say: Callable[[str], object],
+        measure: bool,
     ) -> None:
         self._connection, self._k, self._say = connection, k, say
         self._deadline = deadline
@@ -186,7 +190,7 @@ class _Doctor:
         self._notes: list[str] = []
         self._complete = True
         with self._by(deadline):
-            self._oid = check_table(connection, table, column)
+            self._oid = check_table(connection, table, column, measured=measure)
             self._source = TableSource.find(connection, table, column)
             self._filters = [self._checked_filter(text) for text in filters]
         self._schema = sql.Identifier(one_row(connection, EXTENSION)[0])

@@ -6,6 +6,7 @@ from typing import LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
+from ..db.citus import SHOW_SHARDS, is_distributed, is_sharded, read_sizes
 from ..db.connection import Connection, execute, one_row, translated_errors
 from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
@@ -151,6 +152,9 @@ def read_facts(
         )
     if row.pop("has_hidden"):
         notes.append("row security hides rows from this role: figures are of the others")
+    name = source.table.as_string(source.connection)
+    if is_distributed(source.connection, name):
+        row |= read_sizes(source.connection, name)._asdict()
     if row["kind"] != "partitioned table" or not row["rows"]:
         # Counted where they are few.
         row["rows"] = source.estimate
@@ -177,8 +181,8 @@ def read_indexes(connection: Connection, oid: int, column: str) -> list[CatalogI
     return found
 
 
-def check_table(connection: Connection, table: str, column: str) -> int:
-    """Refuse a table whose vectors cannot be looked at; return its oid."""
+def check_table(connection: Connection, table: str, column: str, *, measured: bool = True) -> int:
+    """Refuse a table whose vectors cannot be looked at, or measured; return its oid."""
     relation, kind, _ = find_relation(connection, table)
     if kind == "f":
         raise InvalidInputError(
@@ -187,6 +191,11 @@ def check_table(connection: Connection, table: str, column: str) -> int:
         )
     if kind == "v":
         raise InvalidInputError(f"{table} is a view: give the table behind it")
+    if measured and is_sharded(connection, table):
+        raise InvalidInputError(
+            f"Citus keeps {table} in shards, which have indexes of their own: run the doctor for "
+            f"one of those that table citus_shards lists, on its node, with {SHOW_SHARDS}"
+        )
     oid, name, role, may_read, columns, vectors = one_row(connection, _COLUMNS, [table])
     if column not in columns:
         there = ", ".join(map(repr, vectors))

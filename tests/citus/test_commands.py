@@ -22,10 +22,11 @@ from fixtures.citus import (
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 
 pytestmark = pytest.mark.citus
@@ -144,6 +145,11 @@ def test_a_table_that_is_distributed_later(session: Connection) -> None:
         ),
     )
     session.execute(f"SELECT create_distributed_table('{TABLE}', 'id')".encode())
+    # Its codes are not distributed yet, so none counts.
+    assert (plain.summary().codes, plain.summary().waiting) == (0, 2000)
+    assert "table" in faults(plain)
+    with pytest.raises(HashIndexError, match=f"run: pg-hashindex index distribute {INDEX}"):
+        plain.encode()
     plain.distribute()
     spread = HashIndex.open(session, INDEX)
     assert spread.encode() == 2000
@@ -336,7 +342,7 @@ def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32
                 "ALTER TABLE odd ADD PRIMARY KEY (id, tenant)",
                 "SELECT create_distributed_table('odd', 'tenant')",
             ],
-            "no primary key of one column",
+            'is distributed by "tenant", and codes are found by a key of one column',
         ),
     ],
     ids=["reference", "one node", "tenant"],
@@ -355,6 +361,25 @@ def test_tables_that_are_refused(session: Connection, statements: list[str], mes
         session.execute("DROP TABLE odd")
 
 
+def test_an_index_of_a_table_that_is_distributed_by_another_column(session: Connection) -> None:
+    session.execute("CREATE TABLE odd AS SELECT id, id % 5 AS tenant, embedding FROM rows_to_copy")
+    session.execute("ALTER TABLE odd ADD PRIMARY KEY (id)")
+    index = HashIndex.create(session, INDEX, table="odd", column="embedding", model=MODEL)
+    index.encode()
+    try:
+        names = "SELECT unnest(hashindex._trigger_names(hashindex.find_index(%s)))"
+        for (name,) in session.execute(names, [INDEX]).fetchall():
+            session.execute(f"DROP TRIGGER {name} ON odd".encode())
+        session.execute("ALTER TABLE odd DROP CONSTRAINT odd_pkey")
+        session.execute("SELECT create_distributed_table('odd', 'tenant')")
+        with pytest.raises(HashIndexError, match=r'distributed by "tenant".* by the key "id"'):
+            index.distribute()
+        assert one(session, "SELECT count(*) FROM hashindex.citus_tests_idx_codes") == 2000
+    finally:
+        index.drop()
+        session.execute("DROP TABLE odd")
+
+
 def test_a_table_of_a_distributed_schema(session: Connection) -> None:
     session.execute("CREATE SCHEMA tenant_one")
     try:
@@ -370,16 +395,24 @@ def test_a_table_of_a_distributed_schema(session: Connection) -> None:
         session.execute("DROP SCHEMA tenant_one CASCADE")
 
 
-def test_a_worker_with_another_pgvector(session: Connection, cluster: Cluster, filled: str) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [("extversion", "0.7.0", r"has 0\.7\.0"), ("extname", "not_vector", "has none")],
+    ids=["another version", "none"],
+)
+def test_a_worker_with_another_pgvector(
+    session: Connection, cluster: Cluster, filled: str, column: str, value: str, message: str
+) -> None:
+    change = f"UPDATE pg_extension SET {column} = %s WHERE {column} = %s".encode()
+    found = f"SELECT {column} FROM pg_extension WHERE extname = 'vector'"
     with psycopg.connect(cluster.worker(filled), autocommit=True) as worker:
-        change = "UPDATE pg_extension SET extversion = %s WHERE extname = 'vector'"
-        version = one(session, "SELECT extversion FROM pg_extension WHERE extname = 'vector'")
-        worker.execute(change, ["0.7.0"])
+        before = one(session, found)
+        worker.execute(change, [value, before])
         try:
-            with pytest.raises(HashIndexError, match=r"another pgvector .* has 0\.7\.0"):
+            with pytest.raises(HashIndexError, match=f"another pgvector .* {message}"):
                 HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
         finally:
-            worker.execute(change, [version])
+            worker.execute(change, [before, value])
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
 
 
@@ -391,11 +424,34 @@ def test_upgrade_under_an_index(spread: HashIndex, filled: str) -> None:
 
 def test_a_database_of_its_own_from_start_to_end(own_cluster: Cluster) -> None:
     url = own_cluster.database("whole_life")
-    engine = create_engine(url)
-    with engine.begin() as transaction:
-        schema.downgrade(transaction)
-    with engine.begin() as transaction:
-        schema.upgrade(transaction)
-    engine.dispose()
-    with connect(url) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
+        connection.execute("SELECT create_distributed_table('items', 'id')")
+        connection.execute(
+            "INSERT INTO items SELECT g, ARRAY(SELECT sin(g * d) FROM generate_series(1, 8) d)"
+            "::vector FROM generate_series(1, 1000) g"
+        )
+        connection.execute("SELECT hashindex.train('kept', 'items', 'embedding', 'lsh', 8)")
+        connection.execute("SELECT hashindex.declare_index('kept', 'items', 'embedding', 'kept')")
+        connection.execute("SELECT hashindex.drop_index('kept')")
+    run(url, "schema", "downgrade", "--yes")
+    for node in (url, own_cluster.worker(url)):
+        with psycopg.connect(node) as reading:
+            assert one(reading, "SELECT to_regnamespace('hashindex')") is None
+    run(url, "schema", "upgrade")
+    with psycopg.connect(url) as connection:
         assert one(connection, "SELECT count(*) FROM hashindex.model") == 0
+
+
+def test_a_model_that_python_evaluates_is_refused(
+    session: Connection, rows: NDArray[np.float32]
+) -> None:
+    codes = store.load(session, MODEL).encode(rows)
+    known = Model("citus_tests_known", "byhand", 8, (), network=known_rows(rows, codes, 16))
+    store.save(session, known)
+    try:
+        with pytest.raises(HashIndexError, match="is evaluated in Python"):
+            HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=known.name)
+        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+    finally:
+        store.drop(session, known.name)

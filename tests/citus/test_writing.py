@@ -5,13 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from fixtures.citus import INDEX, QUERY, TABLE, Cluster, assert_fresh, one
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, one
+from fixtures.faults import eventually
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.citus
 
+SHOWN = "-c citus.override_table_visibility=off"
 SINES = "ARRAY(SELECT sin(g * d) FROM generate_series(1, 8) d)::vector"
 
 
@@ -48,6 +50,41 @@ def test_every_write_is_seen(spread: HashIndex) -> None:
     assert_fresh(spread)
     assert one(spread.connection, f"SELECT count(embedding) FROM {TABLE}") == spread.summary().codes
     assert {hit.id for hit in spread.search(QUERY, 2)} <= {9, 6000, 6002}
+
+
+def test_landmarks_are_looked_up_by_their_index(
+    session: psycopg.Connection, own_cluster: Cluster, filled: str
+) -> None:
+    """On every worker, by encoding and by triggers, though the planner would read them all."""
+    workers = [own_cluster.worker(filled, number) for number in (1, 2)]
+    table = ""
+
+    def configure(change: str) -> None:
+        database = session.info.dbname
+        session.execute(f"ALTER DATABASE {database} {change}".encode())
+
+    def scans(kind: str) -> int:
+        found = 0
+        for worker in workers:
+            with psycopg.connect(worker, options=SHOWN) as reading:
+                statement = f"SELECT {kind} FROM pg_stat_all_tables WHERE relname ~ %s"
+                found += one(reading, statement, f"^{table}_[0-9]+$")
+        return found
+
+    configure("SET random_page_cost = 1000")  # on all nodes
+    try:
+        with connect(filled) as connection:
+            HashIndex.create(
+                connection, INDEX, table=TABLE, column="embedding", model=MODEL, access="landmarks"
+            ).encode()
+            table = one(connection, "SELECT landmark_table FROM hashindex.index")
+            eventually(lambda: scans("idx_scan") >= 2000)
+            read, looked_up = scans("seq_scan"), scans("idx_scan")
+            write_everything(connection)
+            eventually(lambda: scans("idx_scan") > looked_up + 400)
+            assert scans("seq_scan") == read
+    finally:
+        configure("RESET random_page_cost")
 
 
 def test_writes_through_a_worker(spread: HashIndex, cluster: Cluster, filled: str) -> None:

@@ -167,7 +167,7 @@ class Machine(Writers):
     @rule()
     def rebalance(self) -> None:
         def act(index: HashIndex) -> None:
-            if index.access == "landmarks":
+            if (index.access, index.building) == ("landmarks", None):
                 index.rebalance()
 
         self._operate(act)

@@ -10,6 +10,9 @@ the full table:
 - recall of pgvector's HNSW: that on the sample, though among more rows it finds somewhat less;
 - times of the exact scan and of scans of codes, bytes, and seconds to build, in proportion to the
   rows; times of all other searches as on the sample.
+
+Scratch tables are never distributed, so times of a table that Citus distributes are those of one
+server.
 """
 
 import shlex
@@ -183,6 +186,8 @@ def _tune(
         chosen, reason = recommend(bench.trials, goal)
         if chosen is not None and not drawn.whole:
             reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
+        if drawn.distributed:
+            reason += "; times are those of one server, without the rounds to the nodes of Citus"
         advice = Advice(
             goal=goal,
             table=table,
@@ -451,6 +456,9 @@ class CodeTrials:
             bench.leave_out("landmarks: the index has its codes in a column")
         else:
             found.append("landmarks")
+        if bench.drawn.distributed:
+            bench.leave_out("hnsw and lookup: the table is distributed")
+            return found
         if self.coded.model.levels != 2:
             bench.leave_out(
                 "hnsw and lookup of codes of two bits a projection: they go by Hamming distance"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from tqdm import tqdm
 
+from ...db.citus import is_distributed, refuse_unsuitable
 from ...db.connection import Connection, execute, one_row, translated_errors
 from ...db.table_source import TableSource, find_relation
 from ...errors import InvalidInputError
@@ -74,6 +75,7 @@ class Drawn:
     whole: bool
     rows: int
     partitioned: bool
+    distributed: bool
 
 
 def draw(
@@ -94,6 +96,8 @@ def draw(
     """
     with translated_errors(), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
+        refuse_unsuitable(connection, table)
+        distributed = is_distributed(connection, table)
         source, rows = _counted(TableSource.find(connection, table, column).with_key(id_column))
         n_held = 0 if effort.queries_from is not None else effort.queries
         wanted = effort.sample + n_held
@@ -133,6 +137,7 @@ def draw(
         whole,
         len(found) if whole else max(rows, len(found)),
         find_relation(connection, table)[1] == "p",
+        distributed,
     )
 
 

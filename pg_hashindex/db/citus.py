@@ -1,0 +1,83 @@
+"""What Citus says of a table that it keeps on its nodes; our schema need not be installed."""
+
+from typing import LiteralString, NamedTuple
+
+from ..errors import InvalidInputError
+from .connection import Connection, execute, one_row
+
+#: A shard is a plain table of its node, and Citus leaves it out of the catalog otherwise.
+SHOW_SHARDS = "PGOPTIONS='-c citus.override_table_visibility=off'"
+
+_IS_INSTALLED: LiteralString = "SELECT to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL"
+
+_METHOD: LiteralString = """
+    SELECT p.partmethod FROM pg_catalog.pg_dist_partition p
+    WHERE p.logicalrelid::oid = to_regclass($1)::oid
+"""
+
+_COLUMN: LiteralString = """
+    SELECT d.name, EXISTS (
+        SELECT FROM pg_catalog.pg_index x
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        WHERE x.indrelid = d.relation::oid AND x.indisunique AND x.indnkeyatts = 1
+          AND a.attname::text = d.name
+    )
+    FROM (SELECT p.logicalrelid, column_to_column_name(p.logicalrelid, p.partkey)
+          FROM pg_catalog.pg_dist_partition p) d(relation, name)
+    WHERE d.relation::oid = to_regclass($1)::oid
+"""
+
+_SIZES: LiteralString = """
+    SELECT citus_relation_size(t.relation),
+           citus_table_size(t.relation) - citus_relation_size(t.relation),
+           citus_total_relation_size(t.relation) - citus_table_size(t.relation)
+    FROM (SELECT $1::text::regclass) t(relation)
+"""
+
+
+class Sizes(NamedTuple):
+    """Bytes of a table's rows, of what they keep out of line, and of its indexes."""
+
+    heap_bytes: int
+    toast_bytes: int
+    index_bytes: int
+
+
+def is_sharded(connection: Connection, table: str) -> bool:
+    """Return whether Citus keeps the rows of a table in others: shards, or a copy on each node."""
+    return _method(connection, table) is not None
+
+
+def is_distributed(connection: Connection, table: str) -> bool:
+    """Return whether Citus distributes a table among shards by a column."""
+    return _method(connection, table) == "h"
+
+
+def refuse_unsuitable(connection: Connection, table: str) -> None:
+    """Refuse a table that can have no index for the way that Citus keeps it."""
+    method = _method(connection, table)
+    if method == "h":
+        column, unique = one_row(connection, _COLUMN, [table])
+        if not unique:
+            raise InvalidInputError(
+                f"table {table} is distributed by {column!r}, which is no key, and codes are found "
+                "by a key of one column; distribute the table by its key"
+            )
+    elif method is not None:
+        raise InvalidInputError(
+            f"table {table} has no distribution column: Citus keeps all of it on one node, or a "
+            "copy on each; give a local table, or one that is distributed by its key"
+        )
+
+
+def read_sizes(connection: Connection, table: str) -> Sizes:
+    """Read the sizes of a distributed table, all shards together."""
+    return Sizes(*one_row(connection, _SIZES, [table]))
+
+
+def _method(connection: Connection, table: str) -> str | None:
+    """Return Citus's letter for how it keeps a table; None for a local one, or without Citus."""
+    if not one_row(connection, _IS_INSTALLED)[0]:
+        return None
+    row = execute(connection, _METHOD, [table]).fetchone()
+    return None if row is None else str(row[0])
