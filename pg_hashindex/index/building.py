@@ -27,7 +27,7 @@ from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
-from .landmarks.space import unit_rows
+from .landmarks.space import row_lengths, unit_rows
 from .table_blocks import (
     Block,
     WrongDimensionError,
@@ -336,17 +336,14 @@ class _Build:
 
     def _points(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what is compared with landmarks: projections (n, p), or vectors (n, d)."""
-        if self._n_projections:
-            return self._model.project(vectors)
-        return unit_rows(vectors) if self._spherical else vectors
+        points = self._model.project(vectors) if self._n_projections else vectors
+        if self._spherical and not self._n_projections:
+            return unit_rows(points)
+        # As in SQL: a halfvec holds no longer ones.
+        long = row_lengths(points) >= _LARGEST
+        return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
     def _write_landmarks(self, points: NDArray[np.float32]) -> None:
-        largest = float(np.abs(points).max())
-        if largest > _LARGEST:
-            raise InvalidInputError(
-                f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
-                f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
-            )
         copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.cursor() as cursor, cursor.copy(copy) as target:
             target.write(landmarks_in_copy_format(points))
