@@ -122,8 +122,15 @@ class Verifier:
             return 0
         kept = [sql.Identifier("k", f"filter_{n}") for n in range(1, 1 + len(columns))]
         filters = [sql.Identifier("b", name) for name in columns]
-        names = {"kept": sql.SQL(", ").join(kept), "filters": sql.SQL(", ").join(filters)}
-        return int(self._execute(_OTHER_FILTERS, table=sql.SQL(table), **names).rowcount)
+        comma = sql.SQL(", ")
+        return int(
+            self._execute(
+                _OTHER_FILTERS,
+                table=sql.SQL(table),
+                kept=comma.join(kept),
+                filters=comma.join(filters),
+            ).rowcount
+        )
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
