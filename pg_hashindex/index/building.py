@@ -236,21 +236,20 @@ class _Build:
     def _left_off(self) -> int | None:
         """Return the place that a previous run has reached, None if there was no run."""
         row = self._execute(
-            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, "
-            "to_regclass($2) IS NOT NULL FROM hashindex.index i "
+            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, NOT EXISTS ("
+            "SELECT FROM pg_catalog.unnest(ARRAY['%1$s_staged', '%1$s_touched', '%1$s_codes_%2$s', "
+            "'%1$s_landmarks_%2$s']) p(part) WHERE pg_catalog.to_regclass(pg_catalog.format("
+            "'hashindex.%I', pg_catalog.format(p.part, i.storage, i.next_generation))) IS NULL) "
+            "FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
-            "WHERE i.name = $1 AND i.storage = $3",
-            [
-                self.index.name,
-                self._names["staged"].as_string(self.connection),
-                self.index.storage,
-            ],
+            "WHERE i.name = $1 AND i.storage = $2",
+            [self.index.name, self.index.storage],
         ).fetchone()
         if row is None:
             raise self._configured_otherwise()
-        generation, place, schema, table, staged = row
+        generation, place, schema, table, complete = row
         self._names["codes"] = sql.Identifier(schema, table)
-        if generation is None or place is None or not staged:
+        if generation is None or place is None or not complete:
             return None
         self._set_generation(generation)
         row = self._execute(
