@@ -113,7 +113,7 @@ DECLARE
 BEGIN
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
            replace(quote_ident(i.id_column), '%', '%%') AS key,
-           replace(quote_ident(i.code_column), '%', '%%') AS code
+           replace(quote_ident(i.code_column), '%', '%%') AS code, replace(key_type, '%', '%%') AS key_type
     INTO named;
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
            coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
@@ -174,7 +174,7 @@ BEGIN
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $6',
             named.base, named.key, named.code,
-            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), key_type
+            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), named.key_type
         ) END),
         'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,

@@ -77,6 +77,27 @@ $$;
 COMMENT ON FUNCTION hashindex._table_faults IS
     'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
 
+CREATE OR REPLACE FUNCTION hashindex._filter_faults(i hashindex.index) RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    RETURN QUERY
+    SELECT format('filter column "%s" of %s ', f.name, base) || CASE WHEN now.attname IS NULL THEN 'is gone, so that writes fail'
+        ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail',
+                    format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND kept.attname = 'filter_' || f.n
+    WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
+    ORDER BY f.n;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._filter_faults IS 'filter columns of an index that the table no longer has, or has of another type';
+
 -- Makes them empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

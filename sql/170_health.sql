@@ -165,16 +165,7 @@ BEGIN
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
     IF i.filter_columns <> '{}' THEN
-        wrong := ARRAY(
-            SELECT format('filter column "%s" of %s ', f.name, base) || CASE WHEN now.attname IS NULL THEN 'is gone, so that writes fail'
-                ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail',
-                            format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
-            FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-            LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
-            LEFT JOIN pg_attribute kept ON kept.attrelid = code_table AND kept.attname = 'filter_' || f.n
-            WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
-            ORDER BY f.n
-        );
+        wrong := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
         IF wrong = '{}' THEN
             ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.id_column, 'true', 2000)).ids END;
             EXECUTE format(
@@ -195,7 +186,8 @@ BEGIN
             coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN wrong <> '{}' THEN 'drop the index, and create it again with filter columns that the table has' END;
+            CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', named)
+                 WHEN wrong <> '{}' THEN 'drop the index, and create it again with filter columns that the table has' END;
     END IF;
 
     -- A list is the codes of one landmark. PostgreSQL's statistics tell whether they are still stored together.

@@ -27,7 +27,7 @@ from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
-from .landmarks.space import unit_rows
+from .landmarks.space import row_lengths, unit_rows
 from .table_blocks import (
     Block,
     WrongDimensionError,
@@ -242,21 +242,20 @@ class _Build:
     def _left_off(self) -> int | None:
         """Return the place that a previous run has reached, None if there was no run."""
         row = self._execute(
-            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, "
-            "to_regclass($2) IS NOT NULL FROM hashindex.index i "
+            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, NOT EXISTS ("
+            "SELECT FROM pg_catalog.unnest(ARRAY['%1$s_staged', '%1$s_touched', '%1$s_codes_%2$s', "
+            "'%1$s_landmarks_%2$s']) p(part) WHERE pg_catalog.to_regclass(pg_catalog.format("
+            "'hashindex.%I', pg_catalog.format(p.part, i.storage, i.next_generation))) IS NULL) "
+            "FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
-            "WHERE i.name = $1 AND i.storage = $3",
-            [
-                self.index.name,
-                self._names["staged"].as_string(self.connection),
-                self.index.storage,
-            ],
+            "WHERE i.name = $1 AND i.storage = $2",
+            [self.index.name, self.index.storage],
         ).fetchone()
         if row is None:
             raise self._configured_otherwise()
-        generation, place, schema, table, staged = row
+        generation, place, schema, table, complete = row
         self._names["codes"] = sql.Identifier(schema, table)
-        if generation is None or place is None or not staged:
+        if generation is None or place is None or not complete:
             return None
         self._set_generation(generation)
         row = self._execute(
@@ -343,17 +342,14 @@ class _Build:
 
     def _points(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return what is compared with landmarks: projections (n, p), or vectors (n, d)."""
-        if self._n_projections:
-            return self._model.project(vectors)
-        return unit_rows(vectors) if self._spherical else vectors
+        points = self._model.project(vectors) if self._n_projections else vectors
+        if self._spherical and not self._n_projections:
+            return unit_rows(points)
+        # As in SQL: a halfvec holds no longer ones.
+        long = row_lengths(points) >= _LARGEST
+        return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
     def _write_landmarks(self, points: NDArray[np.float32]) -> None:
-        largest = float(np.abs(points).max())
-        if largest > _LARGEST:
-            raise InvalidInputError(
-                f"landmarks have values of up to {largest:g}, and pgvector's halfvec holds "
-                f"{_LARGEST:g} at most; scale the vectors down, or use another access path"
-            )
         copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.cursor() as cursor, cursor.copy(copy) as target:
             target.write(landmarks_in_copy_format(points))

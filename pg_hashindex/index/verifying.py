@@ -37,6 +37,17 @@ _ROWS: LiteralString = """
 
 _COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
 
+_FILTER_FAULTS: LiteralString = """
+    SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
+"""
+
+_OTHER_FILTERS: LiteralString = """
+    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
+        SELECT k.id FROM {codes} k JOIN {table} b ON b.{id} = k.id
+        WHERE pg_catalog.record_image_ne(ROW({kept}), ROW({filters})) AND {current}
+    ))
+"""
+
 _WITHOUT_VECTOR: LiteralString = """
     SELECT b.{id}::text, {row_code}::text FROM {table} b {join}
     WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
@@ -75,12 +86,16 @@ class Verifier:
         rows = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
+    def filter_faults(self) -> list[str]:
+        """Tell which filter columns the table no longer has as the codes have them."""
+        return [row[0] for row in self._execute(_FILTER_FAULTS, [self.index.name]).fetchall()]
+
     def verify(self, table: str) -> int:
-        """Delete codes of a table or partition that a fresh encoding differs from."""
+        """Delete codes of a table or partition that are not as their rows, or their filters."""
         (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
-        taken, last = 0, None
+        taken, last = self._take_other_filters(table), None
         with progress_bar("verifying", rows, self.progress) as bar:
             while True:
                 with self.connection.transaction():
@@ -100,6 +115,22 @@ class Verifier:
                 if len(batch) < size:
                     return taken
                 last = batch.ids[-1]
+
+    def _take_other_filters(self, table: str) -> int:
+        columns = self.index.filter_columns
+        if not columns or self.filter_faults():
+            return 0
+        kept = [sql.Identifier("k", f"filter_{n}") for n in range(1, 1 + len(columns))]
+        filters = [sql.Identifier("b", name) for name in columns]
+        comma = sql.SQL(", ")
+        return int(
+            self._execute(
+                _OTHER_FILTERS,
+                table=sql.SQL(table),
+                kept=comma.join(kept),
+                filters=comma.join(filters),
+            ).rowcount
+        )
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""

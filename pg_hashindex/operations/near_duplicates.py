@@ -111,10 +111,7 @@ class _Target:
         self._index = index
         self._name = into
         self._table = sql.Identifier(*into.split("."))
-        self._settings = {
-            "index": index.name,
-            "codes": index.codes.as_string(index.connection),
-        } | settings
+        self._settings = {"index": index.name, "landmarks": self._landmarks()} | settings
 
     def begin(self) -> int:
         """Make the table, or return the list from which an interrupted run goes on."""
@@ -156,10 +153,20 @@ class _Target:
                 [self._index.name, *settings, start, end - 1],
                 pairs=sql.SQL(_PAIRS),
             )
+            # Lists of the same number hold other rows after a swap or a rebalance.
+            if self._landmarks() != self._settings["landmarks"]:
+                raise DatabaseStateError(
+                    f"index {self._index.name!r} was built again while pairs were written; drop "
+                    f"table {self._name}, and run the command again"
+                )
             self._keep(end)
 
     def count(self) -> int:
         return int(self._execute("SELECT pg_catalog.count(*) FROM {table}").fetchone()[0])
+
+    def _landmarks(self) -> str | None:
+        table = self._index.landmarks
+        return None if table is None else table.as_string(self._index.connection)
 
     def _keep(self, place: int) -> None:
         comment = sql.Literal(json.dumps(self._settings | {"next": place}))

@@ -254,6 +254,9 @@ class _Repairer:
         # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
         if gone or (index.encoded_in == "sql" and index.waiting()):
             unseen = unseen or [index.qualified_table]
+        self.left += [
+            f"{fault}: drop the index, and create it again" for fault in verifier.filter_faults()
+        ]
         wrong = 0
         for table in unseen:
             wrong += verifier.verify(table)

@@ -115,7 +115,8 @@ def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...
     """Replace labels that are names by numbers; an empty name means no label."""
     if y is None or y.dtype.kind not in "US" or y.ndim != 1:
         return y, ()
-    numbers, classes = number_labels([name or None for name in y.astype(str).tolist()])
+    names = y if y.dtype.kind == "U" else np.char.decode(y, "utf-8", "backslashreplace")
+    numbers, classes = number_labels([name or None for name in names.tolist()])
     return numbers, classes
 
 

@@ -192,6 +192,27 @@ def test_payloads_as_names(
         assert_unharmed(connection, payload)
 
 
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_key_type_whose_name_has_percent_signs(
+    connection: Connection, items: str, model: Model, layout: Layout
+) -> None:
+    connection.execute(
+        """CREATE TYPE "%s%i" AS ENUM ('a', 'b');"""
+        """CREATE TABLE graded AS SELECT category::"%s%i" AS grade, embedding FROM items"""
+        """ WHERE id < 3; ALTER TABLE graded ADD PRIMARY KEY (grade)"""
+    )
+    index = HashIndex.create(
+        connection, "graded", table="graded", column="embedding", model="lsh", layout=layout
+    )
+    index.encode()
+    query = connection.execute("SELECT embedding FROM graded WHERE grade = 'b'").fetchone()
+    assert query is not None
+    found = connection.execute(
+        "SELECT id FROM hashindex.candidates_graded(%s, filter => 'grade IS NOT NULL')", query
+    ).fetchall()
+    assert [row[0] for row in found] == ["b", "a"]
+
+
 RESERVED_TABLES = ("hashindex_codes", "hashindex_within", "hashindex_row", "hashindex_list")
 RESERVED_COLUMNS = ("hashindex_code", "hashindex_kept", "hashindex_touched", "hashindex_mask_4")
 

@@ -239,6 +239,29 @@ def test_a_crash_begins_the_build_again(
     assert_listed(begun)
 
 
+@pytest.mark.newest
+@pytest.mark.parametrize("part", ["touched", "landmarks_%", "codes_%"])
+def test_a_build_whose_table_was_dropped_begins_again(
+    connection: Connection,
+    begun: HashIndex,
+    between_blocks: Callable[[int, Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    between_blocks(3, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        begun.encode()
+    monkeypatch.undo()
+    (table,) = connection.execute(
+        "SELECT c.oid::regclass::text FROM pg_class c "
+        "WHERE c.relname LIKE %s AND c.relkind = 'r'", [f"items_idx_{part}"]
+    ).fetchone() or ("",)  # fmt: skip
+    connection.execute(f"DROP TABLE {table}".encode())
+    begun.repair()
+    assert_listed(begun)
+    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+
+
 def test_partitions_are_read_one_after_another(connection: Connection, model: Model) -> None:
     connection.execute(
         "CREATE TABLE parts (id bigint PRIMARY KEY, v halfvec(8)) PARTITION BY RANGE (id);"

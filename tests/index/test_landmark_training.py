@@ -323,6 +323,22 @@ def test_far_from_the_origin_and_of_any_scale(n_landmarks, scale, rows):
     assert 40 < len(trained) <= 50
 
 
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e20, 1e37])
+def test_directions_of_any_length(scale, rows):
+    """Squares leave float32; the mean directions are those of the same rows of other lengths."""
+    lengths = np.where(np.arange(3000) % 2, 1, scale)[:, None]
+    found = train_landmarks(rows[:3000] * lengths, 40, spherical=True, random_state=0)
+    expected = train_landmarks(rows[:3000], 40, spherical=True, random_state=0)
+    # Tiny numbers have few digits, so a row between two landmarks may go to the other one.
+    near = (np.sort(found @ expected.T)[:, -1] > 0.99).mean()
+    assert near > 0.9
+    places = np.arange(3000) % 10
+    means = [ListMeans(10, 24, spherical=True) for _ in range(2)]
+    means[0].add((rows[:3000] * lengths).astype(np.float32), places)
+    means[1].add(rows[:3000], places)
+    np.testing.assert_allclose(means[0].centres()[0], means[1].centres()[0], atol=1e-3)
+
+
 def test_memory_does_not_grow_with_the_rows(rows):
     landmarks = Landmarks(rows[:1500])
     peaks = []

@@ -6,12 +6,19 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.landmarks import assert_listed, entries, nearest_landmarks, tables_of
+from fixtures.landmarks import (
+    assert_listed,
+    entries,
+    landmarks_of,
+    nearest_landmarks,
+    tables_of,
+)
 from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -155,6 +162,31 @@ def test_vectors_that_a_halfvec_cannot_hold(
     if metric == "cosine":
         assert hits[0].id == 2050
         assert hits[0].distance == pytest.approx(0, abs=1e-6)
+
+
+def test_a_build_lists_long_vectors_as_triggers_do(connection: Connection) -> None:
+    """A halfvec holds 65504 at most, so the direction of a longer vector is compared."""
+    X = np.random.default_rng(5).standard_normal((600, 8)).astype(np.float32)
+    X[::2] *= 1e6
+    store.save(connection, LSH(n_bits=8, random_state=1).fit(X).to_model("long"))
+    connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO items VALUES (%s, %s)", [(n, Vector(v)) for n, v in enumerate(X)]
+        )
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="long",
+        access="landmarks",
+    )  # fmt: skip
+    index.encode()
+    points = store.load(connection, "long").project(X).astype(np.float64)
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    points = np.where(lengths < 65504, points, points / lengths)
+    landmarks = landmarks_of(index).points
+    nearest = np.linalg.norm(points[:, None] - landmarks[None], axis=2).argsort(axis=1)[:, :3]
+    listed = entries(index)
+    assert sum(listed[n] in nearest[n] for n in range(600)) > 570
+    assert sum(index.search(v, 1, probes=3)[0].id == n for n, v in enumerate(X[:40])) > 36
 
 
 def test_names_with_anything_in_them(connection: Connection, model: Model) -> None:

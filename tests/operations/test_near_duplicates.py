@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from scipy.spatial.distance import cdist
 
-from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import Layer
@@ -116,6 +116,26 @@ def test_a_run_that_was_cut_off_goes_on(
     # Nobody is told to drop a table of his own.
     with pytest.raises(DatabaseStateError, match="table items exists, .* name another table$"):
         listed.near_duplicates("items", max_distance=0.01, radius=12)
+
+
+def test_lists_that_are_built_again_meanwhile(
+    listed: HashIndex, connection: Connection, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the new lists would hold other rows than the rest of the old ones."""
+    monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
+    write = module._Target.write
+
+    def rebalanced(target: Any, start: int, end: int) -> None:
+        write(target, start, end)
+        if start == 2:
+            with connect(url) as other:
+                HashIndex.open(other, listed.name).rebalance()
+
+    monkeypatch.setattr(module._Target, "write", rebalanced)
+    with pytest.raises(DatabaseStateError, match="built again while pairs were written"):
+        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+    with pytest.raises(DatabaseStateError, match="holds no pairs of these settings"):
+        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
 
 
 def test_the_radius_is_that_of_turned_copies() -> None:

@@ -153,6 +153,13 @@ def test_what_cannot_be_known(archive: Path, known: dict[str, Any], message: str
         load_sample(archive, **known)
 
 
+def test_labels_in_bytes(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+    path = tmp_path / "rows.npz"
+    np.savez(path, X=vectors[:3], names=np.array(["é".encode(), b"", b"\xff"]))
+    sample = load_sample(path, labels="names")
+    assert [sample.classes[n] if n >= 0 else None for n in sample.y] == ["é", None, "\\xff"]
+
+
 def test_a_single_array_has_no_labels(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
     np.save(tmp_path / "plain.npy", vectors)
     with pytest.raises(InvalidInputError, match="single array, without labels"):

@@ -7,7 +7,7 @@ from ...errors import InvalidInputError
 from ...hashers._common.kmeans import nearest_centres
 from ...models.vectors import as_rows
 from .groups import LandmarkGroups, place_means
-from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
+from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows
 
 #: Up to this number, each row is compared with all landmarks: groups would save nothing.
 MAX_FLAT = 1024
@@ -74,6 +74,7 @@ class ListMeans:
         """Add rows (n, d) and their landmarks (n,)."""
         weights = np.ones(len(X), np.float32)
         if self._spherical:
+            X = moderate_rows(X)
             lengths = row_lengths(X)
             X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
             weights = (1 / lengths).astype(np.float32, copy=False)

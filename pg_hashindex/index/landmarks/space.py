@@ -20,6 +20,8 @@ _KEPT_DIMENSIONS = 0.75
 _MIN_BASIS = 96
 _MAX_BASIS = 256
 _BASIS_ROWS = 8192
+# Squares of lengths between this and its inverse are exact in float32.
+_LEAST_LENGTH = 1e-15
 
 
 class Space:
@@ -52,8 +54,22 @@ def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
+def moderate_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale rows to unit length where squares of their numbers leave the range of float32."""
+    lengths = row_lengths(X)
+    extreme = ~((lengths > _LEAST_LENGTH) & (lengths < 1 / _LEAST_LENGTH))
+    if not extreme.any():
+        return X
+    X = X.copy()
+    rows = X[extreme].astype(np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    X[extreme] = rows / np.where(norms > 0, norms, 1)
+    return X
+
+
 def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to unit length; the zero vector stays as it is."""
+    X = moderate_rows(X)
     lengths = row_lengths(X)
     lengths[lengths == 0] = 1
     return X / lengths[:, None]

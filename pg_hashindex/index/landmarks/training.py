@@ -11,7 +11,7 @@ from ...hashers._common.rows import row_slices
 from ...models.vectors import as_rows
 from .assignment import CANCELLED, LEAST_ROWS, MAX_FLAT
 from .groups import LandmarkGroups, place_means
-from .space import Space, in_threads, reduced, reducing_basis, row_lengths, unit_rows
+from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows
 
 # Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
 # than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
@@ -69,6 +69,7 @@ def train_landmarks(
     rng = np.random.default_rng(random_state)
     order = rng.permutation(len(X))
     if spherical:
+        X = moderate_rows(X)
         order = order[row_lengths(X)[order] > 0]
     if len(order) < LEAST_ROWS:
         return _nobody(X)
