@@ -18,7 +18,8 @@ writes
     One row a transaction, and 100 a statement.
 memory
     The server in a memory cgroup of 1/1, 1/2, 1/4 and 1/8 of table + HNSW over the vectors, with a
-    quarter of that as shared_buffers: stop, sync, caches of the operating system dropped, start.
+    quarter of that as shared_buffers, and io_method = sync: stop, sync, caches of the operating
+    system dropped, start.
     The settings found are tried, and the fastest is taken, as `tune` would there. After another
     start follow up to 1,500 queries that nobody asked before, for 12 seconds: cold is the first 50,
     steady the last 300, or the second half where there are fewer. Then eight clients ask. It takes
