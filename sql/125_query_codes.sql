@@ -27,33 +27,40 @@ RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code
 
 COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
 
--- The projection in 8 levels, 4 u1 + 2 u2 + u3 with signs u, cut where the normal distribution asks for it. A projection of
--- zeros gives codes that rank by plain Hamming distance. With two bits a projection a row has the levels 2 s1 + s2, and s2 counts
--- half as much as s1: for it the projection has the 4 levels 2 u1 + u2 = 4 u1 + 2 (-u1) + u2.
+-- The projection in 8 levels, 4 u1 + 2 u2 + u3 with signs u, as the normal distribution asks for. With two bits a projection a row
+-- has the levels 2 s1 + s2, and s2 counts half as much as s1: the projection has the 16 levels 8 u1 + 4 u2 + 2 u3 + u4 for s1, and
+-- for s2 the 8 levels 4 u1 + 2 u2 + u3 = 8 u1 + 4 (-u1) + 2 u2 + u3. A projection of zeros gives codes that rank by plain Hamming
+-- distance.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     n integer := {ext}.vector_dims(projection);
+    step double precision := CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END / sqrt(n);
     p {ext}.vector := {ext}.l2_normalize(projection);
-    t1 {ext}.vector := array_fill((0.586 / sqrt(n))::real, ARRAY[n])::{ext}.vector;
-    t2 {ext}.vector := t1 OPERATOR({ext}.+) t1;
-    t3 {ext}.vector := t2 OPERATOR({ext}.+) t1;
-    minus_p {ext}.vector := t1 OPERATOR({ext}.-) t1 OPERATOR({ext}.-) p;
-    b1 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t1) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t1);
-    b2 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t2) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t2);
-    b3 bit varying := {ext}.binary_quantize(p OPERATOR({ext}.-) t3) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t3);
+    minus_p {ext}.vector := array_fill(0::real, ARRAY[n])::{ext}.vector OPERATOR({ext}.-) p;
+    -- The k-th tells which projections are larger than k steps.
+    b bit varying[] := ARRAY(
+        SELECT {ext}.binary_quantize(p OPERATOR({ext}.-) t.edge) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t.edge)
+        FROM (SELECT array_fill((k * step)::real, ARRAY[n])::{ext}.vector AS edge FROM generate_series(1, 2 * levels - 1) k OFFSET 0) t
+    );
     u1 bit varying := {ext}.binary_quantize(p);
-    u2 bit varying := ~(u1 # b2);
-    u3 bit varying := ~(u2 # (b3 | ~b1));
+    u2 bit varying := ~(u1 # b[levels]);
+    u3 bit varying;
+    u4 bit varying;
 BEGIN
-    RETURN CASE levels WHEN 2 THEN ARRAY[u1, u2, u3] ELSE ARRAY[u1 || u1, u2 || ~u1, u3 || u2] END;
+    IF levels = 2 THEN
+        RETURN ARRAY[u1, u2, ~(u1 # b[1] # b[2] # b[3])];
+    END IF;
+    u3 := ~(u1 # b[2] # b[4] # b[6]);
+    u4 := ~(u1 # b[1] # b[2] # b[3] # b[4] # b[5] # b[6] # b[7]);
+    RETURN ARRAY[u1 || u1, u2 || ~u1, u3 || u2, u4 || u3];
 END
 $$;
 
 COMMENT ON FUNCTION hashindex._asymmetric_codes IS
-    'codes of a query for the ranking asymmetric; their weights are 4, 2 and 1';
+    'codes of a query for the ranking asymmetric; their weights are 4, 2 and 1 with 2 levels, and 8, 4, 2 and 1 with 4';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text
@@ -65,7 +72,8 @@ DECLARE
         WHEN ranking = 'hamming' OR (roughly AND (ranking = 'weighted' OR levels = 2)) THEN '{1}'
         WHEN roughly THEN '{2,1}'
         WHEN ranking = 'weighted' THEN '{15,1,2,4,8}'
-        ELSE '{4,2,1}'
+        WHEN levels = 2 THEN '{4,2,1}'
+        ELSE '{8,4,2,1}'
     END;
 BEGIN
     -- "0 +" keeps the planner from an HNSW index on the codes, whose answers are approximate. This takes half the time of

@@ -73,7 +73,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    UPDATE hashindex.index x SET (next_generation, built_pages) = (hashindex._new_generation(x.generation), 0)
+    i.next_generation := hashindex._new_generation(i.generation);
+    UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     EXECUTE format(

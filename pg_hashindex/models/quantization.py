@@ -13,10 +13,15 @@ signs, <u, s> = n - 2 H(u, s). So with 2 levels
 
     <p, s> = constant - 2 sum_k a_k H(s, u_k),
 
-With 4 levels <p, 2 s1 + s2> = 2 (<p, s1> + <p / 2, s2>). In the same units half of p has the levels
-2 u1 + u2, which are 4 u1 + 2 (-u1) + u2. So
+With 4 levels the row's second sign counts half as much as its first,
 
-    <p, 2 s1 + s2> = constant - 4 (4 H(code, u1 || u1) + 2 H(code, u2 || ~u1) + H(code, u3 || u2)).
+    <p, 2 s1 + s2> = 2 (<p, s1> + <p / 2, s2>).
+
+So for s1 each projection has the 16 levels 8 u1 + 4 u2 + 2 u3 + u4, and half of p has, in the same
+units, the 8 levels 4 u1 + 2 u2 + u3, which are 8 u1 + 4 (-u1) + 2 u2 + u3:
+
+    <p, 2 s1 + s2> = constant - 4 (8 H(code, u1 || u1) + 4 H(code, u2 || ~u1)
+                                   + 2 H(code, u3 || u2) + H(code, u4 || u3)).
 
 A query is therefore a few codes of the row's own length with whole weights, and the distance of a
 row is
@@ -26,7 +31,7 @@ row is
 The rankings are:
 
 - ``hamming``: the query's own code, weight 1.
-- ``asymmetric``: 3 codes of weights 4, 2 and 1.
+- ``asymmetric``: 3 codes of weights 4, 2 and 1; with 4 levels 4, of weights 8, 4, 2 and 1.
 - ``weighted``: bits have learned weights, rounded to 0 to 15. With m_b the mask of bits whose
   weight holds 2^b, and q the query's code, popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
   constant) / 2: that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.
@@ -46,10 +51,9 @@ from .codes import hamming_distances, pack, unpack
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
-# Thresholds of the 8 levels of a query's projection besides 0, in standard deviations: the best
-# uniform quantiser of 8 levels for normal values (Max, "Quantizing for minimum distortion", 1960).
-_QUERY_EDGES = (0.586, 1.172, 1.758)
-_SIGN_WEIGHTS = (4, 2, 1)
+# Steps between the 8 and the 16 levels of a query's projection, in standard deviations: the best
+# uniform quantisers for normal values (Max, "Quantizing for minimum distortion", 1960).
+_QUERY_STEPS: dict[Levels, float] = {2: 0.586, 4: 0.335}
 # Bits of learned weights after rounding to whole numbers.
 _WEIGHT_BITS = 4
 
@@ -95,19 +99,22 @@ def query_codes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Compute the weighted codes of queries, for the asymmetric ranking of codes of these levels.
 
-    Projections are (m, n), codes uint8 (m, 3, width) and weights (3,). A row of zeros counts as
-    level -1 throughout.
+    Projections are (m, n), codes uint8 (m, k, width) and weights (k,); k is 3 for 2 levels and 4
+    for 4. A row of zeros counts as level -1 throughout.
     """
     p = _normalized(projections)
     n = p.shape[1]
-    b1, b2, b3 = (np.abs(p) > _threshold(edge, n) for edge in _QUERY_EDGES)
-    u1 = p > 0
-    u2 = ~(u1 ^ b2)
-    u3 = ~(u2 ^ (b3 | ~b1))
-    found = [u1, u2, u3]
+    step = _QUERY_STEPS[levels]
+    beyond = [np.abs(p) > _threshold(k * step, n) for k in range(1, 2 * levels)]
+    # A size of m steps is past the first m edges. A bit of m, of value v, is whether it is past an
+    # odd number of the edges v, 2 v, 3 v, ...
+    u = [p > 0]
+    for value in (2, 1) if levels == 2 else (4, 2, 1):
+        u.append(~(u[0] ^ np.logical_xor.reduce(beyond[value - 1 :: value])))
     if levels == 4:
-        found = [np.hstack(halves) for halves in ((u1, u1), (u2, ~u1), (u3, u2))]
-    return np.stack([pack(bits) for bits in found], axis=1), np.array(_SIGN_WEIGHTS)
+        u = [np.hstack(halves) for halves in zip(u, (u[0], ~u[0], u[1], u[2]), strict=True)]
+    weights = 1 << np.arange(len(u))[::-1]
+    return np.stack([pack(bits) for bits in u], axis=1), weights
 
 
 def weighted_query_codes(

@@ -52,7 +52,7 @@ def test_the_doctor_looks_at_one_shard(
         TABLE,
         int(worker.rpartition(":")[2].partition("/")[0]),
     )
-    asked = ("doctor", "--table", shard, "--column", "embedding", "--sample", "10")
+    asked = ("doctor", "--table", shard, "--column", "embedding", "--queries", "10")
     code, text = told(worker, *asked)
     assert code == 3
     assert "is a shard, which Citus hides" in text

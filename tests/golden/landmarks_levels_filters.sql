@@ -54,11 +54,11 @@ BEGIN
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) LIMIT hashindex_n
                 );
             ELSE
                 -- The subquery hides values whose statistics the planner would look up.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
@@ -70,7 +70,7 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
     END;

@@ -77,22 +77,20 @@ def test_distances_to_edges():
 def test_distances_order_as_products_of_levels(rows, levels):
     n = rows.shape[1]
     bits = quantize(rows, levels)
-    kept = signs(bits) if levels == 2 else levels_of(bits)
     p = rows[:1].astype(np.float64)
     p = p / (np.linalg.norm(p) or 1)
-    edges = np.float32(np.array([0.586, 1.172, 1.758]) / np.sqrt(n))
-    beyond = np.abs(np.float32(p))[0, :, None] > edges
+    step, most = (0.586, 4) if levels == 2 else (0.335, 8)
+    edges = np.float32(np.arange(1, most) * step / np.sqrt(n))
+    steps = (np.abs(np.float32(p))[0, :, None] > edges).sum(axis=1)
     sign = signs(np.float32(p[0]) > 0)
-    eighths, quarters = (2 * beyond.sum(axis=1) + 1) * sign, (2 * beyond[:, 1] + 1) * sign
-    codes, weights = query_codes(rows[:1], levels)
-    assert (weights @ signs(unpacked(codes[0], bits.shape[1])))[:n].tolist() == eighths.tolist()
-    distances = code_distances(codes, weights, pack(bits)).astype(np.int64)
-    if levels == 2:
-        assert (kept @ eighths == 7 * n - 2 * distances).all()
-    else:
+    wanted = (2 * steps + 1) * sign
+    if levels == 4:
         # The second bit counts half as much as the first: for it the query has half as many levels.
-        s = signs(bits)
-        assert (s[:, :n] @ eighths + s[:, n:] @ quarters == 14 * n - 2 * distances).all()
+        wanted = np.append(wanted, (2 * (steps // 2) + 1) * sign)
+    codes, weights = query_codes(rows[:1], levels)
+    assert (weights @ signs(unpacked(codes[0], bits.shape[1]))).tolist() == wanted.tolist()
+    distances = code_distances(codes, weights, pack(bits)).astype(np.int64)
+    assert (signs(bits) @ wanted == weights.sum() * len(wanted) - 2 * distances).all()
 
 
 @given(

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.quantization import Levels
+from pg_hashindex.models.quantization import Levels, quantize
 from pg_hashindex.quality.tuning.models import Candidate, Coded, orders
 
 ROWS, DIMENSION = 1500, 16
@@ -28,14 +28,20 @@ def clusters() -> NDArray[np.float32]:
 def _distances(model: Model, Q: NDArray[np.float32], X: NDArray[np.float32]) -> NDArray[Any]:
     """How far the levels of rows are from those of queries: -<p, levels>, up to a constant."""
 
-    def level(projected: NDArray[np.floating[Any]], edges: list[float]) -> NDArray[Any]:
+    def level(projected: NDArray[np.floating[Any]], edges: ArrayLike) -> NDArray[Any]:
         unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
         size = np.digitize(np.abs(unit) * np.sqrt(unit.shape[1]), edges)
         return np.where(unit > 0, 2 * size + 1, -2 * size - 1)
 
-    of_queries = level(model.project(Q), [0.586, 1.172, 1.758])
-    of_rows = level(model.project(X), [1.0] if model.levels == 4 else [])
-    distances: NDArray[Any] = -(of_queries @ of_rows.T).astype(float)
+    signs = np.where(quantize(model.project(X), model.levels), 1, -1)
+    edges = np.arange(1, 8) * 0.335
+    of_queries = (
+        level(model.project(Q), [0.586, 1.172, 1.758])
+        if model.levels == 2
+        # For the second sign, which counts half as much, in steps of twice the size.
+        else np.hstack([level(model.project(Q), given) for given in (edges, edges[1::2])])
+    )
+    distances: NDArray[Any] = -(of_queries @ signs.T).astype(float)
     return distances
 
 
