@@ -3,7 +3,8 @@
     python benchmarks/citus.py postgresql://.../empty --rows 1000000 --shards 8 --workers 2
     python benchmarks/tables.py
 
-It needs a database of its own on the coordinator. One run measures one table: ``--shards`` shards
+It needs a database of its own on the coordinator; committed figures are of servers with
+``shared_buffers = 1GB`` and ``jit = off``. One run measures one table: ``--shards`` shards
 on the first ``--workers`` workers, or with ``--shards 0`` a plain table on the coordinator, which
 has landmarks in the same way. Each step is saved as soon as it is measured, and a step that is
 there is not repeated, so a run that was cut off is run again; ``--steps`` limits a run to some of
@@ -32,6 +33,7 @@ import numpy as np
 from hashing import DATA_FOLDER, ROOT, machine
 from numpy.typing import NDArray
 from pgvector import Vector
+from retrieval_data import between
 from semi_supervised_runs import read, write
 
 from pg_hashindex import schema, store
@@ -44,6 +46,8 @@ from pg_hashindex.quality.measuring import Answers, ask
 OUTPUT = ROOT / "benchmarks/results/citus.json"
 QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
 STEPS = ("load", "build", "exact", "search", "writes")
+# The coordinator's settings are saved with the figures; workers are to have the same.
+SETTINGS = ("server_version", "shared_buffers", "jit", "fsync")
 # The seeds of other rows than those of the table.
 _ASKED, _MORE = 1_000_001, 1_000_002
 
@@ -57,9 +61,8 @@ class Rows:
 
     def block(self, seed: int, n: int) -> NDArray[np.float32]:
         rng = np.random.default_rng(seed)
-        i, j, k = rng.integers(len(self._base), size=(3, n))
-        rows = self._base[i] + 0.35 * (self._base[j] - self._base[k])
-        return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+        own = self._base[rng.integers(len(self._base), size=n)]
+        return between(own, self._base, n, rng)
 
     def blocks(self, n: int) -> Iterator[NDArray[np.float32]]:
         for start in range(0, n, BATCH):
@@ -98,7 +101,7 @@ class Run:
         try:
             store.describe(self.connection, "itq")
         except UnknownModelError:
-            model = ITQ(n_bits=256, random_state=0).fit(self.rows.block(0, SAMPLE))
+            model = ITQ(n_bits=256, normalize="l2", random_state=0).fit(self.rows.block(0, SAMPLE))
             store.save(self.connection, model.to_model("itq", levels=4, metric="cosine"))
         began = time.monotonic()
         HashIndex.create(
@@ -231,7 +234,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=8, help="0: a plain table")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
-    parser.add_argument("--probes", type=int, nargs="+", default=[32, 64, 112, 160])
+    parser.add_argument("--probes", type=int, nargs="+", default=[8, 16, 32, 64, 112])
     parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--output", type=type(OUTPUT), default=OUTPUT)
     arguments = parser.parse_args()
@@ -243,6 +246,7 @@ def main() -> None:
         run = Run(connection, arguments)
         place = {"rows": run.n, "shards": run.shards, "workers": run.workers}
         report = read(arguments.output) or {"machine": machine(), "results": []}
+        report["server"] = {name: one_row(connection, f"SHOW {name}")[0] for name in SETTINGS}
         entry = next((e for e in report["results"] if e.items() >= place.items()), None)
         if entry is None:
             report["results"].append(entry := dict(place))

@@ -689,7 +689,7 @@ def citus_entries() -> list[dict[str, Any]]:
 
 def citus_reaching(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the search of the fewest probes that has recall .95, or else the best recall."""
-    searches = sorted(entry["search"].values(), key=lambda search: search["recall"])
+    searches = [entry["search"][probes] for probes in sorted(entry["search"], key=int)]
     return next((search for search in searches if search["recall"] >= 0.95), searches[-1])
 
 
@@ -697,12 +697,13 @@ def citus() -> str:
     lines = []
     for entry in citus_entries():
         search = citus_reaching(entry)
-        shards = f"{entry['shards']} shards on {entry['workers']}" if entry["shards"] else "plain"
+        many = "s" if entry["shards"] > 1 else ""
+        shards = f"{entry['shards']} shard{many} on {entry['workers']}"
         lines.append(
             [
-                f"{entry['rows']:,}, {shards}",
+                f"{entry['rows']:,}, {shards if entry['shards'] else 'plain'}",
                 f"{entry['exact']['p50_ms']:.0f}",
-                f"{search['p50_ms']:.0f} at {search['recall']:.3f}",
+                f"{search['p50_ms']:.1f} at {search['recall']:.3f}",
                 f"{entry['build']['seconds']:.0f}",
                 *(f"{entry['load'][how]:,} / {entry['writes'][how]:,}" for how in CITUS_WRITES),
             ]

@@ -256,7 +256,6 @@ BEGIN
         'plans', 'auto',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
-        'row_point', replace(parts ->> 'row_point', 'r.projection', project || '(r.vector)'),
         'set_code', format(
             E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
         ),
@@ -387,18 +386,19 @@ DECLARE
     written bigint;
 BEGIN
     EXECUTE CASE WHEN i.layout = 'table' THEN format(
-        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s(b.%6$I::{ext}.vector)%7$s FROM %8$s b %9$s '
+        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s%7$s '
+        'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector) r(projection) %9$s '
         'WHERE b.%6$I IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (id) DO NOTHING',
         parts ->> 'code_table', parts ->> 'filter_targets', i.id_column,
-        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'encode', i.column_name,
+        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'row_code', i.column_name,
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(
             'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1) l', parts ->> 'landmarks',
             replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
-        ) END, pages
+        ) END, pages, format('hashindex.%I', 'project_' || i.storage)
     ) ELSE format(
         'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::{ext}.vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',
         parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages

@@ -521,7 +521,7 @@ def test_the_tables_of_citus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         json.dumps({"machine": {"cpus": 2}, "results": [*entries, unfinished]})
     )
     assert (
-        "| 1,000,000, 8 shards on 2 | 100 | 26 at 0.960 | 500 | 20,000 / 20,000 | 5,000 / 5,000 |"
+        "| 1,000,000, 8 shards on 2 | 100 | 26.0 at 0.960 | 500 | 20,000 / 20,000 | 5,000 / 5,000 |"
         in tables.citus()
     )
     # 4 workers: 20 GB of codes a billion rows' tenth over 4, that is 5, and 5 GB of landmarks;

@@ -38,6 +38,16 @@ _ENCODE: LiteralString = """
     SELECT hashindex._encode_shards({entry}, $2, $3) FROM hashindex.index i WHERE i.name = $1
 """
 
+# Nodes look landmarks and codes up by their indexes: before there are statistics, the planner would
+# have each batch read all of them. Landmarks are looked up with the effort of triggers.
+_SETTINGS: tuple[LiteralString, ...] = (
+    "SET LOCAL citus.propagate_set_commands TO 'local'",
+    "SET LOCAL enable_seqscan TO off",
+    "SET LOCAL enable_hashjoin TO off",
+    "SET LOCAL enable_mergejoin TO off",
+    "SET LOCAL hnsw.ef_search TO 16",
+)
+
 _PRUNE: LiteralString = """
     SELECT hashindex._prune_shards({entry}) FROM hashindex.index i WHERE i.name = $1
 """
@@ -154,9 +164,8 @@ class _Shards:
         while page < pages:
             began = time.monotonic()
             with self.connection.transaction():
-                # Landmarks are looked up by their index, on other nodes too, however few they are.
-                self.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
-                self.execute("SET LOCAL enable_seqscan TO off")
+                for setting in _SETTINGS:
+                    self.execute(setting)
                 row = self.execute(_ENCODE, [self.index.name, page, page + size]).fetchone()
             if row is None:
                 self.index.check_current()

@@ -41,7 +41,7 @@ BEGIN
         RETURN NULL;
     END IF;
     hashindex_effort := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_set := set_config('hnsw.ef_search', '40', true);
+    hashindex_set := set_config('hnsw.ef_search', '16', true);
     FOR hashindex_code_table, hashindex_landmark_table IN SELECT u.codes, u.landmarks FROM unnest({code_tables}::text[], {landmark_tables}::text[]) u(codes, landmarks) LOOP
         -- A shard of rows and its shard of codes have the same range of hashes.
         SELECT shard_name(c.logicalrelid, c.shardid) INTO hashindex_codes
@@ -68,9 +68,9 @@ BEGIN
         EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM ' || hashindex_rows
             || {{ b WHERE b.{key} = c.id AND b.{column} IS NOT NULL)}} USING hashindex_touched;
         EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, landmark, code{filter_targets}) SELECT r.id, }} || hashindex_landmarks
-            || {{, {encode}(r.vector){filter_sources} FROM (
-                SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM }} || hashindex_rows
-            || {{ b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+            || {{, {row_code}{filter_sources} FROM (
+                SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
+                FROM }} || hashindex_rows || {{ b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
             ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING hashindex_touched;
     END LOOP;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

@@ -74,8 +74,7 @@ class ListMeans:
         """Add rows (n, d) and their landmarks (n,)."""
         weights = np.ones(len(X), np.float32)
         if self._spherical:
-            X = moderate_rows(X)
-            lengths = row_lengths(X)
+            X, lengths = moderate_rows(X)
             X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
             weights = (1 / lengths).astype(np.float32, copy=False)
         present, inverse = np.unique(places, return_inverse=True)

@@ -54,23 +54,22 @@ def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def moderate_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale rows to unit length where squares of their numbers leave the range of float32."""
+def moderate_rows(X: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return rows and their lengths, which are 1 where squares would leave the range of float32."""
     lengths = row_lengths(X)
     extreme = ~((lengths > _LEAST_LENGTH) & (lengths < 1 / _LEAST_LENGTH))
-    if not extreme.any():
-        return X
-    X = X.copy()
-    rows = X[extreme].astype(np.float64)
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    X[extreme] = rows / np.where(norms > 0, norms, 1)
-    return X
+    if extreme.any():
+        X = X.copy()
+        rows = X[extreme].astype(np.float64)
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        X[extreme] = rows / np.where(norms > 0, norms, 1)
+        lengths[extreme] = row_lengths(X[extreme])
+    return X, lengths
 
 
 def unit_rows(X: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale rows to unit length; the zero vector stays as it is."""
-    X = moderate_rows(X)
-    lengths = row_lengths(X)
+    X, lengths = moderate_rows(X)
     lengths[lengths == 0] = 1
     return X / lengths[:, None]
 

@@ -69,8 +69,8 @@ def train_landmarks(
     rng = np.random.default_rng(random_state)
     order = rng.permutation(len(X))
     if spherical:
-        X = moderate_rows(X)
-        order = order[row_lengths(X)[order] > 0]
+        X, lengths = moderate_rows(X)
+        order = order[lengths[order] > 0]
     if len(order) < LEAST_ROWS:
         return _nobody(X)
     # With fewer than three rows for each, most landmarks would be dropped.
