@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import operator
 import pickle
 import re
 import shutil
@@ -442,6 +443,13 @@ def test_what_cannot_work_is_refused_by_name(
     refused(
         "sliced or combined", Item.objects.union(Item.objects.all()).nearest, "embedding", query
     )
+    # The join with the answers would drop rows of the other side.
+    near, others = Item.objects.nearest("embedding", query, 3), Item.objects.filter(price=3)
+    for combine in (operator.or_, operator.xor):
+        refused("cannot be combined", combine, near, others)
+        refused("cannot be combined", combine, others, near)
+    for same in (Item.objects.none() | near, near | others.none()):
+        assert "distance" in same.query.annotations
     refused("k is 0", Item.objects.nearest, "embedding", query, 0)
     refused("7", Item.objects.nearest, "embedding", query[:7])
     shop.declare(declare(), declare(name="j"))

@@ -10,7 +10,7 @@ from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make,
 from pg_hashindex import HashIndex, store
 from pg_hashindex.contrib.documents import table
 from pg_hashindex.db.connection import Connection
-from pg_hashindex.errors import DuplicateNameError, InvalidInputError
+from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -43,6 +43,24 @@ def test_an_index_that_misses_documents_is_not_used(
     query = np.array(EMBEDDINGS.embed_query("question"))
     hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
     assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
+
+
+def test_a_table_that_was_dropped_and_made_again(make_store: Make, connection: Connection) -> None:
+    """The index of the former table has codes of documents with the same ids."""
+    made = make_store()
+    made.train_index(method="lsh", n_bits=16, force=True)
+    assert len(made.similarity_search("question", 3, candidates=1)) == 3
+    connection.execute("DROP TABLE langchain_documents CASCADE")
+    again = make_store(texts=TEXTS[60:80])
+    for store_ in (made, again):
+        assert len(store_.similarity_search("question", 20, candidates=1)) == 20
+    named = "'langchain_documents_idx' .* made again: .*index repair langchain_documents_idx"
+    with pytest.raises(DatabaseStateError, match=named):
+        again.train_index(method="lsh", n_bits=16, force=True)
+    with pytest.raises(DatabaseStateError, match=named):
+        make_store(texts=TEXTS[60:80], index="langchain_documents_idx")
+    HashIndex.open(connection, "langchain_documents_idx").repair()
+    assert len(again.similarity_search("question", 1, candidates=1)) == 1
 
 
 def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:

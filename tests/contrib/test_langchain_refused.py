@@ -223,6 +223,13 @@ def test_a_role_that_may_not_create_a_table(
     assert len(make_store(source=session).similarity_search("question", 200)) == 120
 
 
+def test_a_table_of_another_dimension_is_refused(url: str) -> None:
+    HashIndexVectorStore.create_table(url, 8)
+    HashIndexVectorStore.create_table(url, 8)
+    with pytest.raises(InvalidInputError, match="have 9 dimensions, and those of table .* 8"):
+        HashIndexVectorStore.create_table(url, 9)
+
+
 @pytest.mark.parametrize("dimension", [0, 16001, 2**40, "8"])
 def test_dimensions_that_pgvector_has_not(url: str, dimension: Any) -> None:
     with pytest.raises(InvalidInputError, match="dimension"):

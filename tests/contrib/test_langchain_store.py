@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from langchain_core.indexing import InMemoryRecordManager, aindex, index
 from langchain_core.vectorstores import InMemoryVectorStore
 from numpy.typing import NDArray
 
@@ -257,3 +258,19 @@ def test_a_transaction_of_the_caller_s(make_store: Make, connection: Connection)
         with pytest.raises(InvalidInputError, match="outside a transaction"):
             made.train_index(method="lsh", n_bits=16, force=True)
     assert made.get_by_ids(["more"]) == []
+
+
+async def test_the_indexing_of_langchain(url: str) -> None:
+    """Its records of what was written decide what is added, skipped and deleted."""
+    records = InMemoryRecordManager("all")
+    records.create_schema()
+    made = HashIndexVectorStore.from_texts([], EMBEDDINGS, connection=url)
+    documents = [Document(f"page {n}", metadata={"source": f"s{n % 3}"}) for n in range(9)]
+    how: Any = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
+    first = index(documents, records, made, **how)
+    second = await aindex(documents[:4], records, made, batch_size=2, **how)
+    counted = [(each["num_added"], each["num_skipped"]) for each in (first, second)]
+    assert (counted, second["num_deleted"]) == ([(9, 0), (0, 4)], 5)
+    left = made.similarity_search("page", k=9)
+    assert sorted(document.page_content for document in left) == [f"page {n}" for n in range(4)]
+    made.close()

@@ -1,6 +1,8 @@
 """LlamaIndex's vector store, beside its own store in memory and numbers made by hand."""
 
+import copy
 import importlib
+import pickle
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +44,7 @@ Op = FilterOperator
 
 def metadata_of(i: int) -> dict[str, Any]:
     made: dict[str, Any] = {"n": i, "kind": ("Odd %", "even_")[i % 2], "tags": ["all", f"t{i % 3}"]}
+    made["even"] = i % 2 == 0
     if i % 4 == 0:
         made |= {"some": None if i % 8 else i / 2, "none": []}
     return made
@@ -109,6 +112,11 @@ FILTERS = [
     filters(("kind", Op.TEXT_MATCH_INSENSITIVE, "EVEN_")),
     filters(("some", Op.IS_EMPTY, None)),
     filters(("none", Op.IS_EMPTY, None), ("n", Op.GT, 20)),
+    # LlamaIndex's filters take no true and false, and its own store finds them by 1 and 0.
+    filters(("even", Op.EQ, 1)),
+    filters(("even", Op.NE, 1.0)),
+    filters(("even", Op.IN, [0, 7])),
+    filters(("even", Op.NIN, [1])),
     filters(),
 ]
 
@@ -159,6 +167,61 @@ def test_nodes_come_back_as_they_were(store: HashIndexVectorStore) -> None:
     store.clear()
     assert store.get_nodes() == []
     assert store.query(asked()).ids == []
+
+
+def test_text_that_lower_case_makes_longer_matches_itself(store: HashIndexVectorStore) -> None:
+    store.add([TextNode(id_="i", text="-", metadata={"city": "İzmir"}, embedding=QUERY)])
+    same = filters(("city", Op.TEXT_MATCH_INSENSITIVE, "İZMIR"))
+    assert [node.node_id for node in store.get_nodes(filters=same)] == ["i"]
+
+
+def test_what_python_hands_over(store: HashIndexVectorStore) -> None:
+    """Arrays as queries, generators of nodes, and names of modes."""
+    made = (TextNode(id_=name, text=name, embedding=QUERY) for name in "ab")
+    assert store.add(made) == ["a", "b"]  # type: ignore[arg-type]
+    for mode in ("default", "hybrid", "mmr"):
+        query: Any = {"query_embedding": np.array(QUERY), "mode": mode, "query_str": "b"}
+        assert "b" in store.query(asked(np.int64(3), **query)).ids  # type: ignore[arg-type]
+
+
+def test_copies_have_connections_of_their_own(store: HashIndexVectorStore) -> None:
+    wanted = store.query(asked()).ids
+    copies = [copy.deepcopy(store), pickle.loads(pickle.dumps(store))]
+    for each in copies:
+        assert each.query(asked()).ids == wanted
+        assert each.client is not store.client
+        each.close()
+
+
+def test_a_store_on_a_connection_has_no_copies(url: str, connection: Connection) -> None:
+    HashIndexVectorStore.create_table(connection, 2)
+    store = HashIndexVectorStore(connection)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="on a connection or an engine has no copies"):
+            copied(store)
+
+
+@pytest.mark.parametrize(
+    ("message", "given"),
+    [
+        ("node 'bad' has no embedding", {"embedding": None}),
+        (
+            "metadata of node 'bad' cannot be stored: .*numpy.int64",
+            {"metadata": {"n": np.int64(1)}},
+        ),
+        ("metadata of node 'bad' cannot be stored: .*utf-8", {"metadata": {"n": b"\xff"}}),
+    ],
+)
+def test_nodes_that_cannot_be_stored_are_refused(
+    url: str, message: str, given: dict[str, Any]
+) -> None:
+    HashIndexVectorStore.create_table(url, DIMENSION)
+    store = HashIndexVectorStore(url)
+    bad = TextNode(**{"id_": "bad", "text": "-", "embedding": QUERY, **given})
+    with pytest.raises(InvalidInputError, match=message):
+        store.add([NODES[0], bad])
+    assert store.get_nodes() == []
+    store.close()
 
 
 async def test_asynchronous_methods(store: HashIndexVectorStore) -> None:
@@ -277,6 +340,20 @@ def test_rows_that_others_write_are_nodes(url: str, connection: Connection) -> N
         ("any takes a list, got 'a'", {"filters": filters(("n", Op.ANY, "a"))}, {}),
         ("text_match takes text, got 1", {"filters": filters(("n", Op.TEXT_MATCH, 1))}, {}),
         (r"\$gt takes a number or text", {"filters": filters(("n", Op.GT, None))}, {}),
+        ("'best' is no mode", {"mode": "best"}, {}),
+        ("mode sparse needs query_str", {"mode": "sparse"}, {}),
+        ("queries of mode default take candidates, probes", {}, {"fetch_k": 3}),
+        (
+            "candidates is nothing .* queries of mode hybrid take configuration",
+            {"mode": "hybrid", "query_str": "a"},
+            {"candidates": 3},
+        ),
+        ("fetch_k is -3", {"mode": "mmr"}, {"fetch_k": -3}),
+        ("mmr_threshold is 7; it must be 0 to 1", {"mode": "mmr"}, {"mmr_threshold": 7}),
+        ("mmr_threshold is nan", {"mode": "mmr", "mmr_threshold": float("nan")}, {}),
+        ("candidates must be an integer", {}, {"candidates": "x"}),
+        ("surrogates not allowed", {"mode": "sparse", "query_str": "\ud800"}, {}),
+        ("cannot contain NUL", {"mode": "hybrid", "query_str": "\0"}, {}),
     ],
 )
 def test_what_a_query_cannot_do_is_refused(

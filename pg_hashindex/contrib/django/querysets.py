@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 from django.core.exceptions import EmptyResultSet, FieldDoesNotExist, FullResultSet
 from django.db import models
 from django.db.models.expressions import Col
+from django.db.models.query import EmptyQuerySet
 from django.db.models.sql.constants import INNER
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
@@ -116,6 +117,26 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         alias = found.query.join(search, reuse=set())
         found = found.annotate(distance=Col(alias, _DISTANCE)).order_by("distance", search.key.name)
         return cast(Self, found)
+
+    def __or__(self, other: Any) -> Self:
+        """Combine querysets; a search is refused, since its join drops rows of the other one."""
+        _refuse_search(self, other)
+        return cast(Self, super().__or__(other))
+
+    def __xor__(self, other: Any) -> Self:
+        """Combine querysets; a search is refused, as by ``|``."""
+        _refuse_search(self, other)
+        return cast(Self, super().__xor__(other))
+
+
+def _refuse_search(*combined: Any) -> None:
+    joins = [join for each in combined for join in each.query.alias_map.values()]
+    empty = any(isinstance(each, EmptyQuerySet) for each in combined)
+    if not empty and any(isinstance(join, _Search) for join in joins):
+        raise InvalidInputError(
+            "a search cannot be combined by | or ^; combine filters as Q objects before nearest(), "
+            "or searches by union()"
+        )
 
 
 def _own_field(meta: Any, name: str) -> Any:

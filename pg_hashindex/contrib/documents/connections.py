@@ -20,10 +20,12 @@ Source = Union[str, sa.Engine, Connection, "Connections"]
 class Connections:
     """Lends connections to one thread at a time.
 
-    A URL is made into an engine, which `close` disposes of. An engine must have psycopg 3.
+    A URL is made into an engine, which `close` disposes of. An engine must have psycopg 3. Copies,
+    also pickled ones, are made of the URL.
     """
 
     def __init__(self, source: "str | sa.Engine | Connection") -> None:
+        self._source = source
         self._engine: sa.Engine | None = None
         self._connection: Connection | None = None
         self._lock = threading.RLock()
@@ -52,6 +54,14 @@ class Connections:
     def of(cls, source: Source) -> "Connections":
         """Return an object that lends connections from a source, which may be one already."""
         return source if isinstance(source, cls) else cls(source)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy it with other connections; refuse what has no URL."""
+        if not isinstance(self._source, str):
+            raise TypeError(
+                "a vector store on a connection or an engine has no copies; make it on a URL"
+            )
+        return Connections, (self._source,)
 
     @contextmanager
     def lent(self) -> Iterator[Connection]:

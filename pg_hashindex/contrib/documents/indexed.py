@@ -1,8 +1,9 @@
 """Documents with their index, if they have one."""
 
+import shlex
 from collections.abc import Sequence
 from math import inf
-from typing import Unpack
+from typing import LiteralString, Unpack
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
@@ -11,13 +12,24 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection, one_row
-from ...errors import InUseError, InvalidInputError, MissingRightsError
+from ...errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
-from ...index.search import Asked, AskedHybrid, as_count
+from ...index.search import Asked, AskedHybrid, as_count, as_optional_count
 from ...models.model import Metric, Model
 from .connections import Connections
 from .table import COLUMN, DocumentTable, Entry, Row
+
+# An index without triggers is of a table that was dropped, and this one has its name.
+_INDEXES: LiteralString = """
+    WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 AND i.id_column = 'id'
+        AND i.swap_of IS NULL AND (EXISTS (
+            SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
+                AND t.tgfoid
+                    = to_regproc(pg_catalog.format('hashindex.%I', 'sync_' || i.storage))::oid
+        ) OR hashindex._is_distributed(i))
+    ORDER BY i.name
+"""
 
 
 class IndexedDocuments:
@@ -96,6 +108,8 @@ class IndexedDocuments:
     ) -> list[tuple[Row, float]]:
         """Find the documents nearest to a vector, with their distances, nearest first."""
         query, k = self.table.query(embedding), as_count("k", k)
+        as_optional_count("candidates", asked.get("candidates"))
+        as_optional_count("probes", asked.get("probes"))
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             if index is None:
@@ -201,6 +215,7 @@ class IndexedDocuments:
             found = [index for index in found if index.name == self._index_name]
             if not found:
                 other = read_row(connection, self._index_name)
+                self.check_name(connection, other.name)
                 raise InvalidInputError(
                     f"index {other.name!r} is of column {other.column_name} of "
                     f"{other.qualified_table} with key {other.id_column}, not of column {COLUMN} "
@@ -218,6 +233,20 @@ class IndexedDocuments:
             )
         return found[0] if found else None
 
+    def check_name(self, connection: Connection, name: str) -> None:
+        """Refuse the name of an index whose table was dropped, and is there again."""
+        if not self._sees_catalog:
+            return
+        own = (self.table.schema, self.table.name, COLUMN, "id")
+        for left in read_rows(connection, "WHERE i.name = $1", [name]):
+            if own == (left.schema_name, left.table_name, left.column_name, left.id_column):
+                raise DatabaseStateError(
+                    f"index {name!r} is of a table {self.table.as_sql(connection)} that was "
+                    "dropped and made again: have it serve this one with pg-hashindex index "
+                    f"repair {shlex.quote(name)}, or drop it with pg-hashindex index drop "
+                    f"{shlex.quote(name)}"
+                )
+
     def _indexes(self, connection: Connection) -> list[IndexRow]:
         if not self._sees_catalog:
             # The schema may be missing, or not for this role.
@@ -230,7 +259,6 @@ class IndexedDocuments:
             return []
         return read_rows(
             connection,
-            "WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 "
-            "AND i.id_column = 'id' AND i.swap_of IS NULL ORDER BY i.name",
-            [self.table.schema, self.table.name, COLUMN],
+            _INDEXES,
+            [self.table.schema, self.table.name, COLUMN, self.table.as_sql(connection)],
         )

@@ -30,7 +30,7 @@ class DocumentStore:
     def create_table(
         cls, connection: Source, dimension: int, *, table: str | None = None, schema: str = "public"
     ) -> None:
-        """Create a table of documents, unless it is there.
+        """Create a table of documents, unless it is there; one of another dimension is refused.
 
         Parameters
         ----------
@@ -45,7 +45,8 @@ class DocumentStore:
             if connections is not connection:
                 stack.callback(connections.close)
             with connections.lent() as lent:
-                DocumentTable.create(lent, schema, table or cls._TABLE, dimension)
+                name = cls._TABLE if table is None else table
+                DocumentTable.create(lent, schema, name, dimension)
 
     def close(self) -> None:
         """Close the connections that were opened for a URL; else do nothing."""
@@ -93,6 +94,8 @@ class DocumentStore:
             If the table has an index already; `pg_hashindex.HashIndex.swap` gives it another model.
         InvalidInputError
             If there are too few documents, or the connection is inside a transaction.
+        DatabaseStateError
+            If there is an index of that name, of a table that was dropped and made again.
         """
         documents = self._documents
         why = "an index is trained and encoded in many transactions"
@@ -106,6 +109,7 @@ class DocumentStore:
                 )
             store.check_may_save(lent)
             name = name or f"{documents.table.name}_idx"
+            documents.check_name(lent, name)
             drawn = sampling.sample_table(
                 lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
             )

@@ -172,11 +172,14 @@ class DocumentTable:
     def create(cls, connection: Connection, schema: str, name: str, dimension: int) -> None:
         """Create the table, unless it is there; one with other columns is refused."""
         with translated_errors(), connection.transaction():
+            dimension = as_count("dimension", dimension)
             # A role that may write to the table need not have the right to create one.
-            if cls.find(connection, schema, name) is not None:
+            found = cls.find(connection, schema, name)
+            if found is not None:
+                found._check_dimension(dimension)
                 return
             # pgvector's type with its schema.
-            values = [connection.adapters.types["vector"].oid, as_count("dimension", dimension)]
+            values = [connection.adapters.types["vector"].oid, dimension]
             (kind,) = one_row(connection, "SELECT format_type($1, $2)", values)
             connection.execute(
                 sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(kind))

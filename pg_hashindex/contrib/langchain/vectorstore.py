@@ -15,7 +15,7 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import ArrayLike
 
 from ...errors import InvalidInputError
-from ...index.search import Asked
+from ...index.search import Asked, as_count
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
@@ -106,7 +106,8 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
             ``connection``, and the other parameters of the class.
         """
         connections = Connections.of(kwargs.pop("connection", None))
-        vectors = embedding.embed_documents(list(texts))
+        texts = list(texts)
+        vectors = embedding.embed_documents(texts)
         return cls._made_of(connections, texts, vectors, embedding, metadatas, ids, **kwargs)
 
     @classmethod
@@ -121,7 +122,8 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     ) -> Self:
         """As `from_texts`, with the embeddings' own asynchronous methods."""
         connections = Connections.of(kwargs.pop("connection", None))
-        vectors = await embedding.aembed_documents(list(texts))
+        texts = list(texts)
+        vectors = await embedding.aembed_documents(texts)
         return await run_in_executor(
             None, cls._made_of, connections, texts, vectors, embedding, metadatas, ids, **kwargs
         )
@@ -156,6 +158,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """Embed texts and write them; those whose ids are there already are replaced.
@@ -167,6 +170,8 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
             What JSON can hold.
         ids : list of str, optional
             Missing ids are made at random.
+        batch_size : int, optional
+            Given by LangChain's `index`; has no effect, since all texts are written or none.
 
         Returns
         -------
@@ -190,6 +195,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         metadatas: list[dict[str, Any]] | None = None,
         *,
         ids: Sequence[str | None] | None = None,
+        batch_size: int | None = None,
         **kwargs: Any,
     ) -> list[str]:
         """As `add_texts`, with the embeddings' own asynchronous methods."""
@@ -329,6 +335,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         **options
             As `similarity_search`.
         """
+        fetch_k = as_count("fetch_k", fetch_k)
         found = self._search(embedding, fetch_k, options, with_embedding=True)
         # Lengths overflow in half precision, and not in float32.
         near = [

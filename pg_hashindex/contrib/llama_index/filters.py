@@ -16,15 +16,19 @@ from ..documents.filters import expression_of
 
 # Operators that the dictionaries of `expression_of` have too.
 _NAMES = {
-    FilterOperator.EQ: "$eq",
-    FilterOperator.NE: "$ne",
     FilterOperator.GT: "$gt",
     FilterOperator.GTE: "$gte",
     FilterOperator.LT: "$lt",
     FilterOperator.LTE: "$lte",
+    FilterOperator.CONTAINS: "$contains",
+}
+
+# Operators on a value, or on any of a list of values.
+_EQUAL = {
+    FilterOperator.EQ: "$in",
+    FilterOperator.NE: "$nin",
     FilterOperator.IN: "$in",
     FilterOperator.NIN: "$nin",
-    FilterOperator.CONTAINS: "$contains",
 }
 
 
@@ -60,6 +64,12 @@ def _combined(metadata: sa.Column[Any], filters: MetadataFilters) -> sa.ColumnEl
 
 def _one(metadata: sa.Column[Any], given: MetadataFilter) -> sa.ColumnElement[bool]:
     key, value = given.key, given.value
+    if given.operator in _EQUAL:
+        values = [value] if given.operator in (FilterOperator.EQ, FilterOperator.NE) else value
+        if isinstance(values, list):
+            # LlamaIndex's filters take no true and false; for Python they equal 1 and 0.
+            values = [*values, *(bool(each) for each in values if each in (0, 1))]
+        return _term(metadata, {key: {_EQUAL[given.operator]: values}})
     if given.operator in _NAMES:
         return _term(metadata, {key: {_NAMES[given.operator]: value}})
     if given.operator == FilterOperator.IS_EMPTY:
@@ -75,13 +85,11 @@ def _one(metadata: sa.Column[Any], given: MetadataFilter) -> sa.ColumnElement[bo
         raise InvalidInputError(f"{given.operator.value} takes text, got {value!r}")
     found = metadata.op("->", return_type=JSONB())(sa.literal(key, sa.Text()))
     text: Any = metadata.op("->>", return_type=sa.Text())(sa.literal(key, sa.Text()))
+    part: Any = sa.literal(value, sa.Text())
     if given.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
-        text, value = sa.func.lower(text), value.lower()
+        text, part = sa.func.lower(text), sa.func.lower(part)
     # LIKE would not do: in it some characters stand for others.
-    return sa.and_(
-        sa.func.jsonb_typeof(found) == "string",
-        sa.func.strpos(text, sa.literal(value, sa.Text())) > 0,
-    )
+    return sa.and_(sa.func.jsonb_typeof(found) == "string", sa.func.strpos(text, part) > 0)
 
 
 def _term(metadata: sa.Column[Any], given: dict[str, Any]) -> sa.ColumnElement[bool]:

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
-from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.schema import BaseComponent, BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilters,
@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from ...errors import InvalidInputError
-from ...index.search import Asked
+from ...index.search import Asked, as_count, as_optional_count
 from ...models.model import Metric
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
@@ -29,7 +29,13 @@ from ..documents.table import Entry, Row
 from .filters import filtered
 
 # Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
-_OPTIONS = ("candidates", "probes", "configuration", "fetch_k", "mmr_threshold")
+_OPTIONS = {
+    VectorStoreQueryMode.DEFAULT: ("candidates", "probes"),
+    VectorStoreQueryMode.MMR: ("candidates", "probes", "fetch_k", "mmr_threshold"),
+    VectorStoreQueryMode.HYBRID: ("configuration",),
+    VectorStoreQueryMode.SPARSE: ("configuration",),
+    VectorStoreQueryMode.TEXT_SEARCH: ("configuration",),
+}
 
 
 class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
@@ -80,6 +86,10 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             Connections.of(connection), table=table, schema=schema, metric=metric, index=index
         )
 
+    def __getstate__(self) -> Any:
+        """Return the state for copies; LlamaIndex's own leaves out what has none."""
+        return super(BaseComponent, self).__getstate__()
+
     @classmethod
     def class_name(cls) -> str:
         """Return the name of the class, as LlamaIndex writes it."""
@@ -103,18 +113,9 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         InvalidInputError
             If a text, id, vector or metadata cannot be stored; nothing is written then.
         """
-        self._documents.write(
-            [
-                Entry(
-                    node.node_id,
-                    node.get_content(metadata_mode=MetadataMode.NONE),
-                    node_to_metadata_dict(node, remove_text=True),
-                    node.get_embedding(),
-                )
-                for node in nodes
-            ]
-        )
-        return [node.node_id for node in nodes]
+        entries = [_entry_of(node) for node in nodes]
+        self._documents.write(entries)
+        return [entry.id for entry in entries]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:
         """Delete the nodes of a document."""
@@ -156,25 +157,32 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             list, .5 by default), SPARSE or TEXT_SEARCH (words). Filters, node_ids and doc_ids are
             applied before the best nodes are chosen.
         **options
-            ``candidates`` and ``probes``: as `pg_hashindex.HashIndex.search`. ``configuration``:
-            that of text search. ``fetch_k``: the nearest nodes that MMR chooses from, by default
-            4 k and at least 20. ``mmr_threshold``: for MMR, from 0 for the most diversity to 1.
+            ``candidates`` and ``probes``, for DEFAULT and MMR: as `pg_hashindex.HashIndex.search`.
+            ``configuration``, where words are searched: that of text search. ``fetch_k``: the
+            nearest nodes that MMR chooses from, by default 4 k and at least 20. ``mmr_threshold``:
+            for MMR, from 0 for the most diversity to 1.
 
         Raises
         ------
         InvalidInputError
             If the mode or an option is unknown, or something that the mode needs is missing.
         """
-        unknown = set(options) - set(_OPTIONS)
+        try:
+            mode = VectorStoreQueryMode(query.mode)
+        except ValueError:
+            raise InvalidInputError(f"{query.mode!r} is no mode of queries") from None
+        if mode not in _OPTIONS:
+            raise InvalidInputError(f"a HashIndexVectorStore has no queries of mode {mode.value}")
+        unknown = set(options) - set(_OPTIONS[mode])
         if unknown:
             raise InvalidInputError(
                 f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
-                f"queries take {', '.join(_OPTIONS)}"
+                f"queries of mode {mode.value} take {', '.join(_OPTIONS[mode])}"
             )
         with shallow():
             # Retrievers give empty lists where they have none.
             where = self._where(query.filters, query.node_ids or None, query.doc_ids or None)
-            found = self._found(query, where, options)
+            found = self._found(mode, query, where, options)
         return VectorStoreQueryResult(
             nodes=[_node_of(row) for row, _ in found],
             similarities=[score for _, score in found],
@@ -183,12 +191,14 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     def _found(
         self,
+        mode: VectorStoreQueryMode,
         query: VectorStoreQuery,
         where: sa.ColumnElement[bool] | None,
         options: dict[str, Any],
     ) -> list[tuple[Row, float]]:
-        k, mode, modes = query.similarity_top_k, query.mode, VectorStoreQueryMode
-        vector, words = query.query_embedding, query.query_str
+        k, modes = query.similarity_top_k, VectorStoreQueryMode
+        vector: Any = query.query_embedding
+        words: Any = query.query_str
         configuration = options.get("configuration")
         if vector is None and mode in (modes.DEFAULT, modes.MMR, modes.HYBRID):
             raise InvalidInputError(f"a query of mode {mode.value} needs query_embedding")
@@ -196,12 +206,12 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             raise InvalidInputError(f"a query of mode {mode.value} needs query_str")
         if mode in (modes.SPARSE, modes.TEXT_SEARCH):
             top = query.sparse_top_k or k
-            return self._documents.by_words(words or "", top, where, configuration)
+            return self._documents.by_words(words, top, where, configuration)
         if mode == modes.HYBRID:
             best = query.hybrid_top_k or k
             return self._documents.hybrid(
-                vector or [],
-                words or "",
+                vector,
+                words,
                 best,
                 where,
                 vector_weight=0.5 if query.alpha is None else query.alpha,
@@ -212,20 +222,23 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             where=where, candidates=options.get("candidates"), probes=options.get("probes")
         )
         if mode == modes.DEFAULT:
-            found = self._documents.search(vector or [], k, asked)
+            found = self._documents.search(vector, k, asked)
             return [(row, self._similarity(distance)) for row, distance in found]
-        if mode != modes.MMR:
-            raise InvalidInputError(f"a HashIndexVectorStore has no queries of mode {mode.value}")
-        fetched = max(options.get("fetch_k") or max(4 * k, 20), k)
-        near = self._documents.search(vector or [], fetched, asked, with_embedding=True)
-        rows = {row.id: row for row, _ in near}
         threshold = query.mmr_threshold
+        if threshold is None:
+            threshold = options.get("mmr_threshold")
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise InvalidInputError(f"mmr_threshold is {threshold}; it must be 0 to 1")
+        k = as_count("k", k)
+        fetched = as_optional_count("fetch_k", options.get("fetch_k")) or max(4 * k, 20)
+        near = self._documents.search(vector, max(fetched, k), asked, with_embedding=True)
+        rows = {row.id: row for row, _ in near}
         scores, chosen = get_top_k_mmr_embeddings(
-            vector or [],
+            vector,
             [as_vector(row.embedding).to_list() for row in rows.values()],  # type: ignore[arg-type]
             similarity_top_k=k,
             embedding_ids=list(rows),
-            mmr_threshold=options.get("mmr_threshold") if threshold is None else threshold,
+            mmr_threshold=threshold,
         )
         return [(rows[each], score) for each, score in zip(chosen, scores, strict=True)]
 
@@ -273,6 +286,21 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
     async def aquery(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
         """As `query`."""
         return await asyncio.to_thread(self.query, query, **options)
+
+
+def _entry_of(node: BaseNode) -> Entry:
+    """Return a node as a row to be written; refuse what LlamaIndex cannot write as JSON."""
+    if node.embedding is None:
+        raise InvalidInputError(f"node {node.node_id!r} has no embedding")
+    try:
+        metadata = node_to_metadata_dict(node, remove_text=True)
+    # Errors of pydantic are ValueErrors.
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(
+            f"the metadata of node {node.node_id!r} cannot be stored: {error}"
+        ) from None
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    return Entry(node.node_id, text, metadata, node.embedding)
 
 
 def _node_of(row: Row) -> BaseNode:
