@@ -13,6 +13,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
+from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.training import RowCodes, hasher_for, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
@@ -117,9 +118,8 @@ def model() -> None:
 @click.option(
     "--metric",
     type=click.Choice(get_args(Metric)),
-    default="l2",
-    show_default=True,
-    help="Distance that searches rank by; cosine scales rows to unit length.",
+    help="Distance that searches rank by; cosine scales rows to unit length.  [default: that of a "
+    "vector index of the column, else cosine]",
 )
 @click.option(
     "--sample",
@@ -167,6 +167,7 @@ def train_model(
     column: str | None,
     file: Path | None,
     id_column: str | None,
+    metric: Metric | None,
     sample: int | None,
     all_rows: bool,
     parameters: tuple[str, ...],
@@ -201,11 +202,12 @@ def train_model(
         "rows": sample_rows(method) if sample is None else sample,
         "random_state": others["random_state"],
     }
-    # Refuse what can be refused before the sample is read.
-    hasher = hasher_for(method, taught, **options)
-    options["force"] = force
     drawn = None
     with connected(database_url) as connection:
+        options["metric"] = metric or metric_of_column(connection, table or "", column or "")
+        # Refuse what can be refused before the sample is read.
+        hasher = hasher_for(method, taught, **options)
+        options["force"] = force
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
         if table is None or column is None:

@@ -25,6 +25,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 from pg_hashindex.quality import evaluate, sizes
 from pg_hashindex.quality.doctor import diagnose
+from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
 from pg_hashindex.quality.tuning import Goal, apply, tune_table
 from pg_hashindex.training import train
@@ -113,7 +114,7 @@ def quickstart(
         index = _index(connection, found, name)
         if index is not None:
             _refuse_other_settings(index, id_column, metric, filter_columns)
-        chosen = metric or _metric(found)
+        chosen = metric or usual_metric(i.metric for i in found.indexes)
         complete = index is not None and _is_complete(index)
         if not complete:
             # Tuning measures what this only estimates.
@@ -166,18 +167,20 @@ def _refuse_read_only(connection: Connection) -> None:
 
 
 _RIGHTS = """
-    SELECT quote_ident(current_user), quote_ident(current_database()), n.nspname IS NOT NULL,
-           has_database_privilege(current_database(), 'CREATE'),
-           quote_ident(a.rolname), pg_has_role(a.oid, 'USAGE'), c.relkind,
-           (SELECT string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
-            WHERE NOT has_table_privilege(a.oid, c.oid, r)),
-           c.relowner::regrole::text, pg_has_role(c.relowner, a.oid, 'USAGE'),
-           EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary
+    SELECT pg_catalog.quote_ident(current_user),
+           pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
+           pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+           pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'), c.relkind,
+           (SELECT pg_catalog.string_agg(r, ', ')
+            FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
+            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
+           c.relowner::regrole::text, pg_catalog.pg_has_role(c.relowner, a.oid, 'USAGE'),
+           EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = c.oid AND x.indisprimary
                    AND x.indnkeyatts = 1)
-    FROM pg_class c
-    LEFT JOIN pg_namespace n ON n.nspname = 'hashindex'
-    JOIN pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole)
-    WHERE c.oid = $1::regclass
+    FROM pg_catalog.pg_class c
+    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
+    JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
+    WHERE c.oid = $1::regclass::oid
 """
 
 
@@ -244,11 +247,6 @@ def _default_name(found: Diagnosis) -> str:
     )
 
 
-def _metric(found: Diagnosis) -> Metric:
-    known: Any = next((i.metric for i in found.indexes if i.metric not in (None, "l1")), "cosine")
-    return known  # type: ignore[no-any-return]
-
-
 def _index(connection: Connection, found: Diagnosis, name: str) -> HashIndex | None:
     """Find what an earlier run has left of the index; refuse another one of that name."""
     try:
@@ -291,7 +289,7 @@ def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
         f"{there[0].name} is there already"
         if there
         else f"CREATE INDEX {how}ON {table.name} USING hnsw "
-        f"({table.quoted_column} {table.type}_{_metric(found)}_ops);"
+        f"({table.quoted_column} {table.type}_{usual_metric(i.metric for i in found.indexes)}_ops);"
     )
     return (
         f"HNSW suits you better: {table.name} ({sizes.megabytes(table.bytes)}) and its HNSW (about "

@@ -62,7 +62,8 @@ def search(
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
     with _searched(database_url, index, query, like) as (found, vector):
-        refuse_columns(found.connection, found.row.qualified_table, columns or (), "--columns")
+        if columns:
+            refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")
         if vector is not None:
             hits = found.search(vector, **options)
         else:

@@ -43,7 +43,9 @@ _DEFAULT = Effort()
 @click.option("--column", help="Its column of type vector or halfvec.")
 @click.option("--id", "id_column", help="Its key column.  [default: primary key]")
 @click.option(
-    "--metric", type=click.Choice(get_args(Metric)), help="Its exact distance.  [default: l2]"
+    "--metric",
+    type=click.Choice(get_args(Metric)),
+    help="Its exact distance.  [default: that of a vector index of the column, else cosine]",
 )
 @click.option("--recall", type=float, required=True, help="Recall to reach, above 0 and at most 1.")
 @click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers of a query.")
@@ -125,7 +127,7 @@ def tune(
         if table is not None and column is not None:
             if applied and name is not None:
                 check_free(connection, name, table)
-            of_table: dict[str, Any] = {"id_column": id_column, "metric": metric or "l2"}
+            of_table: dict[str, Any] = {"id_column": id_column, "metric": metric}
             advice = tune_table(connection, table, column, goal, tried, on_step=note, **of_table)
         else:
             found = HashIndex.open(connection, index or "")

@@ -72,7 +72,10 @@ $$;
 
 COMMENT ON FUNCTION hashindex._strangers IS 'objects in schema hashindex that its owner does not own';
 
-DO $$
+CREATE OR REPLACE FUNCTION hashindex._check_strangers() RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
 DECLARE
     stranger record;
 BEGIN
@@ -84,6 +87,10 @@ BEGIN
     END IF;
 END
 $$;
+
+COMMENT ON FUNCTION hashindex._check_strangers IS 'refuses objects in schema hashindex that its owner does not own';
+
+DO $$ BEGIN PERFORM hashindex._check_strangers(); END $$;
 
 COMMENT ON TYPE hashindex.layer IS
     'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos; network, always the last, stands for what only Python evaluates';

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     method text DEFAULT 'itq',
     bits integer DEFAULT NULL,
     levels integer DEFAULT 2,
-    metric text DEFAULT 'l2',
+    metric text DEFAULT 'cosine',
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
     force boolean DEFAULT false
@@ -97,11 +97,13 @@ BEGIN
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
-    least_rows := greatest(1000, 10 * bits);
-    IF coalesce(cardinality(rows), 0) < (CASE WHEN force THEN 2 ELSE least_rows END) THEN
+    least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, 10 * bits) END;
+    IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn % bits from', coalesce(cardinality(rows), 0), bits
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Have %s rows or more, learn fewer bits, or pass force => true.', least_rows);
+                  HINT = CASE WHEN sample < least_rows THEN 'Let the sample' ELSE 'Let the table' END || format(' have %s rows or more', least_rows)
+                      || CASE WHEN least_rows > 1000 AND method <> 'sign' THEN ', learn fewer bits' ELSE '' END
+                      || CASE WHEN force THEN '.' ELSE ', or pass force => true.' END;
     ELSIF EXISTS (SELECT FROM unnest(rows) r(v) WHERE {ext}.vector_dims(r.v) <> dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of several dimensions', column_name, table_name
             USING ERRCODE = 'datatype_mismatch', HINT = 'A model takes one.';

@@ -67,7 +67,8 @@ BEGIN
         PERFORM hashindex._finish_access(i.name);
     ELSE
         PERFORM hashindex._create_functions(i);
-        IF i.building IS NOT NULL THEN
+        -- A swap says it of the index that searches use.
+        IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
             RAISE NOTICE 'searches use % until % is built: pg-hashindex index encode %', i.access, i.building, hashindex._shell_word(i.name);
         END IF;
     END IF;

@@ -23,23 +23,19 @@ COMMENT ON FUNCTION hashindex._functions_of IS 'functions that were made for an 
 CREATE OR REPLACE FUNCTION hashindex.drop_index(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+-- PostgreSQL would say which triggers it drops.
+SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(drop_index.name);
-    trigger_row record;
     dropped text;
 BEGIN
     PERFORM hashindex._check_administrator();
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
     PERFORM hashindex._allow_shard_changes();
-    FOR trigger_row IN
-        SELECT t.tgname, t.tgrelid::regclass AS table_name
-        FROM hashindex._triggers_of(i) t
-        WHERE t.tgparentid = 0
-    LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', trigger_row.tgname, trigger_row.table_name);
-    END LOOP;
+    -- Not by DROP TRIGGER, which only the owner of the table may run.
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', 'sync_' || i.storage);
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
         -- Citus drops a shard that was split or moved later on, and it keeps its triggers until then.
         EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);

@@ -154,7 +154,9 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    ELSIF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
         RAISE EXCEPTION 'role "%" may not read columns "%" and "%" of %', role, i.id_column, i.column_name, base
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Searches read them. First run: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
@@ -178,6 +180,9 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
     PERFORM hashindex._check_administrator();
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    END IF;
     PERFORM hashindex._let_read(x, role, false) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
 END
 $$;

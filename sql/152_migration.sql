@@ -15,11 +15,11 @@ DECLARE
 BEGIN
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
-            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+            USING HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
         RETURN 0;
     ELSIF row_security_active(base) THEN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
-            USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
+            USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
     END IF;
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
     -- bulk encoding writes to them and not to the table.
@@ -60,7 +60,7 @@ BEGIN
         SELECT FROM hashindex._parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
     ) THEN
         RAISE WARNING 'index "%" may lack rows that others wrote since this transaction began', i.name
-            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+            USING HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
     END IF;
     RETURN written;
 END
@@ -78,12 +78,13 @@ DECLARE
 BEGIN
     IF i.building IS NOT NULL THEN
         RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
-            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+            USING HINT = 'Run: ' || CASE i.building WHEN 'landmarks' THEN format('SELECT hashindex.build_landmarks(%L); or for a large table: ', i.name) ELSE '' END
+                || 'pg-hashindex index encode ' || hashindex._shell_word(i.name);
     END IF;
     -- Searches under way may read them, so they are dropped in another transaction (see hashindex.drop_unused).
     IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
         RAISE WARNING 'index "%" has tables that it no longer uses', i.name
-            USING HINT = format('Drop them: pg-hashindex index repair %s', i.name);
+            USING HINT = format('Drop them: SELECT hashindex.drop_unused(%L);', i.name);
     END IF;
 END
 $$;
@@ -153,10 +154,17 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._locked_index(index_name);
+    i hashindex.index := hashindex.find_index(index_name);
     used hashindex.model := hashindex.find_model(model);
-    beside hashindex.index;
+    beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
 BEGIN
+    PERFORM hashindex._check_administrator();
+    IF used.id NOT IN (i.model_id, coalesce(beside.model_id, i.model_id)) AND used.network IS NULL THEN
+        -- The table is locked before the catalog's row, as by builds. Dropping former codes locks out readers too.
+        EXECUTE format('LOCK TABLE %I.%I IN %s MODE', i.schema_name, i.table_name,
+                       CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
+    END IF;
+    i := hashindex._locked_index(index_name);
     IF i.model_id = used.id THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN
@@ -167,7 +175,7 @@ BEGIN
     IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
+                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', hashindex._shell_word(i.name), used.name, used.version);
     ELSIF beside.model_id = used.id THEN
         -- The former codes were kept fresh since the last swap, so they need no encoding.
         PERFORM hashindex.exchange(i.name, 'previous');

@@ -22,7 +22,7 @@ BEGIN
     IF i.access <> 'landmarks' THEN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index configure %s --access landmarks', i.name);
+                  HINT = format('Run: pg-hashindex index configure %s --access landmarks', hashindex._shell_word(i.name));
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';

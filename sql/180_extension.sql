@@ -61,7 +61,11 @@ AS $$
 DECLARE
     part record;
 BEGIN
-    FOR part IN SELECT f::text AS name FROM hashindex.index i, hashindex._functions_of(i) f LOOP
+    -- Not by _functions_of, which fails if pgvector has moved.
+    FOR part IN
+        SELECT d.objid::regprocedure::text AS name FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        WHERE e.extname = 'pg_hashindex' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'x'
+    LOOP
         EXECUTE format('ALTER FUNCTION %s NO DEPENDS ON EXTENSION pg_hashindex', part.name);
     END LOOP;
     FOR part IN

@@ -6,6 +6,7 @@ AS $$
 DECLARE
     i hashindex.index;
 BEGIN
+    PERFORM hashindex._check_strangers();
     -- FOR UPDATE waits for a session that is putting another access path into use.
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.

@@ -4,7 +4,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, LiteralString
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 import sqlalchemy as sa
@@ -30,9 +30,6 @@ from ..errors import (
     UnknownIndexError,
     UnknownModelError,
 )
-
-if TYPE_CHECKING:
-    from ..index.catalog import IndexRow
 
 Connection = psycopg.Connection[Any]
 
@@ -269,10 +266,27 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
             connection.autocommit = before
 
 
+class Named(Protocol):
+    """An index, as far as messages name it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def swap_of(self) -> str | None:
+        """The index whose swap it is built for."""
+
+    @property
+    def qualified_table(self) -> str:
+        """The searched table as SQL writes it."""
+
+    def has_part(self, message: str) -> bool:
+        """Return whether what does not exist, by PostgreSQL's message, is a part of it."""
+
+
 @contextlib.contextmanager
-def translated_errors(
-    index: "IndexRow | None" = None, *, table: str | None = None
-) -> Iterator[None]:
+def translated_errors(index: Named | None = None, *, table: str | None = None) -> Iterator[None]:
     """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
 
     If a part of ``index`` is missing, the message leads to its repair. ``table`` is the table that
@@ -282,6 +296,8 @@ def translated_errors(
         yield
     except psycopg.Error as error:
         raise _translate(error, index, table) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"text cannot be sent to PostgreSQL: {error}") from None
     except sa.exc.DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
             raise _translate(error.orig, index, table) from error.orig
@@ -315,7 +331,7 @@ _OWN_FUNCTION = re.compile(
 )
 
 
-def _index_of(index: "IndexRow | None", context: str) -> str | None:
+def _index_of(index: Named | None, context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
         return index.swap_of or index.name
@@ -339,7 +355,7 @@ _MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" do
 
 
 def _translate(
-    error: psycopg.Error, index: "IndexRow | None" = None, table: str | None = None
+    error: psycopg.Error, index: Named | None = None, table: str | None = None
 ) -> HashIndexError:
     diagnosis = error.diag
     message = diagnosis.message_primary or str(error).strip()
@@ -394,7 +410,8 @@ def _translate(
         return InvalidInputError(message)
     if state in _COMMON:
         return _COMMON[state](message)
-    if state[:2] in {"22", "42"}:
+    # psycopg raises a DataError without a state, for NUL in text.
+    if state[:2] in {"22", "42"} or isinstance(error, psycopg.DataError):
         return InvalidInputError(message)
     # Class 57: the server shuts down, has crashed, or is not up yet.
     if state in {"57P01", "57P02", "57P03"} or (

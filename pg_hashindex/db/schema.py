@@ -186,7 +186,7 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
             return
         _run(
             connection,
-            # Citus keeps the last one. The view and the triggers call functions.
+            # These need functions and types: the table that Citus keeps, a view, triggers.
             "DROP TABLE IF EXISTS hashindex.node_index; "
             "DROP VIEW IF EXISTS hashindex.jobs; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
@@ -234,6 +234,12 @@ def status(connection: sa.Connection) -> SchemaStatus:
 
 def _update_extension(connection: sa.Connection, found: SchemaStatus) -> None:
     release = importlib.metadata.version("pg_hashindex")
+    if found.extension == release and found.functions is None:
+        # pgvector has moved, and from a release to itself there is no update.
+        _run(connection, "SELECT hashindex.leave_extension()")
+        upgrade(connection)
+        _run(connection, "SELECT hashindex.join_extension()")
+        return
     if not found.up_to_date:
         if not connection.scalar(
             sa.text(

@@ -196,8 +196,10 @@ class _Build:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
-        staged = sql.Identifier("hashindex", f"{index.storage}_staged")
-        self._names = index.names | {"staged": staged}
+        self._names = index.names | {
+            part: sql.Identifier("hashindex", f"{index.storage}_{part}")
+            for part in ("staged", "touched")
+        }
         # The projections that are compared with landmarks; None if vectors are.
         (self._n_projections,) = self._execute(
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
@@ -242,10 +244,7 @@ class _Build:
     def _left_off(self) -> int | None:
         """Return the place that a previous run has reached, None if there was no run."""
         row = self._execute(
-            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table, NOT EXISTS ("
-            "SELECT FROM pg_catalog.unnest(ARRAY['%1$s_staged', '%1$s_touched', '%1$s_codes_%2$s', "
-            "'%1$s_landmarks_%2$s']) p(part) WHERE pg_catalog.to_regclass(pg_catalog.format("
-            "'hashindex.%I', pg_catalog.format(p.part, i.storage, i.next_generation))) IS NULL) "
+            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table "
             "FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
             "WHERE i.name = $1 AND i.storage = $2",
@@ -253,11 +252,22 @@ class _Build:
         ).fetchone()
         if row is None:
             raise self._configured_otherwise()
-        generation, place, schema, table, complete = row
+        generation, place, schema, table = row
         self._names["codes"] = sql.Identifier(schema, table)
-        if generation is None or place is None or not complete:
+        if generation is None or place is None:
             return None
         self._set_generation(generation)
+        parts = [
+            self._names[part].as_string(self.connection)
+            for part in ("staged", "touched", "codes_in_order", "landmarks")
+        ]
+        (lacking,) = self._execute(
+            "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
+            "WHERE to_regclass(n) IS NULL",
+            [parts],
+        ).fetchone()
+        if lacking:
+            return None
         row = self._execute(
             "SELECT EXISTS (SELECT FROM {landmarks}), EXISTS (SELECT FROM {staged})"
         ).fetchone()

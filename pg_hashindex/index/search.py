@@ -171,6 +171,7 @@ class Search(_Question):
             # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
         restriction = self.filter
+        _check_text("filter", restriction)
         if self.where is not None:
             restriction = filter_text(
                 row.connection, self.where, row.table_name, row.qualified_table
@@ -239,6 +240,9 @@ class Hybrid(_Question):
 
     def statement(self, row: IndexRow) -> Statement:
         """Write the search: a call of ``hashindex.hybrid``."""
+        _check_text("words", self.words)
+        _check_text("text_column", self.text_column)
+        _check_text("filter", self.filter)
         params: list[Any] = [
             row.name,
             as_query(self.query, row.dimension),
@@ -246,7 +250,7 @@ class Hybrid(_Question):
             self.text_column,
             as_count("k", self.k),
             self.filter,
-            float(self.vector_weight),
+            _as_number("vector_weight", self.vector_weight),
             as_optional_count("depth", self.depth),
         ]
         query = "SELECT id::{}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
@@ -442,6 +446,19 @@ def as_count(what: str, value: Any) -> int:
 def as_optional_count(what: str, value: Any) -> int | None:
     """Check a number as `as_count` does; None stays."""
     return None if value is None else as_count(what, value)
+
+
+def _check_text(what: str, value: Any) -> None:
+    # PostgreSQL would find no function for a value of another type.
+    if not isinstance(value, str | None):
+        raise InvalidInputError(f"{what} must be text, got {value!r}")
+
+
+def _as_number(what: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{what} must be a number, got {value!r}") from None
 
 
 def as_query(query: ArrayLike | Vector | HalfVector, dimension: int | None) -> Vector:

@@ -11,7 +11,7 @@ Any p is nearly sum_k a_k u_k with vectors of signs u_k: for a = 4, 2, 1 each pr
 the 8 levels -7, -5, ... 7. For signs s of the row and the Hamming distance H of two vectors of
 signs, <u, s> = n - 2 H(u, s). So with 2 levels
 
-    <p, s> = constant - 2 sum_k a_k H(s, u_k),
+    <p, s> = constant - 2 sum_k a_k H(s, u_k).
 
 With 4 levels the row's second sign counts half as much as its first,
 
@@ -31,7 +31,7 @@ row is
 The rankings are:
 
 - ``hamming``: the query's own code, weight 1.
-- ``asymmetric``: 3 codes of weights 4, 2 and 1; with 4 levels 4, of weights 8, 4, 2 and 1.
+- ``asymmetric``: 3 codes of weights 4, 2 and 1 for 2 levels, 4 of weights 8, 4, 2 and 1 for 4.
 - ``weighted``: bits have learned weights, rounded to 0 to 15. With m_b the mask of bits whose
   weight holds 2^b, and q the query's code, popcount((c # q) & m_b) = (H(c, q) + H(c, q # ~m_b) -
   constant) / 2: that is q with weight 15, and 4 codes q # ~m_b with weights 1, 2, 4 and 8.

@@ -1,7 +1,7 @@
 """The doctor's reading of PostgreSQL's catalog and statistics of a table; nothing is searched."""
 
-from collections.abc import Mapping
-from typing import LiteralString, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
@@ -11,6 +11,7 @@ from ..db.connection import Connection, execute, one_row, translated_errors
 from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
 from ..models import model
+from ..models.model import Metric
 from .doctor_findings import Memory, TableFacts, VectorIndex
 
 #: pgvector's operators by distance: those of models, and one that no model has.
@@ -19,9 +20,11 @@ _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
 
 _HOLDERS: LiteralString = """
     SELECT l.pid, left(coalesce(nullif(a.query, ''), '?'), 60)
-    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-    WHERE l.relation = to_regclass($1) AND l.granted AND l.mode = 'AccessExclusiveLock'
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+    WHERE l.relation = to_regclass($1)::oid AND l.granted AND l.mode = 'AccessExclusiveLock'
+      AND l.database = (
+          SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()
+      )
 """
 
 
@@ -39,30 +42,33 @@ def locked(connection: Connection, table: str) -> str:
 # The columns are fields of TableFacts, but for the last two.
 _FACTS: LiteralString = """
     WITH leaf AS (
-        SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_class c
+        SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_catalog.pg_class c
         WHERE c.relkind <> 'p'
-          AND (c.oid = $1 OR c.oid IN (SELECT t.relid FROM pg_partition_tree($1) t))
+          AND (c.oid = $1::oid
+               OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree($1::oid) t))
     )
-    SELECT $1::oid::regclass::text AS name, quote_ident(a.attname) AS quoted_column,
+    SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quoted_column,
            a.atttypmod <> -1 AS declared,
            CASE a.attstorage WHEN 'p' THEN 'plain' WHEN 'e' THEN 'external' WHEN 'm' THEN 'main'
                ELSE 'extended' END AS storage,
            CASE r.relkind WHEN 'p' THEN 'partitioned table' WHEN 'm' THEN 'materialised view'
                ELSE 'table' END AS kind,
            sum(greatest(l.reltuples, 0))::bigint AS rows,
-           coalesce(sum(pg_relation_size(l.oid)), 0)::bigint AS heap_bytes,
-           coalesce(sum(pg_total_relation_size(nullif(l.reltoastrelid, 0))), 0)::bigint
-               AS toast_bytes,
-           coalesce(sum(pg_indexes_size(l.oid)), 0)::bigint AS index_bytes,
-           round(sum(s.n_dead_tup) / nullif(sum(s.n_dead_tup) + sum(s.n_live_tup), 0), 4)::float8
-               AS dead_share,
+           coalesce(sum(pg_catalog.pg_relation_size(l.oid)), 0)::bigint AS heap_bytes,
+           coalesce(
+               sum(pg_catalog.pg_total_relation_size(nullif(l.reltoastrelid, 0::oid))), 0
+           )::bigint AS toast_bytes,
+           coalesce(sum(pg_catalog.pg_indexes_size(l.oid)), 0)::bigint AS index_bytes,
+           round(
+               sum(s.n_dead_tup) / nullif(sum(s.n_dead_tup) + sum(s.n_live_tup), 0::numeric), 4
+           )::float8 AS dead_share,
            max(greatest(s.last_vacuum, s.last_autovacuum)) AS last_vacuum,
            max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
            coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint AS changed,
            bool_or(l.relkind = 'f') AS has_foreign, row_security_active($1::oid) AS has_hidden
-    FROM pg_class r JOIN pg_attribute a ON a.attrelid = r.oid,
-         leaf l LEFT JOIN pg_stat_all_tables s ON s.relid = l.oid
-    WHERE r.oid = $1 AND a.attname = $2 AND NOT a.attisdropped
+    FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
+         leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid
+    WHERE r.oid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
     GROUP BY a.attname, a.atttypmod, a.attstorage, r.relkind
 """
 
@@ -82,40 +88,43 @@ _INDEXES: LiteralString = """
            CASE WHEN x.indkey[0] = 0 THEN pg_get_indexdef(x.indexrelid, 1, true) END AS expression,
            pg_get_expr(x.indpred, x.indrelid, true) AS condition,
            coalesce(i.reloptions, '{}') AS options, p.bytes::bigint, p.scans::bigint,
-           round(p.hit / nullif(p.hit + p.read, 0), 3)::float8 AS cached_share
-    FROM pg_index x
-    JOIN pg_class i ON i.oid = x.indexrelid
-    JOIN pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat')
-    JOIN pg_opclass oc ON oc.oid = x.indclass[0]
-    JOIN pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amoppurpose = 'o'
+           round(p.hit / nullif(p.hit + p.read, 0::numeric), 3)::float8 AS cached_share
+    FROM pg_catalog.pg_index x
+    JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+    JOIN pg_catalog.pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat')
+    JOIN pg_catalog.pg_opclass oc ON oc.oid = x.indclass[0]
+    JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amoppurpose = 'o'
         AND ao.amopstrategy = 1 AND ao.amoplefttype = oc.opcintype
-    JOIN pg_operator o ON o.oid = ao.amopopr
+    JOIN pg_catalog.pg_operator o ON o.oid = ao.amopopr
     CROSS JOIN LATERAL (
-        SELECT array_agg(c.relname) AS names, sum(pg_relation_size(c.oid)) AS bytes,
+        SELECT pg_catalog.array_agg(c.relname) AS names,
+               sum(pg_catalog.pg_relation_size(c.oid)) AS bytes,
                coalesce(sum(s.idx_scan), 0) AS scans, coalesce(sum(b.idx_blks_hit), 0) AS hit,
                coalesce(sum(b.idx_blks_read), 0) AS read
-        FROM pg_class c
-        LEFT JOIN pg_stat_all_indexes s ON s.indexrelid = c.oid
-        LEFT JOIN pg_statio_all_indexes b ON b.indexrelid = c.oid
-        WHERE c.oid = i.oid OR c.oid IN (SELECT t.relid FROM pg_partition_tree(i.oid) t)
+        FROM pg_catalog.pg_class c
+        LEFT JOIN pg_catalog.pg_stat_all_indexes s ON s.indexrelid = c.oid
+        LEFT JOIN pg_catalog.pg_statio_all_indexes b ON b.indexrelid = c.oid
+        WHERE c.oid = i.oid OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(i.oid) t)
     ) p
-    WHERE x.indrelid = $1 AND EXISTS (
-        SELECT FROM pg_depend d JOIN pg_attribute a
+    WHERE x.indrelid = $1::oid AND EXISTS (
+        SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_attribute a
             ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
-        WHERE d.classid = 'pg_class'::regclass AND d.objid = x.indexrelid
-          AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND a.attname = $2
+        WHERE d.classid = 'pg_catalog.pg_class'::regclass::oid AND d.objid = x.indexrelid
+          AND d.refclassid = d.classid AND d.refobjid = x.indrelid AND a.attname = $2
     )
     ORDER BY i.relname
 """
 
 _COLUMNS: LiteralString = """
-    SELECT r.oid::oid::bigint, r.oid::text, quote_ident(current_user),
-           has_table_privilege(r.oid, 'SELECT'), coalesce(array_agg(a.attname::text), '{}'),
-           coalesce(array_agg(a.attname::text ORDER BY a.attnum)
+    SELECT r.oid::bigint, r.oid::regclass::text, pg_catalog.quote_ident(current_user),
+           pg_catalog.has_table_privilege(r.oid, 'SELECT'),
+           coalesce(pg_catalog.array_agg(a.attname::text), '{}'),
+           coalesce(pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
                FILTER (WHERE t.typname IN ('vector', 'halfvec')), '{}')
-    FROM CAST($1::text AS regclass) r(oid)
-    LEFT JOIN pg_attribute a ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid
+    FROM (SELECT CAST($1::text AS regclass)::oid AS oid) r
+    LEFT JOIN pg_catalog.pg_attribute a
+        ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     GROUP BY r.oid
 """
 
@@ -171,14 +180,29 @@ def read_facts(
     )
 
 
-def read_indexes(connection: Connection, oid: int, column: str) -> list[CatalogIndex]:
-    """Read the HNSW and IVFFlat indexes of a column, those over expressions of it too."""
+def read_indexes(connection: Connection, oid: int | None, column: str) -> list[CatalogIndex]:
+    """Read the HNSW and IVFFlat indexes of a column, those over expressions of it too.
+
+    Without a table (None) there are none.
+    """
     found = []
     for row in RawCursor(connection, row_factory=dict_row).execute(_INDEXES, [oid, column]):
         names, operator = frozenset(row.pop("names")), row.pop("operator")
         row |= {"metric": _METRICS.get(operator), "options": tuple(row["options"])}
         found.append(CatalogIndex(VectorIndex(**row), names, operator))
     return found
+
+
+def usual_metric(metrics: Iterable[str | None]) -> Metric:
+    """Return the first metric that models have too, else cosine."""
+    known: Any = next((metric for metric in metrics if metric in model.OPERATORS), "cosine")
+    return known  # type: ignore[no-any-return]
+
+
+def metric_of_column(connection: Connection, table: str, column: str) -> Metric:
+    """Return the metric of the column's vector indexes, else cosine; cosine without a table."""
+    (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
+    return usual_metric(found.entry.metric for found in read_indexes(connection, oid, column))
 
 
 def check_table(connection: Connection, table: str, column: str, *, measured: bool = True) -> int:

@@ -1,5 +1,6 @@
 -- Orders the candidates by exact distance. Locks the table first, then codes, in the order that all other functions use. Without
--- index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
+-- index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. The function for the
+-- candidates allows itself index scans again.
 CREATE OR REPLACE FUNCTION {search}(
     query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL

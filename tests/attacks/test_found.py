@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
+from fixtures.outdated import leave_extension
 from fixtures.roles import As, denied
 from pgvector import Vector
 
@@ -151,6 +152,7 @@ def test_5_and_6_what_a_stranger_planted_is_refused(
 def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(
     theirs: HashIndex, connection: Connection
 ) -> None:
+    leave_extension(connection)
     connection.execute("DROP FUNCTION hashindex.recall")
     upgrade(connection)
     rows = connection.execute(

@@ -265,5 +265,5 @@ def test_names_that_no_role_has(connection: Connection, items: str, model: Model
         with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):
             index.grant(payload)
     for call in ("grant_reader", "revoke_reader"):
-        with pytest.raises(psycopg.Error, match=r'role "<NULL>"|is null'):
+        with pytest.raises(psycopg.Error, match="role is NULL"):
             index.connection.execute(f"SELECT hashindex.{call}('items_idx', NULL)".encode())

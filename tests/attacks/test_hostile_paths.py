@@ -337,6 +337,8 @@ def work(
             on("index", "check", "i", "--full")
             on("index", "repair", "i", "--full")
             on("index", "drop", "i", "--yes")
+        on("doctor", *source, *quick)
+        on("quickstart", *source, "--name", "quick", "--anyway", "--yes")
         on("index", "repair", "--orphans")
         on("tune", *source, "--recall", "0.1", *quick, "--sample", 1000, "--minutes", "0.1")
         on("index", "create", "tuned", *source, "--model", "two")

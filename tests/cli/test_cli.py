@@ -81,6 +81,7 @@ def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[n
             )
 
     train = ["model", "train", "m", "--table", "docs", "--column", "v", "--bits", "16"]
+    train += ["--metric", "l2"]
     printed = on(*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3")
     for word in ("1080", "share of ones", "estimated", "shift > normalize > rbf > shift > affine"):
         assert word in printed.stdout

@@ -39,6 +39,7 @@ def training(method: str, *options: object, **params: Any) -> list[object]:
     given = [f"{name}={json.dumps(value)}" for name, value in {**SMALL[method], **params}.items()]
     return [
         *("model", "train", "m", "--method", method, "--bits", 12, "--seed", 3, "--force"),
+        *("--metric", "l2"),
         *options,
         *(argument for one in given for argument in ("--param", one)),
     ]

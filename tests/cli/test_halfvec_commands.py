@@ -20,7 +20,7 @@ def test_from_a_halfvec_column_to_answers(on: Run, connection: Connection) -> No
         "FROM generate_series(1, 16) j)::halfvec FROM generate_series(1, 1200) i"
     )
     how = ("--table", "docs", "--column", "v")
-    on("model", "train", "m", "--method", "lsh", "--bits", 64, *how)
+    on("model", "train", "m", "--method", "lsh", "--bits", 64, "--metric", "l2", *how)
     on("model", "train", "whole", "--method", "itq", "--bits", 16, "--all-rows", *how)
     on("index", "create", "docs_idx", "--model", "m", *how)
     shown = json.loads(on("index", "show", "docs_idx", "--json").stdout)

@@ -18,7 +18,8 @@ from pg_hashindex.models import codes
 
 pytestmark = pytest.mark.newest
 
-TRAIN = ("model", "train", "m", "--table", "things", "--column", "v", "--bits", "12")
+SOURCE = ("--table", "things", "--column", "v")
+TRAIN = ("model", "train", "m", *SOURCE, "--bits", "12", "--metric", "l2")
 CLICKS = """
     SELECT a.id, b.id, c.id FROM things a, things b, things c
     WHERE a.topic = b.topic AND a.topic <> c.topic AND a.id < b.id
@@ -44,6 +45,25 @@ def things(connection: Connection) -> None:
         )
 
 
+@pytest.mark.usefixtures("things")
+def test_metric_of_a_table(on: Run, connection: Connection) -> None:
+    """That of a vector index which has one of ours, otherwise cosine."""
+    train = ("model", "train", "m", *SOURCE, "--method", "lsh")
+
+    def metric() -> str:
+        trained = on(*train, "--bits", "12", "--json")
+        return str(json.loads(trained.stdout)["metric"])
+
+    assert metric() == "cosine"
+    connection.execute("CREATE INDEX a ON things USING hnsw (v vector_l1_ops)")
+    assert metric() == "cosine"
+    connection.execute("CREATE INDEX b ON things USING hnsw (v vector_ip_ops)")
+    connection.execute("CREATE INDEX c ON things USING hnsw (v vector_l2_ops)")
+    assert metric() == "ip"
+    connection.execute("DROP INDEX b")
+    assert metric() == "l2"
+
+
 @pytest.mark.parametrize("method", ["itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih", "cghash"])
 @pytest.mark.usefixtures("things")
 def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> None:
@@ -53,7 +73,7 @@ def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> Non
     assert training["labels"] == {"rows": 1000, "classes": 8}
     assert training["label_precision"]["among"] < 1000
     assert training["label_precision"]["value"] > 0.8
-    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    on("index", "create", "things_idx", *SOURCE, "--model", "m")
     printed = on("evaluate", "things_idx", "--labels", "topic", "--queries", 50, "--json").stdout
     measured = json.loads(printed)
     assert measured["codes"]["label"]["MAP"] > 0.7
@@ -73,7 +93,7 @@ def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None
     on("model", "export", "m", file)
     on("model", "drop", "m")
     on("model", "import", file)
-    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    on("index", "create", "things_idx", *SOURCE, "--model", "m")
     on("index", "check", "things_idx", "--full")
     assert "only Python reads" in on("model", "export", "m", file, "--sql", code=3).stderr
     assert "methods that do: sdh" in on(*train, "--method", "itq", code=3).stderr
@@ -83,7 +103,7 @@ def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None
 def test_both_truths(on: Run) -> None:
     """By distance and by label, each over the rows that it can be measured by."""
     on(*TRAIN, "--method", "itq")
-    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    on("index", "create", "things_idx", *SOURCE, "--model", "m")
     evaluate = ("evaluate", "things_idx", "--queries", 50)
 
     def by(*truths: str) -> Any:
@@ -120,8 +140,8 @@ def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
     from_file = ("--from", tmp_path / "f.npz", "--triplets", "t")
     train = ("model", "train", "m", "--bits", 8, "--id", "id", "--method")
     for arguments in (
-        ("lsh", "--table", "things", "--column", "v"),
-        ("sdh", "--table", "things", "--column", "v", "--labels", "topic"),
+        ("lsh", *SOURCE),
+        ("sdh", *SOURCE, "--labels", "topic"),
         ("cghash", *from_file),
     ):
         refused = on(*train, *arguments, code=2)
@@ -147,7 +167,7 @@ def test_clicks(on: Run, connection: Connection) -> None:
     shown = on("model", "show", "m").stdout
     assert re.search(r"^bit weights +learned$", shown, re.MULTILINE)
 
-    on("index", "create", "things_idx", "--table", "things", "--column", "v", "--model", "m")
+    on("index", "create", "things_idx", *SOURCE, "--model", "m")
     index, model = HashIndex.open(connection, "things_idx"), store.load(connection, "m")
     assert model.bit_weights is not None
     rounded = np.round(model.bit_weights / model.bit_weights.max() * 15)

@@ -193,8 +193,8 @@ def test_how_to_have_hnsw(on: Run, docs: str, monkeypatch: pytest.MonkeyPatch) -
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", *QUICK)
     assert (
         'to apply it: CREATE INDEX CONCURRENTLY ON "public"."docs" USING hnsw '
-        '("v" "public"."vector_l2_ops"); SET hnsw.ef_search = 10; '
-        'SELECT "id" FROM "public"."docs" ORDER BY "v" OPERATOR("public".<->) $1 LIMIT 10'
+        '("v" "public"."vector_cosine_ops"); SET hnsw.ef_search = 10; '
+        'SELECT "id" FROM "public"."docs" ORDER BY "v" OPERATOR("public".<=>) $1 LIMIT 10'
     ) in on(*source).stderr
 
 

@@ -18,7 +18,7 @@ from fixtures.outdated import outdate
 from pg_hashindex import schema, store
 from pg_hashindex.db import extension
 from pg_hashindex.db.connection import Connection, connect, create_engine
-from pg_hashindex.errors import InUseError, InvalidInputError, MissingSchemaError
+from pg_hashindex.errors import HashIndexError, InUseError, InvalidInputError, MissingSchemaError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, Layout
 from pg_hashindex.models.model import Model
@@ -223,6 +223,19 @@ def test_from_one_to_the_other_and_back(
         execute(url, f"DROP OWNED BY {', '.join(roles)}")
 
 
+def test_an_extension_without_members_is_refused(migrated: str) -> None:
+    """A dump would hold CREATE EXTENSION and its objects too."""
+    execute(migrated, "CREATE EXTENSION pg_hashindex VERSION 'unpackaged'")
+    refused(
+        migrated,
+        psycopg.errors.ObjectNotInPrerequisiteState,
+        "no object of schema hashindex belongs to the extension",
+        "ALTER EXTENSION pg_hashindex UPDATE",
+    )
+    execute(migrated, "DROP EXTENSION pg_hashindex; SELECT hashindex.join_extension()")
+    assert status(migrated).extension == "0.1.0"
+
+
 def test_what_belongs_to_no_index_is_not_taken_in(migrated: str, lsh_model: Model) -> None:
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
@@ -301,6 +314,23 @@ def test_schema_upgrade_updates_it(older: str, installed: str) -> None:
     for _ in range(2):
         upgrade(older)
         check_updated(older, installed)
+
+
+def test_schema_upgrade_refuses_what_others_planted(installed: str) -> None:
+    """Also when there is nothing to update."""
+    execute(
+        installed,
+        "CREATE FUNCTION hashindex.to_come(text) RETURNS int LANGUAGE sql AS 'SELECT 1';"
+        "DROP ROLE IF EXISTS planter; CREATE ROLE planter;"
+        "GRANT CREATE ON SCHEMA hashindex TO planter;"
+        "ALTER FUNCTION hashindex.to_come(text) OWNER TO planter;"
+        "REVOKE CREATE ON SCHEMA hashindex FROM planter",
+    )
+    try:
+        with pytest.raises(HashIndexError, match="belongs to role planter, not to the owner"):
+            upgrade(installed)
+    finally:
+        execute(installed, "DROP OWNED BY planter; DROP ROLE planter")
 
 
 def test_schema_upgrade_says_what_to_do_without_the_files(
@@ -393,6 +423,20 @@ def test_pgvector_in_another_schema(make_database: Callable[[str], str], lsh_mod
         assert_fresh(make_index(connection, lsh_model))
         connection.execute("SET search_path TO pg_catalog")
         assert len(answers(connection)) == len(QUERIES)
+
+
+def test_schema_upgrade_follows_pgvector_into_another_schema(
+    installed: str, lsh_model: Model
+) -> None:
+    with connect(installed) as connection:
+        make_index(connection, lsh_model)
+        before, members = answers(connection), execute(installed, MEMBERS)
+        connection.execute("CREATE SCHEMA ext; ALTER EXTENSION vector SET SCHEMA ext")
+    upgrade(installed)
+    assert (status(installed).extension, status(installed).up_to_date) == ("0.1.0", True)
+    assert len(execute(installed, MEMBERS)) == len(members)
+    with connect(installed) as connection:
+        assert answers(connection) == before
 
 
 def test_cascade_brings_pgvector(make_database: Callable[[str], str]) -> None:

@@ -133,7 +133,8 @@ def test_statement_timeout(
         problem = problem_of(WORK[work][1], url)
         if problem is None:
             break
-        assert "statement timeout" in problem
+        # If time is up just as a statement ends, PostgreSQL cancels the next, without the reason.
+        assert re.search("statement timeout|due to user request", problem), problem
         faults += 1
         fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")
         checked += check_all(url, complete=False)

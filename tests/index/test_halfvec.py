@@ -159,7 +159,9 @@ def test_the_advisor(
         return [one for one in every(*arguments) if one.name == "lsh 64 bits"]
 
     monkeypatch.setattr(running, "of_table", few)
-    advice = tune_table(connection, halves, "embedding", Goal(0.9, k=5), Effort(queries=20))
+    advice = tune_table(
+        connection, halves, "embedding", Goal(0.9, k=5), Effort(queries=20), metric="l2"
+    )
     assert [reason for reason in advice.left_out if "200 codes are read" not in reason] == []
     best = {trial.kind: trial for trial in sorted(advice.trials, key=lambda trial: trial.recall)}
     assert set(best) == {"exact", "codes", "pgvector", "binary_quantize"}

@@ -136,7 +136,10 @@ async def test_with_asyncio(index: HashIndex, url: str, vectors: NDArray[np.floa
     [
         ({"text_column": "txt"}, 'has no column "txt" to search for words'),
         ({"text_column": None}, 'has no column "NULL"'),
+        ({"words": 5}, "words must be text, got 5"),
+        ({"filter": 5}, "filter must be text, got 5"),
         ({"text_column": "embedding"}, 'column "embedding" of public.items is of type'),
+        ({"vector_weight": "much"}, "vector_weight must be a number, got 'much'"),
         ({"vector_weight": 1.5}, "vector_weight is 1.5; it must be 0 to 1"),
         ({"vector_weight": float("nan")}, "vector_weight is NaN; it must be 0 to 1"),
         ({"k": 0}, "k is 0; it must be 1 or more"),

@@ -1,14 +1,19 @@
 """hashindex.build_landmarks: landmarks by SQL alone, in one transaction."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
 from fixtures.roles import As
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
+from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -138,6 +143,54 @@ def test_a_snapshot_that_would_miss_rows(connection: Connection, index: HashInde
 def test_another_role(connection: Connection, index: HashIndex, as_role: As) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         build(as_role("reader"))
+
+
+def test_a_swap_in_sql_alone(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """It says which statement builds landmarks again; another returns, and one drops the rest."""
+    build(connection)
+    store.save(connection, LSH(n_bits=16, random_state=1).fit(vectors).to_model("other"))
+    said: list[tuple[str | None, str | None]] = []
+    connection.add_notice_handler(lambda d: said.append((d.message_primary, d.message_hint)))
+    connection.execute("SELECT hashindex.swap_model('items_idx', 'other')")
+    assert said == [
+        (
+            'index "items_idx" is searched by its access path scan until landmarks is built',
+            "Run: SELECT hashindex.build_landmarks('items_idx'); or for a large table: "
+            "pg-hashindex index encode items_idx",
+        )
+    ]
+    assert build(connection) == 300
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+    connection.execute("SELECT hashindex.swap_model('items_idx', 'lsh')")
+    assert HashIndex.open(connection, "items_idx").model_name == "lsh:1"
+    connection.execute("SELECT hashindex.drop_unused('items_idx')")
+    connection.execute(
+        "SELECT hashindex.drop_index(name) FROM hashindex.index WHERE swap_of = 'items_idx'"
+    )
+    connection.execute("DELETE FROM hashindex.model WHERE name = 'other' AND version = 1")
+    assert connection.execute("SELECT name FROM hashindex.index").fetchall() == [("items_idx",)]
+    assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
+    assert_fresh(HashIndex.open(connection, "items_idx"))
+
+
+def test_a_swap_waits_for_a_build_without_a_deadlock(
+    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    store.save(connection, LSH(n_bits=16, random_state=1).fit(vectors).to_model("other"))
+    with psycopg.connect(url) as building, ThreadPoolExecutor(1) as pool:
+        building.execute("SELECT hashindex.encode_rows('items_idx')")
+        swapped = pool.submit(
+            connection.execute, "SELECT hashindex.swap_model('items_idx', 'other')"
+        )
+        waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        eventually(lambda: building.execute(waits).fetchone() == (True,))
+        assert build(building) == 300
+        building.commit()
+        assert swapped.result().fetchone() == (True,)
+    build(connection)
+    assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
 def test_an_unknown_index(connection: Connection) -> None:

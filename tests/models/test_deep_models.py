@@ -114,7 +114,7 @@ def test_codes_of_known_rows_go_into_the_index(connection: Connection, layout: L
         index.search(NEW[3], 5)
 
     store.save(connection, trained(np.concatenate([X, NEW]), "bgdh", **transductive))
-    anew = index_of(connection, "anew", layout)
-    assert anew.encode() == 420
-    assert_queued(anew, [])
-    assert anew.search(NEW[3], 1)[0].id == 1003
+    after = index_of(connection, "after", layout)
+    assert after.encode() == 420
+    assert_queued(after, [])
+    assert after.search(NEW[3], 1)[0].id == 1003

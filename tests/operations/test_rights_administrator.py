@@ -130,6 +130,14 @@ def test_who_is_not_he_makes_no_index(
             stranger.execute(f"SELECT hashindex.{call}".encode())
 
 
+def test_no_role_is_named(administrator: Connection) -> None:
+    where = {"table": "items", "column": "embedding", "model": "lsh"}
+    HashIndex.create(administrator, "items_idx", **where)  # type: ignore[arg-type]
+    for call in ("grant_reader", "revoke_reader"):
+        with pytest.raises(psycopg.errors.NullValueNotAllowed, match="role is NULL"):
+            administrator.execute(f"SELECT hashindex.{call}('items_idx', NULL)".encode())
+
+
 def test_tables_of_other_roles(
     administrator: Connection, connection: Connection, as_role: As
 ) -> None:
@@ -163,6 +171,13 @@ def test_tables_of_other_roles(
     found = status(connection)
     assert found[0] == "warning"
     assert "GRANT EXECUTE ON FUNCTION hashindex." in str(found[1])
+    # Only the owner of a table may run DROP TRIGGER.
+    index.prune()
+    index.drop()
+    triggers = connection.execute(
+        "SELECT FROM pg_trigger WHERE tgrelid = 'items'::regclass AND NOT tgisinternal"
+    )
+    assert triggers.rowcount == 0
 
 
 def status(connection: Connection) -> tuple[str, str | None]:

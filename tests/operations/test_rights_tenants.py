@@ -22,7 +22,7 @@ BOTH = ("many", "few")
 GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_reader('notes_idx', 'app', true)"
 TYPED = "SELECT id, distance FROM hashindex.search_notes_idx"
 
-# Of those that search in ways of their own under row security, or none.
+# Paths that search in ways of their own under row security.
 SOME_PATHS = pytest.mark.parametrize(
     "notes",
     [("lookup", "table"), ("hnsw", "column"), ("landmarks", "table")],

@@ -158,7 +158,7 @@ def test_a_table_is_tuned_applied_and_left_as_it_was(
     only(monkeypatch, "itq 16 bits", "sign 16 x 2 bits", "lsh 64 bits")
     before = contents(connection)
     steps: list[str] = []
-    advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, on_step=steps.append)
+    advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, metric="l2", on_step=steps.append)
     assert contents(connection) == before
     assert (advice.rows, advice.sample_rows, advice.queries) == (1500, 1460, 40)
     kinds = {(one.kind, one.method, one.access) for one in advice.trials}

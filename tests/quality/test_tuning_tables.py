@@ -165,7 +165,7 @@ def test_without_a_limit_of_time(connection: Connection, coded: list[Coded]) -> 
 def test_rows_that_are_all_the_same(connection: Connection, row: str) -> None:
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute("INSERT INTO docs SELECT i, %s FROM generate_series(1, 300) i", [row])
-    advice = tune_table(connection, "docs", "v", Goal(0.9), replace(QUICK, queries=20))
+    advice = tune_table(connection, "docs", "v", Goal(0.9), replace(QUICK, queries=20), metric="l2")
     assert advice.recommended is not None
 
 
@@ -198,7 +198,7 @@ def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Code
     zeros = replace(QUICK, queries_from="SELECT '[0,0,0,0]'::vector")
     with pytest.raises(InvalidInputError, match="all queries are vectors of zeros"):
         tune_table(connection, "docs", "v", Goal(0.9), zeros, metric="cosine")
-    assert tune_table(connection, "docs", "v", Goal(0.9), zeros).queries == 1
+    assert tune_table(connection, "docs", "v", Goal(0.9), zeros, metric="l2").queries == 1
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
@@ -232,7 +232,7 @@ def test_how_to_have_hnsw(
 
     monkeypatch.setattr(running, "recommend", wanted)
     effort = replace(QUICK, queries=20)
-    advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), effort)
+    advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), effort, metric="l2")
     assert advice.statements is not None
     create, setting, search = advice.statements.split("; ")
     assert ("CONCURRENTLY" in create) is (not partitions)

@@ -46,7 +46,7 @@ def filled(connection: Connection, uneven: NDArray[np.float32]) -> Connection:
 
 
 def train(connection: Connection, name: str = "texts", **given: object) -> Model:
-    values = {"table_name": '"A b".texts', "column_name": "the vector", **given}
+    values = {"table_name": '"A b".texts', "column_name": "the vector", "metric": "l2", **given}
     arguments = ", ".join(f"{key} => %s" for key in values)
     row = connection.execute(
         f"SELECT hashindex.train(%s, {arguments})".encode(), [name, *values.values()]
@@ -116,6 +116,11 @@ def test_lsh_draws_normal_directions_by_its_seed_alone(
     assert train(filled, method="lsh", bits=100, seed=3).checksum == model.checksum
     assert train(filled, method="lsh", bits=100, seed=4).checksum != model.checksum
     assert LSH(n_bits=100, random_state=3).fit(uneven).to_model("x").parameters == model.parameters
+
+
+def test_the_metric_is_cosine_by_default(filled: Connection) -> None:
+    filled.execute("SELECT hashindex.train('m', '\"A b\".texts', 'the vector', 'sign')")
+    assert store.load(filled, "m").metric == "cosine"
 
 
 def test_itq_keeps_the_variance_that_python_keeps(
@@ -223,6 +228,35 @@ def test_force_takes_few_rows(filled: Connection) -> None:
     with pytest.raises(psycopg.Error, match="too few"):
         train(filled, method="lsh", bits=500)
     assert train(filled, method="lsh", bits=500, force=True).n_bits == 500
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"sample": 500}, "Let the sample have 1000 rows or more, or pass force => true."),
+        ({"sample": 1, "force": True}, "Let the sample have 2 rows or more."),
+        (
+            {"method": "lsh", "bits": 500},
+            "Let the table have 5000 rows or more, learn fewer bits, or pass force => true.",
+        ),
+        (
+            {"method": "sign", "bits": None, "table_name": "wide"},
+            "Let the table have 2000 rows or more, or pass force => true.",
+        ),
+    ],
+    ids=str,
+)
+def test_hints_of_too_few_rows_help(
+    filled: Connection, given: dict[str, object], hint: str
+) -> None:
+    filled.execute(
+        'CREATE TABLE wide ("the vector" vector(200));'
+        "INSERT INTO wide SELECT array_fill(n, ARRAY[200])::vector FROM generate_series(1, 1000) n"
+    )
+    with pytest.raises(psycopg.Error) as refused:
+        train(filled, **{"bits": 8, **given})  # type: ignore[arg-type]
+    assert refused.value.diag.message_hint == hint
 
 
 def test_a_read_only_transaction(filled: Connection) -> None:

@@ -34,6 +34,7 @@ from ...index.landmarks import landmark_count
 from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
+from ..doctor_catalog import metric_of_column
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
 from .advice import SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
@@ -114,7 +115,7 @@ def tune_table(
     effort: Effort | None = None,
     *,
     id_column: str | None = None,
-    metric: Metric = "l2",
+    metric: Metric | None = None,
     on_step: Step | None = None,
 ) -> Advice:
     """Find the method, bits, access path and settings that reach a recall the fastest.
@@ -130,7 +131,8 @@ def tune_table(
     effort : Effort, optional
     id_column : str, optional
         A unique NOT NULL column; the primary key by default.
-    metric : {"l2", "cosine", "ip"}
+    metric : {"l2", "cosine", "ip"}, optional
+        That of a vector index of the column, or else cosine, by default.
     on_step : callable, optional
 
     Raises
@@ -141,6 +143,7 @@ def tune_table(
         As `tune_index`.
     """
     effort = effort or Effort()
+    metric = metric or metric_of_column(connection, table, column)
     return _tune(connection, table, column, id_column, metric, None, goal, effort, on_step)
 
 
