@@ -90,6 +90,10 @@ DECLARE
     seen text := format(
         'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
     );
+    -- A table that was dropped and made again, or took this one's name, has no trigger of ours.
+    kept text := format(
+        'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L)', base, (hashindex._trigger_names(i))[1]
+    );
     projections integer := hashindex._list_projections(used, i.metric);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := format(
@@ -158,9 +162,12 @@ BEGIN
             WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
-        -- A caller who may not read all rows or codes, or whose snapshot is older than the codes, gets candidates in exact order.
+        'codes_are_kept', kept,
+        'check_hint', quote_literal(format('Run: pg-hashindex index check %s', hashindex._shell_word(i.name))),
+        -- A caller who may not read all rows or codes, whose snapshot is older than the codes, or whose table has another's codes,
+        -- gets candidates in exact order.
         'codes_are_hidden', CASE WHEN in_table THEN format(
-            'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s', base, code_table, seen
+            'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen

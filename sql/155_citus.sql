@@ -260,6 +260,7 @@ BEGIN
             E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
         ),
         'codes_are_seen', seen,
+        'codes_are_kept', 'true',
         'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
             'row_security_active(%s) OR NOT has_table_privilege(%s, ''SELECT'') OR NOT %s',
             parts ->> 'table_literal', parts ->> 'code_table_literal', seen

@@ -23,7 +23,7 @@ BEGIN
             ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Before the model is read: a caller without rights on codes has none on models.
+    -- Only now read the model: a caller without rights on codes has none on it.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         codes bit varying[] := {query_codes};
@@ -38,7 +38,7 @@ BEGIN
         lists integer[];
         ids {key_type}[];
     BEGIN
-        -- If the lists hold too few codes, read more lists, and finally all codes.
+        -- If the lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= {graph_probes} THEN
                 -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
@@ -53,7 +53,7 @@ BEGIN
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-            -- A bitmap scan asks the disk for many pages of codes at a time.
+            -- A bitmap scan asks the disk for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(

@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
+    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert') THEN
         -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
         RETURN QUERY EXECUTE 'SELECT public.notes.slug::pg_catalog.text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
             ) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1::public.halfvec) + 0, public.notes.slug LIMIT $2' USING hashindex_query, hashindex_n;
@@ -201,6 +201,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', 'hnsw_halfvec_text'
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert') THEN
+        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.notes', 'hnsw_halfvec_text'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check hnsw_halfvec_text';
     END IF;
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.hnsw_halfvec_text_codes c

@@ -14,13 +14,13 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
-    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert') THEN
         -- "+ 0" keeps the planner from approximate indexes.
         RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
             ) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Before the model is read: a caller without rights on codes has none on models.
+    -- Only now read the model: a caller without rights on codes has none on it.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
@@ -35,7 +35,7 @@ BEGIN
         lists integer[];
         ids pg_catalog.int8[];
     BEGIN
-        -- If the lists hold too few codes, read more lists, and finally all codes.
+        -- If the lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
@@ -50,7 +50,7 @@ BEGIN
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-            -- A bitmap scan asks the disk for many pages of codes at a time.
+            -- A bitmap scan asks the disk for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(
@@ -222,6 +222,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', 'landmarks_levels_filters'
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert') THEN
+        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'landmarks_levels_filters'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check landmarks_levels_filters';
     END IF;
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_levels_filters_codes_GENERATION c

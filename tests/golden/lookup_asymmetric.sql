@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) THEN
+    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert') THEN
         -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
         RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
             ) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
@@ -215,6 +215,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) THEN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', 'lookup_asymmetric'
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert') THEN
+        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'lookup_asymmetric'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check lookup_asymmetric';
     END IF;
     IF coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false) THEN
         RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance

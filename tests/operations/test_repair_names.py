@@ -305,6 +305,34 @@ def test_a_table_that_took_the_name_of_another(
     now.drop()
 
 
+@pytest.mark.parametrize("access", ["scan", "landmarks", "lookup", "hnsw"])
+def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
+    connection: Connection, items: str, model: Model, access: str
+) -> None:
+    """As by loads that drop a table and fill a new one, or that swap names; keys are the same."""
+    index = HashIndex.create(
+        connection, "i", table=items, column="embedding", model="lsh", access=access
+    )
+    index.encode()
+    index.search(QUERIES[0])
+    connection.execute(
+        "CREATE TABLE items_new AS SELECT id, category, (embedding * "
+        "array_fill(-1, ARRAY[8])::vector)::vector(8) AS embedding FROM items; "
+        "DROP TABLE items; ALTER TABLE items_new RENAME TO items; "
+        "ALTER TABLE items ADD PRIMARY KEY (id)"
+    )
+    for query in QUERIES:
+        nearest = connection.execute(
+            "SELECT id FROM items ORDER BY embedding <-> %s::vector, id LIMIT 5", (str(query),)
+        ).fetchall()
+        assert [hit.id for hit in index.search(query, 5, candidates=5)] == [n for (n,) in nearest]
+    with pytest.raises(HashIndexError, match="made again.*index check i"):
+        index.within(QUERIES[0], 4)
+    index.repair()
+    assert_fresh(index)
+    assert len(index.within(QUERIES[0], index.n_bits)) == len(index.search(QUERIES[0], 10_000))
+
+
 def test_both_models_of_a_swap_follow(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     connection = index.connection
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
