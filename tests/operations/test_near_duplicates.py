@@ -167,6 +167,16 @@ def test_bad_input_makes_no_table(listed: HashIndex, values: dict[str, Any], say
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
+def test_a_table_made_again_is_refused(listed: HashIndex) -> None:
+    listed.connection.execute(
+        "CREATE TABLE items_new (LIKE items INCLUDING ALL); INSERT INTO items_new TABLE items; "
+        "DROP TABLE items; ALTER TABLE items_new RENAME TO items"
+    )
+    with pytest.raises(DatabaseStateError, match="made again"):
+        listed.near_duplicates("twins", max_distance=0.1)
+    assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
+
+
 def test_an_index_without_lists_is_refused(index: HashIndex) -> None:
     with pytest.raises(DatabaseStateError, match="configure items_idx --access landmarks"):
         index.near_duplicates("twins", max_distance=0.1)
