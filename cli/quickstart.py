@@ -21,6 +21,7 @@ from pg_hashindex.errors import (
     UnknownIndexError,
     UnknownModelError,
 )
+from pg_hashindex.index.catalog import default_index_name
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 from pg_hashindex.quality import evaluate, sizes
@@ -57,7 +58,6 @@ _QUERIES = 100
 _UNCHOSEN = 200
 _MOST_PROBES = 1000
 _SLOW_BUILD_SECONDS = 1800
-_MOST_NAME = 40
 
 
 @click.command()
@@ -240,11 +240,7 @@ def _refuse_other_settings(
 
 def _default_name(found: Diagnosis) -> str:
     table = found.table.name.replace('"', "").rpartition(".")[2]
-    return (
-        re.sub(r"[^\w-]", "_", f"{table}_{found.table.column}")
-        .encode()[:_MOST_NAME]
-        .decode(errors="ignore")
-    )
+    return default_index_name(f"{table}_{found.table.column}")
 
 
 def _index(connection: Connection, found: Diagnosis, name: str) -> HashIndex | None:

@@ -69,7 +69,7 @@ BEGIN
         PERFORM hashindex._create_functions(i);
         -- A swap says it of the index that searches use.
         IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
-            RAISE NOTICE 'searches use % until % is built: pg-hashindex index encode %', i.access, i.building, hashindex._shell_word(i.name);
+            RAISE NOTICE 'searches use % until % is built: pg-hashindex index encode %', i.access, i.building, i.name;
         END IF;
     END IF;
     IF given_up IN ('lookup', 'hnsw') THEN

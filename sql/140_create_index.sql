@@ -42,10 +42,11 @@ BEGIN
     i.candidates := 200;
     i.generation := hashindex._new_generation(0);
     i.filter_columns := coalesce(create_index.filter_columns, '{}');
-    -- Under 41 bytes, names made from it (the longest is hashindex_NAME_truncate) are never cut.
-    IF octet_length(i.name) NOT BETWEEN 1 AND 40 THEN
-        RAISE EXCEPTION 'index name "%" has % bytes', i.name, octet_length(i.name)
-            USING ERRCODE = 'invalid_name', HINT = 'Use 1 to 40 bytes.';
+    -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
+    -- names with ~.
+    IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
+        RAISE EXCEPTION 'index name "%" is not 1 to 40 letters a to z, digits, _ and -', i.name
+            USING ERRCODE = 'invalid_name', HINT = 'Choose another name.';
     END IF;
     IF EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.name) THEN
         RAISE EXCEPTION 'index "%" exists already', i.name

@@ -316,7 +316,7 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
+            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
     ELSIF hashindex._is_at_work('access', i.name) THEN
         RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';

@@ -63,19 +63,19 @@ BEGIN
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
             beside.column_name, coalesce(beside.building, beside.access)
             USING ERRCODE = 'object_in_use',
-                  HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', hashindex._shell_word(i.name));
+                  HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
     beside := hashindex._find_swap(i.name, '{previous}');
     IF beside.name IS NOT NULL AND i.model_id = used.id AND i.column_name = vectors
             AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
-            USING ERRCODE = 'object_in_use', HINT = format('Its former codes go with: pg-hashindex index prune %s.', hashindex._shell_word(i.name));
+            USING ERRCODE = 'object_in_use', HINT = format('Its former codes go with: pg-hashindex index prune %s.', i.name);
     ELSIF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
-                  HINT = format('Return to them with: pg-hashindex index rollback %s%s.', hashindex._shell_word(i.name),
-                                CASE WHEN beside.model_id <> used.id OR beside.column_name <> vectors THEN format(', or drop them with: pg-hashindex index prune %s', hashindex._shell_word(i.name)) END);
+                  HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
+                                CASE WHEN beside.model_id <> used.id OR beside.column_name <> vectors THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.
@@ -129,7 +129,7 @@ BEGIN
     IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
         RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(beside.name));
+                  HINT = format('Run: pg-hashindex index encode %s', beside.name);
     END IF;
     UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
 END

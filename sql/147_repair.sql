@@ -9,7 +9,7 @@ DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
-    named text := hashindex._shell_word(coalesce(i.swap_of, i.name));
+    named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
     columns name[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
@@ -156,7 +156,7 @@ BEGIN
             AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
-            'codes are to be compared with fresh ones: pg-hashindex index repair ' || hashindex._shell_word(coalesce(i.swap_of, i.name)) END);
+            'codes are to be compared with fresh ones: pg-hashindex index repair ' || coalesce(i.swap_of, i.name) END);
     END LOOP;
 END
 $$;

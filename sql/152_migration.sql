@@ -15,11 +15,11 @@ DECLARE
 BEGIN
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
-            USING HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
+            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
         RETURN 0;
     ELSIF row_security_active(base) THEN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
-            USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
+            USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
     -- bulk encoding writes to them and not to the table.
@@ -52,7 +52,7 @@ BEGIN
     END IF;
     IF written > 0 AND hashindex._has_learned_codes(i) THEN
         RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
-            USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', hashindex._shell_word(i.name),
+            USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', i.name,
                                 (SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = i.model_id));
     END IF;
     -- A table without pages has no rows.
@@ -60,7 +60,7 @@ BEGIN
         SELECT FROM hashindex._parts_of(base::regclass) p WHERE pg_relation_size(p.part) > 0
     ) THEN
         RAISE WARNING 'index "%" may lack rows that others wrote since this transaction began', i.name
-            USING HINT = format('Run: pg-hashindex index encode %s', hashindex._shell_word(i.name));
+            USING HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
     RETURN written;
 END
@@ -79,7 +79,7 @@ BEGIN
     IF i.building IS NOT NULL THEN
         RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
             USING HINT = 'Run: ' || CASE i.building WHEN 'landmarks' THEN format('SELECT hashindex.build_landmarks(%L); or for a large table: ', i.name) ELSE '' END
-                || 'pg-hashindex index encode ' || hashindex._shell_word(i.name);
+                || 'pg-hashindex index encode ' || i.name;
     END IF;
     -- Searches under way may read them, so they are dropped in another transaction (see hashindex.drop_unused).
     IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
@@ -175,7 +175,7 @@ BEGIN
     IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', hashindex._shell_word(i.name), used.name, used.version);
+                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
     ELSIF beside.model_id = used.id THEN
         -- The former codes were kept fresh since the last swap, so they need no encoding.
         PERFORM hashindex.exchange(i.name, 'previous');

@@ -22,7 +22,7 @@ BEGIN
     IF i.access <> 'landmarks' THEN
         RAISE EXCEPTION 'index "%" has access path %; near-duplicates are found by lists', i.name, i.access
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index configure %s --access landmarks', hashindex._shell_word(i.name));
+                  HINT = format('Run: pg-hashindex index configure %s --access landmarks', i.name);
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';
@@ -31,7 +31,7 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'table %.% has no triggers of index "%": it may have been dropped and made again', i.schema_name, i.table_name, i.name
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index check %s', hashindex._shell_word(i.name));
+                  HINT = format('Run: pg-hashindex index check %s', i.name);
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';

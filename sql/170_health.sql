@@ -48,7 +48,6 @@ AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
-    named text := hashindex._shell_word(i.name);
     key_type text := hashindex._key_type(i.id_type);
     hides boolean := row_security_active(base);
     -- Reads all rows; or all keys, if most pages are all-visible, so that an index-only scan is cheap; or a sample.
@@ -134,7 +133,7 @@ BEGIN
              ELSE format('%s%s of %s rows%s: searches do not find them', about, missing, round(rows), basis) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
             || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
-        CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || named || CASE WHEN m.network ->> 'kind' = 'rows'
+        CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || i.name || CASE WHEN m.network ->> 'kind' = 'rows'
             THEN '; rows that the model was not trained on get no code: train a new version with them, and swap to it' ELSE '' END END
         FROM hashindex.model m WHERE m.id = i.model_id
     UNION ALL
@@ -143,7 +142,7 @@ BEGIN
              WHEN strays = 0 THEN format('none of %s%s codes%s', about, round(codes), basis)
              ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
                          about, strays, round(codes), basis) END,
-        CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || named END;
+        CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || i.name END;
     IF i.layout = 'column' THEN
         RETURN;
     END IF;
@@ -186,7 +185,7 @@ BEGIN
             coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', named)
+            CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
                  WHEN wrong <> '{}' THEN 'drop the index, and create it again with filter columns that the table has' END;
     END IF;
 
@@ -214,7 +213,7 @@ BEGIN
         concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
                                CASE WHEN _health_of_rows.full OR hashindex._sample_share(code_table, 100000) = 1
                                     THEN format(', %s at most', found.longest) END), nullif(array_to_string(wrong, '; '), '')),
-        CASE WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || named END;
+        CASE WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
     wrong := array_remove(ARRAY[
         CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
         CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
@@ -223,8 +222,8 @@ BEGIN
     RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
         CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
              ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || named
-             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || named END;
+        CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || i.name
+             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
 END
 $$;
 
@@ -239,8 +238,7 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    named text := hashindex._shell_word(i.name);
-    repair text := 'pg-hashindex index repair ' || named;
+    repair text := 'pg-hashindex index repair ' || i.name;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
@@ -328,7 +326,7 @@ BEGIN
         FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL
         SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building), 'searches use ' || i.access,
-               'pg-hashindex index encode ' || named
+               'pg-hashindex index encode ' || i.name
         WHERE i.building IS NOT NULL AND NOT (hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name))
     ),
     found AS (
@@ -350,10 +348,10 @@ BEGIN
                 ELSE format('a swap to model %s was left %s', s.model,
                             CASE s.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
            CASE WHEN s.swap_state = 'previous' THEN
-                    format('return to them by pg-hashindex index rollback %1$s, or drop them: pg-hashindex index prune %1$s', named)
+                    format('return to them by pg-hashindex index rollback %1$s, or drop them: pg-hashindex index prune %1$s', i.name)
                 WHEN s.left_over THEN format(
                     'finish it: pg-hashindex index swap %1$s --model %2$s; or give it up: pg-hashindex index repair %1$s --undo',
-                    named, hashindex._shell_word(s.model)) END
+                    i.name, hashindex._shell_word(s.model)) END
     FROM (
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
                x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over

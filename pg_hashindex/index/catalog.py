@@ -1,5 +1,6 @@
 """The catalog of indexes: rows of ``hashindex.index``, and the size and state of each index."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -478,6 +479,19 @@ async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) ->
         raise _unknown(name)
     # A search needs only its settings and adapters, which both kinds of connections have.
     return IndexRow(connection=cast(Connection, connection), **row)
+
+
+def check_index_name(name: object) -> None:
+    """Refuse what cannot be the name of an index, as `hashindex.create_index` does."""
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,39}", name):
+        raise InvalidInputError(
+            f"index name {name!r} is not 1 to 40 letters a to z, digits, _ and -; choose another"
+        )
+
+
+def default_index_name(name: str) -> str:
+    """Make a name that an index can have from one of a table or column."""
+    return re.sub("^-|[^A-Za-z0-9_-]", "_", name)[:40]
 
 
 def _unknown(name: str) -> UnknownIndexError:

@@ -102,7 +102,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ----------
         connection : psycopg.Connection
         name : str
-            1 to 40 bytes.
+            1 to 40 letters a to z, digits, ``_`` and ``-``.
         table : str
             As SQL writes it: ``items``, ``shop.items``, ``"My Items"``.
         column : str

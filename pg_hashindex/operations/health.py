@@ -6,7 +6,6 @@ with each other.
 """
 
 import secrets
-import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -156,7 +155,6 @@ class CodeChecks:
 
     def __init__(self, index: IndexRow, full: bool) -> None:
         self.index, self.full = index, full
-        self.named = shlex.quote(index.name)
 
     def findings(self) -> list[Finding]:
         """Make all checks."""
@@ -226,7 +224,7 @@ class CodeChecks:
             "broken",
             wrong / coded,
             f"{wrong} of {coded} codes are not what the model gives their rows",
-            f"find out what wrote past the triggers; pg-hashindex index repair {self.named} "
+            f"find out what wrote past the triggers; pg-hashindex index repair {self.index.name} "
             "--full makes wrong codes again",
         )
 
@@ -250,7 +248,7 @@ class CodeChecks:
     def _drift(self, name: str, drifts: bool, value: float, detail: str) -> Finding:
         advice = (
             "rows have drifted from the training rows: train a model on them, and swap it: "
-            f"pg-hashindex index swap {self.named} --model MODEL"
+            f"pg-hashindex index swap {self.index.name} --model MODEL"
         )
         return _warned(name, drifts, value, detail, advice)
 

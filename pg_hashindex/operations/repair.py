@@ -5,7 +5,6 @@ run continues an interrupted one. A missing table or column may have been rename
 repair does not guess which: the user calls `rebind` with the new names.
 """
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString, TypeAlias
@@ -152,7 +151,7 @@ def _run(
         if index.swap_of is not None:
             raise InvalidInputError(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
-                f"repair {shlex.quote(index.swap_of)}"
+                f"repair {index.swap_of}"
             )
         with (
             only_one(index.connection, "repair", index.name, busy),
@@ -268,7 +267,7 @@ class _Repairer:
             if wrong:
                 self.left.append(
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "
-                    f"rows: pg-hashindex index repair {shlex.quote(self.index.name)} --full"
+                    f"rows: pg-hashindex index repair {self.index.name} --full"
                 )
         if index.swap_state in ("next", "ready"):
             return  # the swap encodes

@@ -41,7 +41,7 @@ BEGIN
         -- If the lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= {graph_probes} THEN
-                -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
+                -- Not a SET clause: only superusers may restore one before pgvector is loaded.
                 done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes

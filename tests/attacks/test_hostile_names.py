@@ -1,5 +1,6 @@
 """Any name that PostgreSQL takes does, for tables, schemas, columns, keys, indexes and models."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -58,13 +59,13 @@ columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
     schema=names(63).filter(lambda name: not name.startswith("pg_")),
     table=names(63),
     named=columns,
-    index_name=names(40),
+    index_name=names(40, [word for word in WORDS if re.fullmatch("[A-Za-z0-9_]+", word)]),
     model_name=names(63, model_words),
     layout=st.sampled_from(["table", "column"]),
 )
 @example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "table")
 @example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "column")
-@example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "☃" * 13, "é" * 63, "column")
+@example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "A-~", "é" * 63, "column")
 @example("user", "table", ["order", "group", "select", "where"], "limit", "NULL", "table")
 def test_any_names(
     canary: Connection,
@@ -171,16 +172,17 @@ def test_payloads_as_names(
             )
         )
         connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(table))
-        index = HashIndex.create(
-            connection,
-            payload[:40],
-            table=table.as_string(connection),
-            column=f"v{payload}"[:63],
-            model="lsh",
-            access=access,
-        )
+        asked = {
+            "table": table.as_string(connection),
+            "column": f"v{payload}"[:63],
+            "model": "lsh",
+            "access": access,
+        }
+        with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
+            HashIndex.create(connection, payload[:40], **asked)
+        index = HashIndex.create(connection, "i", **asked)
         index.encode()
-        index = HashIndex.open(connection, payload[:40])
+        index = HashIndex.open(connection, "i")
         assert index.access == access
         assert index.search(vectors[number], 1)[0].id == number + 1
         assert index.lists() is None or access == "landmarks"

@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def index(connection: Connection, items: str, model: Model) -> HashIndex:
-    return HashIndex.create(connection, "my idx", table=items, column="embedding", model="lsh")
+    return HashIndex.create(connection, "My-idx", table=items, column="embedding", model="lsh")
 
 
 def test_nothing_runs(on: Run, connection: Connection) -> None:
@@ -29,7 +29,7 @@ def test_nothing_runs(on: Run, connection: Connection) -> None:
 
 
 def test_one_that_runs(on: Run, index: HashIndex) -> None:
-    with Job(index.connection, "encode", "my idx") as job:
+    with Job(index.connection, "encode", "My-idx") as job:
         job.phase("encoding", 400)
         index.connection.execute(
             "UPDATE hashindex.job SET rows_done = 100, phase_started_at = now() - interval '50 s', "
@@ -40,10 +40,10 @@ def test_one_that_runs(on: Run, index: HashIndex) -> None:
         assert heading.split() == [
             "id", "kind", "of", "state", "phase", "rows", "rows/s", "left", "started", "heartbeat",
         ]  # fmt: skip
-        assert "encode  my idx  running  encoding  100 of 400  2       0:02:30" in line
+        assert "encode  My-idx  running  encoding  100 of 400  2       0:02:30" in line
         assert result.stderr == ""
         (found,) = json.loads(on("jobs", "--json").stdout)
-    assert (found["kind"], found["subject"], found["state"]) == ("encode", "my idx", "running")
+    assert (found["kind"], found["subject"], found["state"]) == ("encode", "My-idx", "running")
     assert (found["rows_done"], found["rows_total"]) == (100, 400)
     assert (found["rows_per_second"], found["time_left"]) == (2, 150)
     assert found["pid"] == index.connection.info.backend_pid
@@ -52,21 +52,21 @@ def test_one_that_runs(on: Run, index: HashIndex) -> None:
 
 def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
     for kind, subject in (
-        ("encode", "my idx"), ("tune", "items"), ("swap", "my idx"), ("encode", "gone"),
+        ("encode", "My-idx"), ("tune", "items"), ("swap", "My-idx"), ("encode", "gone"),
     ):  # fmt: skip
         add_job(index.connection, kind, subject)
     result = on("jobs")
     assert result.stdout.count("dead") == 4
     assert result.stderr.splitlines() == [
-        "job 1 is dead; continue: pg-hashindex index encode 'my idx'",
+        "job 1 is dead; continue: pg-hashindex index encode My-idx",
         "job 2 is dead; run pg-hashindex tune again: it drops what was left, and starts over",
         "job 3 is dead; it made no codes, or was nearly done: see pg-hashindex index show",
         "job 4 is dead; there is no index gone any more: pg-hashindex jobs --forget",
     ]
     resume = [job["resume"] for job in json.loads(on("jobs", "--json").stdout)]
-    assert resume == ["pg-hashindex index encode 'my idx'", None, None, None]
+    assert resume == ["pg-hashindex index encode My-idx", None, None, None]
     # As it says.
-    on("index", "encode", "my idx")
+    on("index", "encode", "My-idx")
     assert result.stdout.count("dead") == 4
     assert on("jobs").stdout.count("dead") == 3
     forgotten = on("jobs", "--forget")
@@ -80,8 +80,8 @@ def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
 
 
 def test_encoding_at_a_pace(on: Run, index: HashIndex) -> None:
-    result = on("index", "encode", "my idx", "--throttle", "1e6")
+    result = on("index", "encode", "My-idx", "--throttle", "1e6")
     assert "encoded 300 rows" in result.stderr
     assert "rows_per_second must be above 0" in on(
-        "index", "encode", "my idx", "--throttle", "0", code=3
+        "index", "encode", "My-idx", "--throttle", "0", code=3
     ).stderr  # fmt: skip

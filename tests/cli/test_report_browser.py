@@ -53,9 +53,11 @@ def loaded(path: Path, profile: Path) -> tuple[str, str]:
 def test_in_a_browser(
     on: Run, connection: Connection, items: str, model: Model, tmp_path: Path
 ) -> None:
-    name = "</h1><script>document.title = 'run'</script>"[:40]
+    name = "items_idx"
+    table = '"</h1><script>document.title = 1</script>"'
+    connection.execute(f"ALTER TABLE items RENAME TO {table}".encode())
     index = HashIndex.create(
-        connection, name, table=items, column="embedding", model="lsh", access="landmarks"
+        connection, name, table=table, column="embedding", model="lsh", access="landmarks"
     )
     index.encode()
     on("evaluate", name, "--queries", 20, "--candidates", 20, "--save", "night")

@@ -23,7 +23,6 @@ Run = Callable[..., Result]
 def test_text_of_the_database_is_no_html(
     write: Callable[..., Page], connection: Connection, items: str, lsh_model: Model
 ) -> None:
-    bad = "<script>alert(1)</script>&\"'$a_$\x01"
     store.save(connection, Model("<b>&$x_$ 索引", "lsh", 8, lsh_model.layers))
     connection.execute('ALTER TABLE items RENAME TO "</td><img src=x>"')
     connection.execute(
@@ -31,22 +30,19 @@ def test_text_of_the_database_is_no_html(
         'ALTER TABLE "</td><img src=x>" RENAME id TO "http://a.example/?a&b"'
     )
     index = HashIndex.create(
-        connection, bad, table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
+        connection, "i", table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
     )
     index.encode()
     connection.execute(
         "INSERT INTO hashindex.recall_history (index_name, query_set, model, access, ranking,"
         " candidates, k, queries, recall, p50_ms, p95_ms) "
-        "SELECT %s, '</svg><script>$_$', m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
-        "FROM unnest(ARRAY['a', '<i>$x_$</i>']) m",
-        [bad],
+        "SELECT 'i', '</svg><script>$_$', m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
+        "FROM unnest(ARRAY['a', '<i>$x_$</i>']) m"
     )
-    page = write(bad, *QUICK)
+    page = write("i", *QUICK)
     tags = {one.tag for one in page.root.iter()}
     assert not tags & {"script", "img", "b", "i", "link", "iframe", "object"}
     assert len(page.all("style")) == 1
-    shown = bad.replace("\x01", "\ufffd")
-    assert words(page.all("h1")[0]) == f"Index {shown}"
     facts = page.facts()
     assert facts["table"] == '"public"."</td><img src=x>"'
     assert facts["column"] == "%s<style>"

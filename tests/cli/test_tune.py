@@ -181,7 +181,7 @@ def test_results_are_not_lost_where_applying_fails(
 def test_a_name_that_no_index_can_have(on: Run, docs: str) -> None:
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", "--apply")
     result = on(*source, "--name", "n" * 41, code=3)
-    assert "has 41 bytes; use 1 to 40" in result.stderr
+    assert "is not 1 to 40 letters" in result.stderr
     assert "drawing" not in result.stderr
 
 

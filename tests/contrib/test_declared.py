@@ -314,12 +314,12 @@ def test_the_statements_can_be_printed() -> None:
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
     index = HashIndex(
-        "100% items", "embedding", model="lsh", access="hnsw", filter_columns=["category"]
+        "Items-100", "embedding", model="lsh", access="hnsw", filter_columns=["category"]
     )
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
-        "SELECT hashindex.declare_index(name => '100% items', table_name => '\"items\"', "
+        "SELECT hashindex.declare_index(name => 'Items-100', table_name => '\"items\"', "
         "column_name => 'embedding', model => 'lsh', access => 'hnsw', "
         "filter_columns => '{category}')"
     )
@@ -358,7 +358,7 @@ class Thing(Mapping):
         (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
         (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lookup, landmarks, hnsw"),
-        (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 bytes"),
+        (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],
 )

@@ -303,7 +303,7 @@ async def test_a_search_is_a_queryset_like_any_other(
 def test_another_key_and_columns_beside_the_codes(
     shop: Project, connection: Connection, vectors: NDArray[np.float32]
 ) -> None:
-    given = {"fields": ["embedding"], "model": "lsh", "name": "it's", "metric": "l2"}
+    given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
     shop.declare(HashIndex(**given, key="code", filter_columns=["price", "name"]))
     shop.makemigrations("kept")
     shop.migrate()

@@ -84,7 +84,7 @@ def of_one_index(op: Any) -> None:
 
 def of_several(op: Any) -> None:
     op.create_hash_index(
-        "Items' 100%",
+        "Items-100",
         "items",
         "embedding",
         model="lsh",

@@ -365,7 +365,7 @@ def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
         indexes = [
             HashIndex.create(
                 connection,
-                f'{layout}\'s "own"',
+                f"{layout}-Own",
                 table="items",
                 column="embedding",
                 model="lsh",

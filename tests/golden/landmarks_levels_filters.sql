@@ -38,7 +38,7 @@ BEGIN
         -- If the lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
-                -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
+                -- Not a SET clause: only superusers may restore one before pgvector is loaded.
                 done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes

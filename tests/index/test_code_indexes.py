@@ -77,7 +77,7 @@ def test_drop_leaves_nothing(
     for encoded in (True, False):
         index = HashIndex.create(
             connection,
-            'a "% b',
+            "A-b",
             table=items,
             column="embedding",
             model=model.name,

@@ -410,7 +410,7 @@ def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
         f'CREATE TABLE "sh""op %s" (id bigint PRIMARY KEY, {columns}, v vector(8))'.encode()
     )
     index = HashIndex.create(
-        connection, "{n}%s'\"$body$", table='"sh""op %s"', column="v", model="lsh",
+        connection, "N-1", table='"sh""op %s"', column="v", model="lsh",
         filter_columns=names,
     )  # fmt: skip
     connection.execute(

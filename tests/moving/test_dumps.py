@@ -102,7 +102,7 @@ def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_p
         assert list_orphans(connection) == []
         connection.execute(insert)
         left = connection.execute(
-            "SELECT relname FROM pg_class WHERE relname ~ 'scanned|by lists|by_|swapped|half_way' "
+            "SELECT relname FROM pg_class WHERE relname ~ 'scanned|By-Lists|by_|swapped|half_way' "
             "UNION ALL SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex' "
             "UNION ALL SELECT attname FROM pg_attribute WHERE attname ~ '_code$' "
             "AND attrelid = 'items'::regclass"

@@ -88,7 +88,7 @@ def test_every_search_answers_the_same(house: House, url: str) -> None:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             assert answers(connection) == house.answers
         rows = connection.execute(
-            "SELECT s.id FROM hashindex.search('by lists', %s, 5, "
+            "SELECT s.id FROM hashindex.search('By-Lists', %s, 5, "
             """where_equals => '{"category": "z"}') s""",
             [QUERIES[0].tolist().__repr__()],
         ).fetchall()
@@ -119,7 +119,7 @@ def test_functions_that_read(house: House, url: str) -> None:
                     "query_code => %(code)s)",
                 ]
             if index.encoded_in == "python":
-                code = '(SELECT code FROM hashindex."in python_codes" WHERE id = 21)'
+                code = '(SELECT code FROM hashindex."In-Python_codes" WHERE id = 21)'
                 calls = [call.replace("%(code)s", code) for call in calls]
             for call in calls:
                 found = [
@@ -148,14 +148,14 @@ def test_functions_that_read(house: House, url: str) -> None:
 
 def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
-    assert "by lists" in names
-    for name in ("scanned", "by lists", "by_hnsw", "by_lookup", "in python", "swapped"):
+    assert "By-Lists" in names
+    for name in ("scanned", "By-Lists", "by_hnsw", "by_lookup", "In-Python", "swapped"):
         on("index", "show", name)
         on("search", name, "--like", 5)
         on("within", name, "--like", 5, "--radius", 3)
-    on("evaluate", "by lists", "--queries", 5, "--no-record")
-    on("evaluate", "by lists", "--queries", 5)
-    on("report", "by lists", "--queries", 5, "--html", tmp_path / "page.html")
+    on("evaluate", "By-Lists", "--queries", 5, "--no-record")
+    on("evaluate", "By-Lists", "--queries", 5)
+    on("report", "By-Lists", "--queries", 5, "--html", tmp_path / "page.html")
     on("doctor", "--table", "items", "--column", "embedding", "--queries", 5, "--filter", "id > 9")
     on("search", "scanned", "--like", 5, "--columns", "category")
     assert "Not known" not in (tmp_path / "page.html").read_text()
@@ -170,7 +170,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
         ["index", "create", "new", "--table", "items", "--column", "embedding", "--model", "lsh"],
         ["index", "encode", "half_way~2"],
         ["index", "configure", "scanned", "--access", "hnsw"],
-        ["index", "rebalance", "by lists"],
+        ["index", "rebalance", "By-Lists"],
         ["index", "swap", "scanned", "--model", "more bits"],
         ["index", "rollback", "swapped"],
         ["index", "prune", "swapped"],
@@ -209,9 +209,9 @@ def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
     primary_url, url = changing
     with connect(primary_url) as primary, connect(url) as reader:
         followed = HashIndex.open(reader, "scanned")
-        in_python = HashIndex.open(reader, "in python")
+        in_python = HashIndex.open(reader, "In-Python")
         HashIndex.open(primary, "scanned").swap("known", force=True)
-        HashIndex.open(primary, "in python").swap("lsh", access="landmarks", force=True)
+        HashIndex.open(primary, "In-Python").swap("lsh", access="landmarks", force=True)
         catch_up(primary_url, url)
         for index in (followed, in_python):
             assert index.search(ROWS[49], 1)[0].id == 50

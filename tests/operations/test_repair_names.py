@@ -378,7 +378,7 @@ def test_an_index_beside_another_that_is_broken(
 ) -> None:
     """Writes that one needs fire the triggers of the other: the message names it."""
     first = HashIndex.create(
-        connection, "it's first", table=items, column="embedding", model="lsh", layout="column"
+        connection, "First-1", table=items, column="embedding", model="lsh", layout="column"
     )
     second = HashIndex.create(connection, "second", table=items, column="embedding", model="lsh")
     second.encode()

@@ -30,7 +30,7 @@ def create(connection: Connection, name: str, **options: Any) -> HashIndex:
 def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]:
     """One of each kind."""
     return [
-        create(connection, "by lists", access="landmarks"),
+        create(connection, "By-Lists", access="landmarks"),
         create(connection, "by_hnsw", access="hnsw"),
         create(connection, "in_column", layout="column", access="lookup"),
     ]
@@ -56,21 +56,21 @@ def test_objects_of_indexes_whose_rows_were_deleted(
 ) -> None:
     kept = create(connection, "kept", layout="column")
     before = contents(connection)
-    lists = create(connection, "by lists", access="landmarks")
+    lists = create(connection, "By-Lists", access="landmarks")
     create(connection, "by_hnsw", access="hnsw")
     create(connection, "in_column", layout="column", access="lookup")
     codes, landmarks = tables_of(lists)
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
     expected = [
-        *(Orphan("trigger", f'"hashindex_by lists_{event}" ON public.items') for event in EVENTS),
+        *(Orphan("trigger", f'"hashindex_By-Lists_{event}" ON public.items') for event in EVENTS),
         *(Orphan("trigger", f"hashindex_by_hnsw_{event} ON public.items") for event in EVENTS),
         Orphan("trigger", "zz_hashindex_in_column ON public.items"),
         Orphan("column", "public.items.in_column_code"),
-        Orphan("function", 'hashindex."candidates_by lists"' + CANDIDATES),
-        Orphan("function", 'hashindex."refresh_by lists"' + REFRESH),
-        Orphan("function", 'hashindex."search_by lists"' + SEARCH),
-        Orphan("function", 'hashindex."sync_by lists"()'),
-        Orphan("function", 'hashindex."within_by lists"' + WITHIN),
+        Orphan("function", 'hashindex."candidates_By-Lists"' + CANDIDATES),
+        Orphan("function", 'hashindex."refresh_By-Lists"' + REFRESH),
+        Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
+        Orphan("function", 'hashindex."sync_By-Lists"()'),
+        Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
         Orphan("function", "hashindex.candidates_by_hnsw" + CANDIDATES),
         Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),
         Orphan("function", "hashindex.refresh_by_hnsw" + REFRESH),

@@ -1,7 +1,6 @@
 """Autogenerate: compare declared indexes with those of the database."""
 
 import logging
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from operator import attrgetter
@@ -93,7 +92,7 @@ def _pairs(
         if found is not None and not found.is_there:
             trouble = (
                 "which does not exist; if that was renamed, run pg-hashindex index rebind, and "
-                f"else pg-hashindex index drop, with {shlex.quote(name)}"
+                f"else pg-hashindex index drop, with {name}"
             )
         elif found is not None and (found.spec.schema, found.spec.table) not in compared:
             trouble = "which is not compared; choose another name"

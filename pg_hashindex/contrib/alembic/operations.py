@@ -290,7 +290,7 @@ def create_hash_index(
     Parameters
     ----------
     name : str
-        1 to 40 bytes.
+        1 to 40 letters a to z, digits, ``_`` and ``-``.
     table, column : str
         By their bare names.
     model : str

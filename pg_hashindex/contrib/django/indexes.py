@@ -67,7 +67,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
     model : str
         A saved hash model: ``name`` for any version, or ``name:version``.
     name : str, optional
-        1 to 40 bytes, unique in the database; Django makes one by default.
+        1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
+        one by default.
     key : str, optional
         A unique field that is never NULL; the primary key by default.
     filter_columns : sequence of str, optional

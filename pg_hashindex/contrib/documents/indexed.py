@@ -1,6 +1,5 @@
 """Documents with their index, if they have one."""
 
-import shlex
 from collections.abc import Sequence
 from math import inf
 from typing import LiteralString, Unpack
@@ -243,8 +242,7 @@ class IndexedDocuments:
                 raise DatabaseStateError(
                     f"index {name!r} is of a table {self.table.as_sql(connection)} that was "
                     "dropped and made again: have it serve this one with pg-hashindex index "
-                    f"repair {shlex.quote(name)}, or drop it with pg-hashindex index drop "
-                    f"{shlex.quote(name)}"
+                    f"repair {name}, or drop it with pg-hashindex index drop {name}"
                 )
 
     def _indexes(self, connection: Connection) -> list[IndexRow]:

@@ -1,13 +1,12 @@
 """The base of vector stores: it makes their table, and trains their index."""
 
-import shlex
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from ... import training
 from ...db.connection import outside_transactions
 from ...errors import DuplicateNameError
-from ...index.catalog import Access
+from ...index.catalog import Access, default_index_name
 from ...index.handle import HashIndex
 from ...models import store
 from ...models.model import Model
@@ -105,10 +104,10 @@ class DocumentStore:
             if index is not None:
                 raise DuplicateNameError(
                     f"table {table} has index {index.name!r} already; train another model for it, "
-                    f"and run: pg-hashindex index swap {shlex.quote(index.name)} --model MODEL"
+                    f"and run: pg-hashindex index swap {index.name} --model MODEL"
                 )
             store.check_may_save(lent)
-            name = name or f"{documents.table.name}_idx"
+            name = name or default_index_name(f"{documents.table.name}_idx")
             documents.check_name(lent, name)
             drawn = sampling.sample_table(
                 lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress

@@ -29,7 +29,7 @@ class HashIndex(SchemaItem):
     Parameters
     ----------
     name : str
-        1 to 40 bytes, unique in the database.
+        1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database.
     column : attribute, Column or str
         A column of type ``VECTOR`` or ``HALFVEC``.
     model : str

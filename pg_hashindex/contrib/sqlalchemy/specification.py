@@ -8,7 +8,7 @@ from typing import Any, TypedDict, get_args
 from psycopg import sql
 
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Layout, Ranking
+from ...index.catalog import Access, Layout, Ranking, check_index_name
 from ...models.model import Metric
 
 #: The options that `configure_index` changes in an index; others need another index.
@@ -65,8 +65,7 @@ class IndexSpec:
 
     def check(self) -> None:
         """Refuse impossible declarations."""
-        if not isinstance(self.name, str) or not 1 <= len(self.name.encode()) <= 40:
-            raise InvalidInputError(f"index name {self.name!r} is not text of 1 to 40 bytes")
+        check_index_name(self.name)
         if not isinstance(self.model, str) or not _REFERENCE.fullmatch(self.model):
             raise InvalidInputError(
                 f"model {self.model!r} of index {self.name!r} is not a name or name:version"

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from ...db.connection import Connection, execute, outside_transactions, prepare, translated_errors
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
+from ...index.catalog import check_index_name
 from ...index.handle import HashIndex
 from ...models import store
 from ...models.model import check_model_name
 from .advice import Advice, Trial, name_codes
-
-_MOST_NAME_BYTES = 40
 
 _MAY_INDEX = (
     "SELECT quote_ident(current_user), has_table_privilege(t, 'TRIGGER'), t::text "
@@ -23,11 +22,7 @@ _MAY_INDEX = (
 def check_free(connection: Connection, name: str, table: str | None = None) -> None:
     """Refuse, before tuning, a name or table that `apply` could not use."""
     check_model_name(name)
-    n_bytes = len(name.encode())
-    if n_bytes > _MOST_NAME_BYTES:
-        raise InvalidInputError(
-            f"index name {name!r} has {n_bytes} bytes; use 1 to {_MOST_NAME_BYTES}"
-        )
+    check_index_name(name)
     if table is not None:
         with translated_errors():
             prepare(connection)
