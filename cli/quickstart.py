@@ -146,7 +146,7 @@ def quickstart(
         if not reached:
             note(
                 f"recall {recall:g} is not reached; find what does: pg-hashindex tune "
-                f"{shlex.quote(name)} --recall {recall:g}"
+                f"{name} --recall {recall:g}"
             )
             raise click.exceptions.Exit(NO)
 
@@ -434,24 +434,23 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
 
 
 def _next(index: HashIndex, found: Diagnosis) -> str:
-    table, name = found.table, shlex.quote(index.name)
+    table = found.table
     cast = "" if table.type == "vector" else "::vector"
     key = f'"{index.id_column}"' if not re.fullmatch("[a-z_][a-z0-9_]*", index.id_column) else (
         index.id_column
     )  # fmt: skip
     query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"
-    literal = index.name.replace("'", "''")
     return f"""
 Search, with your query's vector in place of the subquery:
 
   SELECT t.*, s.distance FROM {index.search_function}({query}, k => 10) s
   JOIN {table.name} t ON t.{key} = s.id ORDER BY s.distance;
 
-  SELECT id, distance FROM hashindex.search('{literal}', {query}, 10,
+  SELECT id, distance FROM hashindex.search('{index.name}', {query}, 10,
       filter => $${key} IS NOT NULL$$);
 
 Undo all of it:
 
-  pg-hashindex index drop {name} --yes
+  pg-hashindex index drop {index.name} --yes
   pg-hashindex model drop {shlex.quote(index.model_name)}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""

@@ -31,26 +31,23 @@ COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranki
 -- has the levels 2 s1 + s2, and s2 counts half as much as s1: the projection has the 16 levels 8 u1 + 4 u2 + 2 u3 + u4 for s1, and
 -- for s2 the 8 levels 4 u1 + 2 u2 + u3 = 8 u1 + 4 (-u1) + 2 u2 + u3. A projection of zeros gives codes that rank by plain Hamming
 -- distance.
-CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, levels integer) RETURNS bit varying[]
+CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, steps {ext}.vector[]) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    n integer := {ext}.vector_dims(projection);
-    step double precision := CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END / sqrt(n);
     p {ext}.vector := {ext}.l2_normalize(projection);
-    minus_p {ext}.vector := array_fill(0::real, ARRAY[n])::{ext}.vector OPERATOR({ext}.-) p;
+    minus_p {ext}.vector := p OPERATOR({ext}.-) p OPERATOR({ext}.-) p;
     -- The k-th tells which projections are larger than k steps.
     b bit varying[] := ARRAY(
-        SELECT {ext}.binary_quantize(p OPERATOR({ext}.-) t.edge) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) t.edge)
-        FROM (SELECT array_fill((k * step)::real, ARRAY[n])::{ext}.vector AS edge FROM generate_series(1, 2 * levels - 1) k OFFSET 0) t
+        SELECT {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step) FROM unnest(steps) step
     );
     u1 bit varying := {ext}.binary_quantize(p);
-    u2 bit varying := ~(u1 # b[levels]);
+    u2 bit varying := ~(u1 # b[cardinality(b) / 2 + 1]);
     u3 bit varying;
     u4 bit varying;
 BEGIN
-    IF levels = 2 THEN
+    IF cardinality(b) = 3 THEN
         RETURN ARRAY[u1, u2, ~(u1 # b[1] # b[2] # b[3])];
     END IF;
     u3 := ~(u1 # b[2] # b[4] # b[6]);
@@ -61,6 +58,16 @@ $$;
 
 COMMENT ON FUNCTION hashindex._asymmetric_codes IS
     'codes of a query for the ranking asymmetric; their weights are 4, 2 and 1 with 2 levels, and 8, 4, 2 and 1 with 4';
+
+-- A function of their own, since PostgreSQL computes constants once a session.
+CREATE OR REPLACE FUNCTION hashindex._steps(n integer, levels integer) RETURNS {ext}.vector[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY(
+    SELECT array_fill((k * (CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END / sqrt(n)))::real, ARRAY[n])::{ext}.vector
+    FROM generate_series(1, 2 * levels - 1) k
+);
+
+COMMENT ON FUNCTION hashindex._steps IS 'vectors of n times 1, 2, ... steps between the levels of a projection of length 1';
 
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text

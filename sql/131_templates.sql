@@ -207,7 +207,9 @@ BEGIN
         )
     ) || jsonb_build_object(
         'query_codes', CASE i.ranking
-            WHEN 'asymmetric' THEN format('hashindex._asymmetric_codes(hashindex_projection, %s)', used.levels)
+            WHEN 'asymmetric' THEN format(
+                'hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(%s, %s))', used.n_bits * 2 / used.levels, used.levels
+            )
             WHEN 'weighted' THEN format(
                 'hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text
             )

@@ -490,8 +490,8 @@ def check_index_name(name: object) -> None:
 
 
 def default_index_name(name: str) -> str:
-    """Make a name that an index can have from one of a table or column."""
-    return re.sub("^-|[^A-Za-z0-9_-]", "_", name)[:40]
+    """Make a name that an index can have, and SQL takes without quotes, from one of a table."""
+    return re.sub("[^a-z0-9_]", "_", name.lower())[:40]
 
 
 def _unknown(name: str) -> UnknownIndexError:

@@ -664,7 +664,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Raises
         ------
         DatabaseStateError
-            If the index has no landmarks, or the table exists and is of something else.
+            If the index has no landmarks, its table was dropped and made again, or `into` exists
+            and is of something else.
         InvalidInputError
             If a value is out of range.
         """

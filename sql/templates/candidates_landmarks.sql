@@ -38,7 +38,7 @@ BEGIN
         lists integer[];
         ids {key_type}[];
     BEGIN
-        -- If the lists hold too few codes, read more, and finally all.
+        -- Where lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= {graph_probes} THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
@@ -60,7 +60,7 @@ BEGIN
                     SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
                 );
             ELSE
-                -- The subquery hides values whose statistics the planner would look up.
+                -- Without the subquery, the planner would look up statistics.
                 EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;

@@ -263,7 +263,7 @@ def test_halfvec_and_names_to_be_quoted(run: Run, bare: Connection, empty_url: s
         "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--anyway", "--yes",
         "--database-url", empty_url,
     )  # fmt: skip
-    assert HashIndex.open(bare, "The_Docs_v").waiting() == 0
+    assert HashIndex.open(bare, "the_docs_v").waiting() == 0
     for statement in re.findall(r"^  (SELECT .*?;)$", result.stdout, re.MULTILINE | re.DOTALL):
         assert len(bare.execute(statement.encode()).fetchall()) == 10
     again = run(

@@ -23,7 +23,7 @@ BEGIN
     -- Only now read the model: a caller without rights on codes has none on it.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 4);
+        codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
         hashindex_u1 "bit" := codes[1];
         hashindex_u2 "bit" := codes[2];
         hashindex_u3 "bit" := codes[3];
@@ -35,7 +35,7 @@ BEGIN
         lists integer[];
         ids pg_catalog.int8[];
     BEGIN
-        -- If the lists hold too few codes, read more, and finally all.
+        -- Where lists hold too few codes, read more, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
@@ -57,7 +57,7 @@ BEGIN
                     SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) LIMIT hashindex_n
                 );
             ELSE
-                -- The subquery hides values whose statistics the planner would look up.
+                -- Without the subquery, the planner would look up statistics.
                 EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;

@@ -22,7 +22,7 @@ BEGIN
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
-        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, 2);
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 2));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];

@@ -150,10 +150,10 @@ def test_drop(connection: Connection) -> None:
 def test_drop_in_use_is_refused(connection: Connection, items: str) -> None:
     for _ in range(2):
         store.save(connection, lsh("m"))
-    index = HashIndex.create(connection, "it's", table=items, column="embedding", model="m:1")
+    index = HashIndex.create(connection, "its-1", table=items, column="embedding", model="m:1")
     before = store.list_models(connection)
     for reference in ("m", "m:1"):
-        with pytest.raises(InUseError, match=f"model '{reference}' is used by index it's; give"):
+        with pytest.raises(InUseError, match=f"model '{reference}' is used by index its-1; give"):
             store.drop(connection, reference)
     assert store.list_models(connection) == before
     # PostgreSQL 18 calls it by another name.
