@@ -107,7 +107,10 @@ def index() -> None:
 @patience_option
 @of_index
 def create(database_url: str, name: str, encode: bool, as_json: bool, **options: Any) -> None:
-    """Create index NAME: codes, triggers, search function; then encode the rows."""
+    """Create index NAME: codes, triggers, search function; then encode the rows.
+
+    NAME is 1 to 40 letters a to z, digits, _ and -.
+    """
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
         if created.encoded_in == "sql":
