@@ -170,7 +170,7 @@ BEGIN
             'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
-            'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s', base, i.code_column, seen
+            'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s OR NOT %s', base, i.code_column, seen, kept
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'

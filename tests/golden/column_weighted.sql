@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION) THEN
+    IF NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted') THEN
         -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
         RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
             ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;

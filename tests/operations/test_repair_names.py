@@ -16,6 +16,7 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -305,21 +306,27 @@ def test_a_table_that_took_the_name_of_another(
     now.drop()
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks", "lookup", "hnsw"])
+@pytest.mark.parametrize(
+    ("layout", "access"),
+    [
+        *(("table", access) for access in ("scan", "landmarks", "lookup", "hnsw")),
+        *(("column", access) for access in ("scan", "lookup", "hnsw")),
+    ],
+)
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
-    connection: Connection, items: str, model: Model, access: str
+    connection: Connection, items: str, model: Model, layout: Layout, access: Access
 ) -> None:
     """As by loads that drop a table and fill a new one, or that swap names; keys are the same."""
     index = HashIndex.create(
-        connection, "i", table=items, column="embedding", model="lsh", access=access
+        connection, "i", table=items, column="embedding", model="lsh", layout=layout, access=access
     )
     index.encode()
     index.search(QUERIES[0])
     connection.execute(
-        "CREATE TABLE items_new AS SELECT id, category, (embedding * "
-        "array_fill(-1, ARRAY[8])::vector)::vector(8) AS embedding FROM items; "
-        "DROP TABLE items; ALTER TABLE items_new RENAME TO items; "
-        "ALTER TABLE items ADD PRIMARY KEY (id)"
+        "CREATE TABLE items_new (LIKE items INCLUDING ALL); "
+        "INSERT INTO items_new (id, category, embedding) SELECT id, category, (embedding * "
+        "array_fill(-1, ARRAY[8])::vector)::vector(8) FROM items; "
+        "DROP TABLE items; ALTER TABLE items_new RENAME TO items"
     )
     for query in QUERIES:
         nearest = connection.execute(
