@@ -23,7 +23,7 @@ BEGIN
             ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Only now read the model: a caller without rights on codes has none on it.
+    -- Only now read the model: who has no rights on codes has none on it.
     DECLARE
         hashindex_projection {ext}.vector := {projection};
         codes bit varying[] := {query_codes};
@@ -42,18 +42,18 @@ BEGIN
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= {graph_probes} THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
+                done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- For so many, comparing all landmarks is faster.
+                -- For so many, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-            -- A bitmap scan asks the disk for many pages at a time.
+            -- A bitmap scan asks for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(

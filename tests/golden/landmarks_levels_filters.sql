@@ -20,7 +20,7 @@ BEGIN
             ) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
         RETURN;
     END IF;
-    -- Only now read the model: a caller without rights on codes has none on it.
+    -- Only now read the model: who has no rights on codes has none on it.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
@@ -39,18 +39,18 @@ BEGIN
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(64, n_probes)::text, true);
+                done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- For so many, comparing all landmarks is faster.
+                -- For so many, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-            -- A bitmap scan asks the disk for many pages at a time.
+            -- A bitmap scan asks for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(
