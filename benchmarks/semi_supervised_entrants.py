@@ -18,7 +18,7 @@ from pg_hashindex.quality.comparison import Method
 BITS = (12, 24, 32, 48)
 SEEDS = (0, 1, 2)
 # Labelled rows of each class.
-LABELS = {"mnist": (50, 250), "packages": (20,)}
+LABELS = {"mnist": (50, 250, 500), "packages": (20,)}
 GRAPH_BITS = 32
 
 _COSINE = {"normalize": "l2"}
