@@ -165,7 +165,7 @@ def test_processes_share_the_work(semi_supervised: Any) -> None:
         )  # fmt: skip
 
     # Six methods with their own graph, four of packages at 32 bits.
-    assert len(places(1, 1)) == 6 * 3 * 4 * 3 + 4 * 3
+    assert len(places(1, 1)) == 6 * 4 * 4 * 3 + 4 * 3
     shared = [places(number, 3) for number in (1, 2, 3)]
     assert sorted(place for part in shared for place in part) == sorted(places(1, 1))
     assert max(map(len, shared)) - min(map(len, shared)) <= 6

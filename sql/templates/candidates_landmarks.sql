@@ -1,4 +1,5 @@
--- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark.
+-- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark. Without index
+-- scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
 CREATE OR REPLACE FUNCTION {candidates}(
     query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL
@@ -53,7 +54,6 @@ BEGIN
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
-            -- A bitmap scan asks for many pages at a time.
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 ids := ARRAY(

@@ -50,7 +50,7 @@ def test_dump_and_restore(
 def test_from_16_to_18(
     server: EmbeddedServer, connection: Connection, items: str, model: Model, tmp_path: Path
 ) -> None:
-    """An upgrade of the server by dump: both layouts, odd names, and pgvector where it was."""
+    """An upgrade of the server by dump: both layouts, and pgvector where it was."""
     if server.version != 16:
         pytest.skip("the dump is taken from PostgreSQL 16")
     queries = [[float(n)] * 8 for n in range(5)]
@@ -59,7 +59,7 @@ def test_from_16_to_18(
     for layout in layouts:
         index = HashIndex.create(
             connection,
-            f'it\'s a "{layout}"',
+            f"A-{layout}",
             table=items,
             column="embedding",
             model="lsh",
