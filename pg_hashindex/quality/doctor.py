@@ -6,6 +6,7 @@ answers are compared on the same rows; `quality.doctor_advice` says what follows
 `doctor_catalog` reads the catalog.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -582,7 +583,8 @@ class _Doctor:
             raise _LateError from error
 
     def _limit(self, until: float) -> None:
-        milliseconds = int(1000 * (until - time.monotonic()))
+        # Rounded up: a statement that ends before the time is over was ended by somebody else.
+        milliseconds = math.ceil(1000 * (until - time.monotonic()))
         if milliseconds < 1:
             raise _LateError
         self._set("statement_timeout", milliseconds)
