@@ -163,7 +163,6 @@ BEGIN
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
         'codes_are_kept', kept,
-        'check_hint', quote_literal(format('Run: pg-hashindex index check %s', i.name)),
         -- A caller who may not read all rows or codes, whose snapshot is older than the codes, or whose table has another's codes,
         -- gets candidates in exact order.
         'codes_are_hidden', CASE WHEN in_table THEN format(

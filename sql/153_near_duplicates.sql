@@ -17,6 +17,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+    base text := format('%I.%I', i.schema_name, i.table_name);
     done text;
 BEGIN
     IF i.access <> 'landmarks' THEN
@@ -26,12 +27,6 @@ BEGIN
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';
-    ELSIF NOT EXISTS (
-        SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name))
-    ) THEN
-        RAISE EXCEPTION 'table %.% has no triggers of index "%": it may have been dropped and made again', i.schema_name, i.table_name, i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Run: pg-hashindex index check %s', i.name);
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';
@@ -40,6 +35,7 @@ BEGIN
     ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
+    PERFORM hashindex._require_codes(i.name, base, true, EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(

@@ -21,14 +21,7 @@ DECLARE
     hashindex_rows double precision := reltuples FROM pg_class WHERE oid = {code_table_literal}::regclass;
 BEGIN
     PERFORM hashindex._check_column_dimension({table_literal}, {column_literal}, {dimension});
-    IF NOT {codes_are_seen} THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', {index}
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT {codes_are_kept} THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', {table_literal}, {index}
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = {check_hint};
-    END IF;
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen}, {codes_are_kept});
     IF {lookup_pays} THEN
         RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
         FROM {codes} c

@@ -105,14 +105,7 @@ DECLARE
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION) THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'column_weighted'
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted') THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'column_weighted'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check column_weighted';
-    END IF;
+    PERFORM hashindex._require_codes('column_weighted', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted'));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -198,14 +198,7 @@ DECLARE
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.notes', 'embedding', 8);
-    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'hnsw_halfvec_text'
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert') THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.notes', 'hnsw_halfvec_text'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check hnsw_halfvec_text';
-    END IF;
+    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert'));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.hnsw_halfvec_text_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

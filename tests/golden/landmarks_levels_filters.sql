@@ -218,14 +218,7 @@ DECLARE
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'landmarks_levels_filters'
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert') THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'landmarks_levels_filters'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check landmarks_levels_filters';
-    END IF;
+    PERFORM hashindex._require_codes('landmarks_levels_filters', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert'));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_levels_filters_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

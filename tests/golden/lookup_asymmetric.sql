@@ -212,14 +212,7 @@ DECLARE
     hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'lookup_asymmetric'
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert') THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'lookup_asymmetric'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check lookup_asymmetric';
-    END IF;
+    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert'));
     IF coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false) THEN
         RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
         FROM hashindex.lookup_asymmetric_codes c

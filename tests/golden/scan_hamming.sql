@@ -180,14 +180,7 @@ DECLARE
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION) THEN
-        RAISE EXCEPTION 'index "%" has been built again since this statement began', 'scan_hamming'
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-    IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert') THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', 'public.items', 'scan_hamming'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Run: pg-hashindex index check scan_hamming';
-    END IF;
+    PERFORM hashindex._require_codes('scan_hamming', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert'));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.scan_hamming_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
