@@ -145,12 +145,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     source text := format('%I.%I', i.schema_name, i.table_name);
-    -- Remove the table's name before a column.
-    qualified text := '("?)' || regexp_replace(i.table_name, '(\W)', '\\\1', 'g') || '\1\s*\.(?!\s*\*)';
+    name text := regexp_replace(i.table_name, '(\W)', '\\\1', 'g');
 BEGIN
     IF i.layout = 'table' THEN
-        -- A filter on the whole row cannot be evaluated: some columns are missing here.
-        IF strpos(lower(replace(regexp_replace(filter, qualified, '', 'gi'), '""', '"')), lower(i.table_name)) > 0 OR filter ~* 'u&"' THEN
+        -- A filter on the whole row, which has the table's name but not before a column, cannot be evaluated: some columns are missing here.
+        IF replace(regexp_replace(filter, format('("?)\m%s\1\s*\.(?!\s*\*)', name), '', 'gi'), '""', '"') ~* format('(^|\W)%s(\W|$)', name) OR filter ~* 'u&"' THEN
             RETURN NULL;
         END IF;
         SELECT format(

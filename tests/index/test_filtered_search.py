@@ -446,3 +446,27 @@ def test_a_table_that_is_named_as_our_aliases(
     index.encode()
     with pytest.raises(InvalidInputError, match=r"column i\.absent does not exist"):
         index.search(np.ones(8), filter="i.absent = 1")
+
+
+def test_a_column_that_begins_with_the_name_of_the_table(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """A filter on it is evaluated beside the codes."""
+    connection.execute("ALTER TABLE items RENAME TO cat")
+    index = HashIndex.create(
+        connection, "cats", table="cat", column="embedding", model=model.name,
+        filter_columns=["category"],
+    )  # fmt: skip
+    index.encode()
+    for condition, kept in (
+        ("category = 'a'", True),
+        ("cat.category = 'a'", True),
+        ("\"cat\" . category = 'a'", True),
+        ("category = 'a' AND cat IS NOT NULL", False),
+        ("category = 'a' AND (CAT.*) IS NOT NULL", False),
+    ):
+        found = connection.execute(
+            "SELECT hashindex._kept_filter(i, %s) IS NOT NULL FROM hashindex.index i", [condition]
+        ).fetchone()
+        assert found == (kept,), condition
+        assert {h.id % 3 for h in index.search(QUERY, filter=condition, candidates=300)} == {1}
