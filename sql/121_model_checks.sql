@@ -65,7 +65,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer that so many dimensions go into; NULL where it fits';
+COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer whose input has so many dimensions; NULL if nothing is';
 
 CREATE OR REPLACE FUNCTION hashindex._check_model() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

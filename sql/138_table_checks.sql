@@ -140,6 +140,8 @@ BEGIN
         WHEN a.attname IS NULL THEN format('table %s has no column "%s" to filter by', base, coalesce(f.name, 'NULL'))
         WHEN f.name IN (i.column_name, i.id_column) THEN format('filter column "%s" is the key or the vector of the index', f.name)
         WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
+        -- Triggers do not see it change.
+        WHEN a.attgenerated = 'v' THEN format('filter column "%s" of %s is a virtual generated column', f.name, base)
         WHEN hashindex._is_foreign_type(a.atttypid) THEN
             format('filter column "%s" of %s is of type %s, which is not built in', f.name, base, format_type(a.atttypid, a.atttypmod))
     END AS fault INTO wrong

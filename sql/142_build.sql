@@ -206,7 +206,8 @@ BEGIN
     END IF;
     -- Keys are read before the table, since a key that is written in between is logged again.
     EXECUTE format(
-        'WITH t AS (DELETE FROM hashindex.%I RETURNING id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
+        -- The mark of a TRUNCATE that came meanwhile stays for the next call.
+        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.id IS NOT NULL RETURNING k.id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
         i.storage || '_touched', 'renew_' || i.storage
     ) INTO applied;
     RETURN applied;
@@ -312,7 +313,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_administrator();
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see those of later transactions'
+        RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see rows that others write after it began'
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name

@@ -36,8 +36,12 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     -- Not by DROP TRIGGER, which only the owner of the table may run.
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', 'sync_' || i.storage);
+    -- While we waited for writers, a swap or rollback may have given these codes to another index.
+    IF (hashindex._locked_index(i.name)).storage <> i.storage THEN
+        RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP
-        -- Citus drops a shard that was split or moved later on, and it keeps its triggers until then.
+        -- Citus drops a shard that it split or moved only later, and the shard keeps its triggers until then.
         EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);
     END LOOP;
     IF i.layout = 'table' THEN

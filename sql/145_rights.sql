@@ -48,10 +48,15 @@ DECLARE
     administrator regrole := hashindex._administrator();
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     owned record;
-    -- Encoding locks rows, which needs UPDATE.
-    missing text := string_agg(r, ', ') FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r WHERE NOT has_table_privilege(administrator, base, r);
-    grants text := format('GRANT %s ON %s TO %s;', coalesce(missing, 'SELECT, UPDATE, TRIGGER'), base, administrator);
+    grants text;
 BEGIN
+    -- Encoding locks rows, which needs UPDATE; partitions are read and locked by the rights on their parent.
+    SELECT string_agg(format('GRANT %s ON %s TO %s;', l.missing, p.part, administrator), ' ' ORDER BY p.is_partition, p.part) INTO grants
+    FROM hashindex._parts_of(base) p CROSS JOIN LATERAL (
+        SELECT string_agg(r, ', ') AS missing FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
+        WHERE NOT (p.is_partition AND r <> 'TRIGGER') AND NOT has_table_privilege(administrator, p.part, r)
+    ) l
+    WHERE l.missing IS NOT NULL;
     SELECT p.part, c.relowner::regrole AS owner INTO owned
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
     WHERE NOT pg_has_role(c.relowner, administrator, 'USAGE') ORDER BY p.is_partition LIMIT 1;
@@ -59,9 +64,9 @@ BEGIN
         RAISE EXCEPTION 'table % belongs to role %, not to the administrator %', owned.part, owned.owner, administrator
             USING ERRCODE = 'insufficient_privilege', HINT = format(
                 'Its owner can run code as %s, through policies, partial indexes and CHECK constraints. Where he may be trusted with '
-                'that, run: %s then create the index with --trust-owner (trust_owner => true).', administrator, grants
+                'that, %screate the index with --trust-owner (trust_owner => true).', administrator, 'run: ' || grants || ' then '
             );
-    ELSIF missing IS NOT NULL THEN
+    ELSIF grants IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
     ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
@@ -105,9 +110,7 @@ DECLARE
 BEGIN
     RETURN QUERY SELECT DISTINCT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
     FROM (
-        -- A role may have SELECT on a partition alone.
-        SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).*
-        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        SELECT false AS codes, (aclexplode(coalesce(c.relacl, acldefault('r', c.relowner)))).* FROM pg_class c WHERE c.oid = base
         UNION ALL
         SELECT a.attname = i.code_column, (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = base
         UNION ALL

@@ -69,7 +69,7 @@ BEGIN
     IF beside.name IS NOT NULL AND i.model_id = used.id AND i.column_name = vectors
             AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
-            USING ERRCODE = 'object_in_use', HINT = format('Its former codes go with: pg-hashindex index prune %s.', i.name);
+            USING ERRCODE = 'object_in_use', HINT = format('Drop its former codes with: pg-hashindex index prune %s.', i.name);
     ELSIF beside.name IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" still has its former codes, of model %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
@@ -86,9 +86,9 @@ BEGIN
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
-        -- The owner is trusted if he was when the index was made.
-        (SELECT has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE')
-         FROM pg_class c WHERE c.oid = to_regclass(format('%I.%I', i.schema_name, i.table_name)))
+        -- Owners are trusted if they were when the index was made.
+        (SELECT bool_and(has_function_privilege(c.relowner, format('hashindex.%I()', 'sync_' || i.storage), 'EXECUTE'))
+         FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p JOIN pg_class c ON c.oid = p.part)
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._let_read(x, r) FROM hashindex.index x, hashindex._readers_of(i) r WHERE x.name = next_name;

@@ -345,9 +345,9 @@ BEGIN
     functions AS (
         SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
         FROM pg_proc p
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|refresh|renew|candidates|search|within)_'
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|project|refresh|renew|candidates|search|within)_'
           AND obj_description(p.oid, 'pg_proc') ~ (
-              '^(trigger: (keeps the codes of index|takes away the codes of rows) |code of a vector by the model of index |'
+              '^(trigger: (keeps the codes of index|takes away the codes of rows) |(code|projection) of a vector by the model of index |'
               'makes the codes of keys in index |(keys of the n rows|nearest rows|rows) of .* by index )'
           )
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._functions_of(i) f WHERE f = p.oid)

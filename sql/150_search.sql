@@ -76,6 +76,9 @@ DECLARE
     own_path text := current_setting('search_path');
     operator text := hashindex._distance_operator(i.metric);
     vector_type text := hashindex._vector_type(i);
+    may_read_codes boolean := CASE i.layout
+        WHEN 'table' THEN has_table_privilege(format('%I.%I', i.code_schema, i.code_table), 'SELECT') AND NOT row_security_active(base)
+        ELSE has_column_privilege('hashindex.model', 'layers', 'SELECT') AND has_column_privilege(base, i.code_column, 'SELECT') END;
     kept text;
     statement text;
     found record;
@@ -89,7 +92,7 @@ BEGIN
         PERFORM hashindex._refuse('probes', probes, '1 to 1000');
     END IF;
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
+    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
             kept := hashindex._kept_filter(i, filter);
         END IF;
@@ -113,14 +116,14 @@ BEGIN
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
             IF n > 0.3 * rows THEN
-                found := NULL;
+                found.matching := 0;
                 EXIT;
             END IF;
             share := greatest(found.matching, 0.5) / greatest(found.given, 1);
             n := greatest(2 * n, needed / share);
             lists := least(1000, 3 * lists);
         END LOOP;
-        IF found IS NOT NULL THEN
+        IF found.matching > 0 THEN
             RETURN QUERY SELECT u.id, u.distance FROM unnest(found.ids, found.distances) u(id, distance);
             RETURN;
         END IF;
@@ -128,7 +131,7 @@ BEGIN
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each
     -- row's distance would be computed twice.
     statement := format(
-        'SELECT %1$s.%2$I::pg_catalog.text, (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0 AS distance FROM %1$s '
+        'SELECT %1$s.%2$I::pg_catalog.text AS id, (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0 AS distance FROM %1$s '
         'WHERE %1$s.%3$I IS NOT NULL AND (%5$s) ORDER BY distance, %1$s.%2$I LIMIT $2',
         base, i.id_column, i.column_name, operator, filter, vector_type
     );
@@ -144,27 +147,42 @@ LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    source text := format('%I.%I', i.schema_name, i.table_name);
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     name text := regexp_replace(i.table_name, '(\W)', '\\\1', 'g');
+    schema text := regexp_replace(i.schema_name, '(\W)', '\\\1', 'g');
+    literal text := CASE WHEN filter !~ '\\|\$|--|/\*' THEN '|''[^'']*''' ELSE '' END;
+    bare text := filter;
+    source text;
 BEGIN
+    -- Codes know the table by its bare name alone. Without a subquery, no other table can have it.
+    IF filter !~* '\mselect\M' THEN
+        bare := regexp_replace(filter, format('("[^"]*"%s)|("?)\m%s\2\s*\.\s*(?="?%s"?\s*\.)', literal, schema, name), '\1', 'gi');
+    END IF;
+    -- A filter on the whole row, which has the table's name but not before a column, cannot be evaluated: some columns are missing here.
+    IF replace(regexp_replace(
+        regexp_replace(bare, '("[^"]*")' || literal, '\1', 'g'), format('("?)\m%s\1\s*\.(?!\s*\*)', name), '', 'gi'
+    ), '""', '"') ~* format('(^|\W)%s(\W|$)', name) OR filter ~* 'u&"' THEN
+        RETURN NULL;
+    END IF;
     IF i.layout = 'table' THEN
-        -- A filter on the whole row, which has the table's name but not before a column, cannot be evaluated: some columns are missing here.
-        IF replace(regexp_replace(filter, format('("?)\m%s\1\s*\.(?!\s*\*)', name), '', 'gi'), '""', '"') ~* format('(^|\W)%s(\W|$)', name) OR filter ~* 'u&"' THEN
-            RETURN NULL;
-        END IF;
         SELECT format(
-            '(SELECT c.id AS %I%s FROM %I.%I c) %I', i.id_column, string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n),
-            i.code_schema, i.code_table, i.table_name
+            'SELECT c.id AS %I%s FROM %I.%I c', i.id_column, string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n),
+            i.code_schema, i.code_table
         ) INTO source
         FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute now ON now.attrelid = format('%I.%I', i.schema_name, i.table_name)::regclass AND now.attname = f.name
+        JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
         JOIN pg_attribute kept ON kept.attrelid = format('%I.%I', i.code_schema, i.code_table)::regclass AND kept.attname = 'filter_' || f.n
         -- A column whose type has changed since may compare differently.
         WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
+    ELSE
+        -- A type of an extension (citext) may find its operators by the caller's path alone.
+        SELECT format('SELECT %s FROM %s', string_agg(quote_ident(a.attname), ', '), base) INTO source
+        FROM pg_attribute a
+        WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped AND NOT hashindex._is_foreign_type(a.atttypid);
     END IF;
     -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
-    PERFORM hashindex._estimate(format('SELECT FROM %s WHERE (%s)', source, filter), 'pg_catalog, pg_temp');
-    RETURN filter;
+    PERFORM hashindex._estimate(format('SELECT FROM (%s) %I WHERE (%s)', source, i.table_name, bare), 'pg_catalog, pg_temp');
+    RETURN bare;
 EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
     RETURN NULL;
 END
@@ -252,7 +270,8 @@ BEGIN
     RETURN string_agg(format('%I.%I ', i.table_name, e.key) || CASE
         WHEN jsonb_typeof(e.value) = 'null' THEN 'IS NULL'
         -- Compared as a number, since '5.0' is no literal of type integer. A literal without a type takes the column's.
-        WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' THEN '= ' || e.value::text
+        -- A real or money is compared with such a literal as a double precision or not at all.
+        WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' AND t.oid NOT IN ('real'::regtype, 'money'::regtype) THEN '= ' || e.value::text
         ELSE '= ' || quote_literal(e.value #>> '{}')
     END, ' AND ')
     FROM jsonb_each(where_equals) e

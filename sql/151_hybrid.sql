@@ -39,7 +39,8 @@ BEGIN
         RAISE EXCEPTION 'vector_weight is %; it must be 0 to 1', coalesce(vector_weight::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'At 0 only words count, at 1 only vectors.';
     END IF;
-    SELECT a.atttypid INTO column_type FROM pg_attribute a
+    SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END INTO column_type
+    FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
     WHERE a.attrelid = base::regclass AND a.attname = text_column AND a.attnum > 0 AND NOT a.attisdropped;
     IF column_type IS NULL THEN
         RAISE EXCEPTION '% has no column "%" to search for words', base, coalesce(text_column, 'NULL')

@@ -13,6 +13,11 @@ DECLARE
     levels integer;
     written bigint;
 BEGIN
+    -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
+    -- bulk encoding writes to them and not to the table.
+    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
+    -- The index may have been dropped and created again meanwhile, with another model.
+    i := hashindex.find_index(i.name);
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -21,11 +26,6 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
-    -- bulk encoding writes to them and not to the table.
-    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
-    -- The index may have been dropped and created again meanwhile, with another model.
-    i := hashindex.find_index(i.name);
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
         PERFORM hashindex._prune_shards(i);
@@ -106,7 +106,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     probes integer DEFAULT NULL,
     encode boolean DEFAULT true,
     defer boolean DEFAULT false,
-    filter_columns text[] DEFAULT '{}'
+    filter_columns text[] DEFAULT '{}',
+    trust_owner boolean DEFAULT false
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -132,7 +133,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner);
     IF coalesce(nullif(access, 'scan'), ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, nullif(access, 'scan'), ranking, candidates, probes);
     END IF;
@@ -144,7 +145,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[]) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[], boolean) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader

@@ -15,7 +15,7 @@ BEGIN
     RETURN QUERY EXECUTE format(
         -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise
         -- each row's distance would be computed twice.
-        'SELECT b.%2$I::text, (b.%3$I %4$s $1::%5$s) + 0 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
+        'SELECT b.%2$I::text AS id, (b.%3$I %4$s $1::%5$s) + 0 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
         'ORDER BY distance, b.%2$I LIMIT $2',
         format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
         hashindex._distance_operator(i.metric), hashindex._vector_type(i)

@@ -8,7 +8,7 @@ RETURN least(1, pages / greatest(1, (
     SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
 ) / current_setting('block_size')::double precision));
 
-COMMENT ON FUNCTION hashindex._sample_share IS 'share of a table that a number of its pages is; at most 1';
+COMMENT ON FUNCTION hashindex._sample_share IS 'what share of a table''s pages so many pages are, at most 1';
 
 -- A page holds between one row and a hundred, and the caller may see few of them. So more pages are read until there are enough rows,
 -- up to a limit.

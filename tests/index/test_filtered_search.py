@@ -401,6 +401,17 @@ def test_columns_that_cannot_be_kept(
         )  # fmt: skip
 
 
+def test_a_column_that_triggers_do_not_see_change(connection: Connection, shop: str) -> None:
+    if connection.info.server_version < 180000:
+        pytest.skip("PostgreSQL 18 is the first with virtual columns")
+    connection.execute("ALTER TABLE shop ADD dear boolean GENERATED ALWAYS AS (price > 9) VIRTUAL")
+    with pytest.raises(InvalidInputError, match='"dear" of .* is a virtual generated column'):
+        HashIndex.create(
+            connection, "shop_idx", table=shop, column="embedding", model="lsh",
+            filter_columns=["dear"],
+        )  # fmt: skip
+
+
 def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
     """In a table of one."""
     names = ['a"b', "%s", "$body$", "{table}", "it's", "select", "filter_1", "code", "landmark"]
@@ -448,10 +459,10 @@ def test_a_table_that_is_named_as_our_aliases(
         index.search(np.ones(8), filter="i.absent = 1")
 
 
-def test_a_column_that_begins_with_the_name_of_the_table(
+def test_filters_that_are_evaluated_beside_the_codes(
     connection: Connection, items: str, model: Model
 ) -> None:
-    """A filter on it is evaluated beside the codes."""
+    """Those with the table's name before a column, or at the beginning of a column's."""
     connection.execute("ALTER TABLE items RENAME TO cat")
     index = HashIndex.create(
         connection, "cats", table="cat", column="embedding", model=model.name,
@@ -464,9 +475,79 @@ def test_a_column_that_begins_with_the_name_of_the_table(
         ("\"cat\" . category = 'a'", True),
         ("category = 'a' AND cat IS NOT NULL", False),
         ("category = 'a' AND (CAT.*) IS NOT NULL", False),
+        # As SQLAlchemy writes columns of a table with a schema.
+        ("public.cat.category = 'a' AND \"public\" . \"cat\".category <> 'public.cat.'", True),
+        ("category = 'a' AND (public.cat.*) IS NOT NULL", False),
+        # The table's name in a value.
+        ("category = 'a' AND category <> 'it''s a cat'", True),
+        ("category = 'a' AND category <> E'\\' or a cat'", False),
+        ("category = 'a' /* ' */ AND cat IS NOT NULL /* ' */", False),
+        ("category = 'a' AND category <> $$'$$ AND cat IS NOT NULL AND category <> $$'$$", False),
+        ("category = 'a' AND (SELECT public.cat.id > 0)", False),
     ):
         found = connection.execute(
             "SELECT hashindex._kept_filter(i, %s) IS NOT NULL FROM hashindex.index i", [condition]
         ).fetchone()
         assert found == (kept,), condition
         assert {h.id % 3 for h in index.search(QUERY, filter=condition, candidates=300)} == {1}
+
+
+def test_operators_of_an_extension(connection: Connection, items: str, model: Model) -> None:
+    """The codes are in the table, and so is a column whose = is found by the caller's path."""
+    connection.execute(
+        """
+        CREATE TYPE citext;
+        CREATE FUNCTION citext_in(cstring) RETURNS citext LANGUAGE internal IMMUTABLE AS 'textin';
+        CREATE FUNCTION citext_out(citext) RETURNS cstring LANGUAGE internal IMMUTABLE AS 'textout';
+        CREATE TYPE citext (INPUT = citext_in, OUTPUT = citext_out, LIKE = text, CATEGORY = 'S',
+            COLLATABLE = true);
+        CREATE CAST (citext AS text) WITHOUT FUNCTION AS IMPLICIT;
+        CREATE CAST (text AS citext) WITHOUT FUNCTION AS ASSIGNMENT;
+        CREATE FUNCTION same(citext, citext) RETURNS boolean IMMUTABLE
+            RETURN lower($1::text) = lower($2::text);
+        CREATE OPERATOR = (LEFTARG = citext, RIGHTARG = citext, FUNCTION = same);
+        ALTER TABLE items ALTER category TYPE citext
+            USING CASE id % 2 WHEN 0 THEN upper(category) ELSE category END
+        """
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model=model.name,
+        layout="column",
+    )  # fmt: skip
+    index.encode()
+    look_codes_up(connection)
+    hits = index.search(QUERY, 100, filter="category = 'a'", candidates=300)
+    assert sorted(hit.id for hit in hits) == list(range(1, 301, 3))
+
+
+def test_numbers_that_a_literal_does_not_equal(
+    connection: Connection, items: str, model: Model
+) -> None:
+    """0.1 of type real is not the double precision 0.1, and money compares with no number."""
+    connection.execute("ALTER TABLE items ADD weight real DEFAULT 0.1, ADD price money DEFAULT 1.5")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model=model.name
+    )
+    index.encode()
+    for values in ({"weight": 0.1}, {"price": 1.5}):
+        found = connection.execute(
+            "SELECT id FROM hashindex.search('items_idx', %s, where_equals => %s)",
+            [Vector(QUERY), json.dumps(values)],
+        ).fetchall()
+        assert len(found) == 10, values
+
+
+def test_a_role_that_may_not_read_codes(connection: Connection, items: str, model: Model) -> None:
+    """It pays for one exact search, and not for batches of candidates in exact order."""
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model=model.name
+    )
+    index.encode()
+    look_codes_up(connection)
+    exact = index.search(QUERY, filter="category = 'a'", candidates=300)
+    connection.execute(
+        "CREATE ROLE filtering; GRANT SELECT ON items TO filtering; "
+        "SELECT hashindex.revoke_reader('items_idx', 'filtering'); "
+        "DROP FUNCTION hashindex.candidates_items_idx; SET ROLE filtering"
+    )
+    assert index.search(QUERY, filter="category = 'a'") == exact

@@ -161,3 +161,10 @@ def test_an_index_that_is_not_there(index: HashIndex, vectors: NDArray[np.float3
     other = HashIndex(index.connection, "none")
     with pytest.raises(UnknownIndexError, match="index 'none' does not exist"):
         other.hybrid(vectors[0], "fox", "text")
+
+
+def test_a_domain_over_text(
+    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("CREATE DOMAIN body AS text; ALTER TABLE items ALTER text TYPE body")
+    assert index.hybrid(vectors[12], "wine fox", "text", 3)[0].id == 13

@@ -133,7 +133,7 @@ def test_an_index_with_its_codes_in_a_column(
 
 def test_a_snapshot_that_would_miss_rows(connection: Connection, index: HashIndex) -> None:
     with (
-        pytest.raises(psycopg.Error, match="does not see those of later transactions"),
+        pytest.raises(psycopg.Error, match="does not see rows that others write after it began"),
         connection.transaction(),
     ):
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -306,3 +306,14 @@ def test_a_row_of_another_dimension(connection: Connection, known_model: Model) 
     connection.execute("RESET session_replication_role")
     with pytest.raises(InvalidInputError, match="row 42 .* 3 dimensions, the model takes 8"):
         index.encode()
+
+
+def test_encode_rows_locks_the_table_though_python_encodes(queued: HashIndex) -> None:
+    """Builds in SQL count on its lock: a row that is written meanwhile would lack its code."""
+    with queued.connection.transaction():
+        queued.connection.execute("SELECT hashindex.encode_rows(%s)", [queued.name])
+        found = queued.connection.execute(
+            "SELECT FROM pg_locks WHERE pid = pg_backend_pid() "
+            "AND relation = 'items'::regclass AND mode = 'ShareRowExclusiveLock'"
+        )
+        assert found.rowcount == 1

@@ -386,3 +386,20 @@ def test_a_search_is_one_statement_at_most_three_frames_below(
     assert depths == [3]
     index.search(vectors[3], where=category == "a")
     assert depths == [3, 3]
+
+
+def test_a_key_that_is_named_distance(
+    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("ALTER TABLE items RENAME id TO distance")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model=model.name
+    )
+    index.encode()
+    exact = index.search(vectors[7], candidates=300)
+    assert index.search(vectors[7], filter="distance > 0") == exact
+    found = connection.execute(
+        "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %s)",
+        [Vector(vectors[7])],
+    )
+    assert found.fetchall() == exact

@@ -51,6 +51,19 @@ def test_what_belongs_to_an_index_is_no_orphan(
     assert contents(connection) == before
 
 
+def test_the_functions_of_an_index_on_a_distributed_table(connection: Connection) -> None:
+    for name, made in (("encode_gone", "code"), ("project_gone", "projection")):
+        connection.execute(
+            f"CREATE FUNCTION hashindex.{name}(vector) RETURNS int LANGUAGE sql AS 'SELECT 1';"
+            f"COMMENT ON FUNCTION hashindex.{name} IS "
+            f"'{made} of a vector by the model of index gone'".encode()
+        )
+    assert drop_orphans(connection) == [
+        Orphan("function", "hashindex.encode_gone(public.vector)"),
+        Orphan("function", "hashindex.project_gone(public.vector)"),
+    ]
+
+
 def test_objects_of_indexes_whose_rows_were_deleted(
     connection: Connection, items: str, model: Model
 ) -> None:

@@ -1,5 +1,6 @@
 """The administrator: one role, no superuser, that owns all that is made, and its members."""
 
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -8,6 +9,8 @@ from fixtures.checks import assert_fresh
 from fixtures.roles import As, denied, make_administrator
 
 from pg_hashindex import store
+from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
+from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
@@ -197,8 +200,31 @@ def test_a_partition_of_another_role(
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
         "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO app"
     )
+    where = {"table": "parts", "column": "embedding", "model": "lsh"}
     with pytest.raises(MissingRightsError, match=r"table public\.low belongs to role app"):
-        HashIndex.create(administrator, "parts", table="parts", column="embedding", model="lsh")
+        HashIndex.create(administrator, "parts", **where)  # type: ignore[arg-type]
+    with pytest.raises(MissingRightsError, match=r"run: GRANT TRIGGER ON public\.low TO keeper;$"):
+        HashIndex.create(administrator, "parts", **where, trust_owner=True)  # type: ignore[arg-type]
+    connection.execute("GRANT TRIGGER ON low TO keeper")
+    index = HashIndex.create(administrator, "parts", **where, trust_owner=True)  # type: ignore[arg-type]
+    index.encode()
+    # A swap goes by the trust that there was, in the owners of all partitions.
+    store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
+    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+
+
+def test_a_migration_trusts_an_owner(
+    administrator: Connection, connection: Connection, as_role: As
+) -> None:
+    as_role("app")
+    connection.execute(
+        "ALTER TABLE items OWNER TO app; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper"
+    )
+    spec = IndexSpec("items_idx", "items", "embedding", "lsh")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        administrator.execute(create_statement(spec).encode())
+    administrator.execute(create_statement(replace(spec, trust_owner=True)).encode())
+    assert_fresh(HashIndex.open(administrator, "items_idx"))
 
 
 @pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])

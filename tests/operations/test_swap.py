@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
 from numpy.typing import NDArray
 from pgvector import Vector
 
@@ -423,6 +424,32 @@ def test_nobody_waits_behind_a_swap_that_waits(
         assert not swapper.is_alive()
     assert failures == []
     assert reopened(in_table).model == "other"
+    assert_fresh(reopened(in_table))
+
+
+@pytest.mark.newest
+def test_a_drop_that_waits_for_a_rollback(url: str, in_table: HashIndex, other: Model) -> None:
+    """The drop would take the codes that the index has now; it begins again."""
+    in_table.swap("other", force=True)
+    failures: list[psycopg.Error] = []
+
+    def drop(session: Connection) -> None:
+        try:
+            session.execute("SELECT hashindex.drop_index('items_idx~2')")
+        except psycopg.Error as error:
+            failures.append(error)
+
+    with connect(url) as dropping:
+        thread = threading.Thread(target=drop, args=[dropping])
+        waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
+        pid = [dropping.info.backend_pid]
+        with in_table.connection.transaction():
+            in_table.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
+            thread.start()
+            eventually(lambda: in_table.connection.execute(waiting, pid).rowcount > 0)
+        thread.join(30)
+    assert [error.sqlstate for error in failures] == ["40001"]
+    assert reopened(in_table).model == "lsh"
     assert_fresh(reopened(in_table))
 
 

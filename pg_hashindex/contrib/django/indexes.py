@@ -74,8 +74,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
     filter_columns : sequence of str, optional
         Fields that are copied beside the codes, so that filters on them drop rows early.
     **options
-        ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``: as
-        `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+        ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
+        ``trust_owner``: as `pg_hashindex.contrib.sqlalchemy.HashIndex`.
 
     Raises
     ------

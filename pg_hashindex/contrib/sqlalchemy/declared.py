@@ -52,6 +52,8 @@ class HashIndex(SchemaItem):
         before these are read; for layout ``table``.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
+    trust_owner : bool
+        Whether the table may belong to another role, which can then run code as the administrator.
 
     Raises
     ------

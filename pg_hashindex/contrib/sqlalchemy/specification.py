@@ -36,6 +36,7 @@ class IndexOptions(TypedDict, total=False):
     probes: int | None
     filter_columns: Sequence[str] | None
     defer: bool
+    trust_owner: bool
 
 
 class PlacedIndexOptions(IndexOptions, total=False):
@@ -62,6 +63,7 @@ class IndexSpec:
     probes: int | None = None
     filter_columns: Sequence[str] | None = None
     defer: bool = False
+    trust_owner: bool = False
 
     def check(self) -> None:
         """Refuse impossible declarations."""
