@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
 
     from pg_hashindex.db.connection import Connection
+    from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
 
@@ -314,6 +315,19 @@ def note(message: str, *, always: bool = False) -> None:
     """Print a note on stderr, where -q leaves it out; stdout is for results."""
     if always or not _asked("quiet"):
         echo(message, err=True)
+
+
+#: The access path of an index whose codes are not complete yet.
+NOT_ENCODED = "not yet encoded: exact"
+
+
+def note_not_encoded(index: "IndexRow") -> None:
+    """Say that searches are exact, where the codes of an index are not complete yet."""
+    if not index.encoded:
+        note(
+            f"searches of index {index.name} are {NOT_ENCODED}; run: pg-hashindex index encode "
+            f"{index.name}"
+        )
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from ._shared import (
     echo,
     k_option,
     note,
+    note_not_encoded,
     of_database,
     opened,
     plot_option,
@@ -194,6 +195,7 @@ def _asked(
 
 
 def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
+    note_not_encoded(index)
     if result.skipped:
         note(
             f"{result.skipped} queries were left out: model {index.model} has no code for them, "

@@ -15,6 +15,7 @@ from pg_hashindex.models.model import Metric
 from ._shared import (
     LANGUAGES,
     NO,
+    NOT_ENCODED,
     Share,
     answer,
     confirm,
@@ -203,6 +204,7 @@ def list_all(database_url: str, as_json: bool) -> None:
     headings += ["encoded in", "waiting", "swap", "created"]
     for row in rows:
         row["encoded in"] = LANGUAGES[row["encoded_in"]]
+        row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
 
 
@@ -485,6 +487,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "dimension": found.dimension,
         "metric": found.metric,
         "layout": found.layout,
+        "encoded": found.encoded,
         "access": found.access,
         "building": found.building,
         "ranking": found.ranking,
@@ -551,6 +554,8 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         return
     arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
     shown = _fields(found) | {
+        "encoded": None,
+        "access": found.access if found.encoded else NOT_ENCODED,
         "encoded_in": LANGUAGES[found.encoded_in],
         "codes": f"{summary.codes} of {summary.rows} rows, {summary.waiting} wait",
         "lists": lists

@@ -15,6 +15,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Hit
 
 from ._shared import (
+    note_not_encoded,
     of_database,
     opened,
     print_json,
@@ -126,6 +127,7 @@ def _searched(
     with opened(url, name) as found:
         with translated_errors(row := found.row):
             execute(found.connection, "SELECT $1::regclass", [row.qualified_table])
+        note_not_encoded(row)
         yield found, None if query is None else _vector(query)
 
 

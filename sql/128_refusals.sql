@@ -57,15 +57,18 @@ COMMENT ON FUNCTION hashindex._checked_code IS
     'the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted';
 
 CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean) RETURNS void
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF NOT seen THEN
+    IF NOT seen AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = index_name AND NOT i.encoded) THEN
+        RAISE EXCEPTION 'index "%" is not yet encoded', index_name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', index_name);
+    ELSIF NOT seen THEN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', index_name
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     ELSIF NOT kept THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and made again', table_name, index_name
+        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and recreated', table_name, index_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', index_name);
     END IF;
 END

@@ -37,20 +37,20 @@ COMMENT ON FUNCTION hashindex._distance_operator IS 'pgvector''s distance operat
 
 -- Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL would choose among operators,
 -- and an operator that somebody added to pgvector's schema could be a better match.
-CREATE OR REPLACE FUNCTION hashindex._vector_type(i hashindex.index) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._vector_type(base regclass, column_name text) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN CASE WHEN EXISTS (
         SELECT FROM pg_attribute a
-        WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = i.column_name
+        WHERE a.attrelid = base AND a.attname = column_name
           AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
     ) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._vector_type IS 'type of an index''s column, halfvec or vector';
+COMMENT ON FUNCTION hashindex._vector_type IS 'type of a column, halfvec or vector';
 
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE

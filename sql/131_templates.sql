@@ -34,7 +34,7 @@ DECLARE
     pieces text[] := string_to_array(hashindex._template(template), '$body$');
     -- The signature has the arguments: another function of that name may exist.
     signature text := hashindex._fill(
-        regexp_replace(substring(pieces[1] FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,)]+', '', 'g'), parts
+        regexp_replace(substring(pieces[1] FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g'), parts
     );
 BEGIN
     EXECUTE hashindex._fill(pieces[1], parts) || quote_literal(hashindex._fill(pieces[2], parts));
@@ -88,11 +88,12 @@ DECLARE
         '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, key_type, i.code_column, base
     ) END;
     seen text := format(
-        'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
+        'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
     );
-    -- A table that was dropped and made again, or took this one's name, has no trigger of ours.
+    -- A table that was dropped and recreated, or took this one's name, does not have this trigger.
     kept text := format(
-        'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L)', base, (hashindex._trigger_names(i))[1]
+        'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L AND t.tgfoid = to_regproc(%L))',
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', 'sync_' || i.storage)
     );
     projections integer := hashindex._list_projections(used, i.metric);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
@@ -140,9 +141,12 @@ BEGIN
         'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
         'key', quote_ident(i.id_column), 'key_type', key_type,
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
+        'read_columns', quote_literal((ARRAY[i.id_column, i.column_name] || i.filter_columns)::text),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
-        'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(i), 'plans', 'force_generic_plan',
+        'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
+        -- A plan that knows the keys leaves out the partitions that hold none of them.
+        'part_plans', 'force_custom_plan',
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1)
     ) || jsonb_build_object(
@@ -157,14 +161,16 @@ BEGIN
             '(SELECT c.id, c.code FROM %s c ORDER BY %s LIMIT hashindex_pool)', codes,
             hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true)
         ),
+        'exact', format('%L::regclass, %L, %L, %L', base, i.id_column, i.column_name, i.metric),
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             -- Each candidate costs a step in the graph.
             WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
         'codes_are_kept', kept,
-        -- A caller who may not read all rows or codes, whose snapshot is older than the codes, or whose table has another's codes,
-        -- gets candidates in exact order.
+        -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
+        -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
         ) ELSE format(
@@ -276,7 +282,8 @@ BEGIN
         'candidates_' || i.access, parts, format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );
     PERFORM hashindex._create_function(
-        CASE WHEN distributed THEN 'shards_search' ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
+        CASE WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
+            ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
     );
     PERFORM hashindex._create_function(
         CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,

@@ -60,6 +60,23 @@ $$;
 
 COMMENT ON FUNCTION hashindex._locked_index IS 'catalog row of an index, locked against other changes of it';
 
+-- A role that does not see every row cannot have encoded all of them.
+CREATE OR REPLACE FUNCTION hashindex._mark_encoded(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._allow_shard_changes();
+    UPDATE hashindex.index x SET encoded = true
+    WHERE x.name = i.name AND NOT x.encoded AND NOT row_security_active(format('%I.%I', x.schema_name, x.table_name)) RETURNING x.* INTO i;
+    IF FOUND AND hashindex._is_distributed(i) THEN
+        PERFORM hashindex._tell_nodes(i);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._mark_encoded IS 'records that all rows of an index have had their codes, so that searches use them';
+
 -- Starts over after a run that was cut off, and drops what it left.
 CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

@@ -9,7 +9,7 @@ BEGIN
     RETURN QUERY
     SELECT p.oid::regprocedure FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
-        p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = '{ext}.vector'::regtype
+        p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
         OR p.proname = 'sync_' || i.storage AND p.prorettype = 'trigger'::regtype
         OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargtypes[0] = '{ext}.vector'::regtype AND p.pronargs = 1
         OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'

@@ -1,6 +1,58 @@
 -- Searches any index by its name, with keys as text and filters as SQL text or JSON. An application that needs no filter calls
 -- the index's own function, hashindex.search_<index>, which is typed and keeps its plan.
 
+-- pgvector's indexes leave out vectors of zeros by cosine: their distance is NaN.
+CREATE OR REPLACE FUNCTION hashindex._is_comparable(metric text, query text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE metric
+    WHEN 'cosine' THEN format(
+        'r.distance OPERATOR(pg_catalog.<>) ''NaN'' OR (%1$s OPERATOR({ext}.<=>) %1$s) OPERATOR(pg_catalog.=) ''NaN''', query
+    )
+    ELSE 'true' END;
+
+COMMENT ON FUNCTION hashindex._is_comparable IS 'condition on a row r of answers: its distance is a number, or that of the query from itself is none either';
+
+-- The one exact query, which searches fall back to. It needs no row of the catalog: an older snapshot may not see it.
+--
+-- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
+-- table's present file, and the snapshot the file that it had.
+CREATE OR REPLACE FUNCTION hashindex._exact_search(
+    base regclass, id_column text, column_name text, metric text, query {ext}.vector, k integer,
+    filter text DEFAULT NULL, caller_path text DEFAULT NULL
+)
+RETURNS TABLE (id text, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
+SET jit = off
+SET enable_indexscan = on
+AS $$
+DECLARE
+    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each row's
+    -- distance would be computed twice. A line comment at the end of the filter must not hide what follows it.
+    statement text := format(
+        E'SELECT r.id, r.distance FROM (SELECT %1$s.%2$I::pg_catalog.text AS id, (%1$s.%3$I %4$s $1::%5$s) OPERATOR(pg_catalog.+) 0 AS distance '
+        'FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%6$s\n) ORDER BY distance, %1$s.%2$I LIMIT $2) r '
+        'WHERE %7$s',
+        base, id_column, column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
+        coalesce(filter, 'true'), hashindex._is_comparable(metric, '$1')
+    );
+    own_path text := current_setting('search_path');
+    path text := set_config('search_path', coalesce(caller_path, own_path), true);
+BEGIN
+    RETURN QUERY EXECUTE statement USING query, k;
+    path := pg_catalog.set_config('search_path', own_path, true);
+    IF NOT FOUND AND EXISTS (
+        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+    ) THEN
+        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._exact_search IS 'nearest rows of a table that match a filter, by exact distance';
+
 -- VOLATILE, because PostgreSQL allows EXPLAIN only there.
 CREATE OR REPLACE FUNCTION hashindex._estimate(
     statement text, caller_path text DEFAULT current_setting('search_path'),
@@ -47,16 +99,20 @@ COMMENT ON FUNCTION hashindex._row_cost IS
 -- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
 -- in batches that grow until enough match. Filter columns beside the codes exclude rows before any is looked up.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
-    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, filter text, query_code bit varying,
-    caller_path text
+    i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, query_code bit varying, filter text,
+    where_equals jsonb, caller_path text
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
+SET enable_indexscan = on
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
+    wanted_rows text := hashindex._filter_of(i, filter, where_equals, caller_path);
+    -- where_equals holds no SQL of the caller's.
+    filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
     wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
@@ -71,12 +127,12 @@ DECLARE
         ) END)
         FROM pg_class c WHERE c.oid = base::regclass
     );
-    expected record := hashindex._estimate(format('SELECT FROM %s WHERE (%s)', base, filter), caller_path);
+    expected record := hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted_rows), filter_path);
     share double precision := least(1, greatest(expected.matching, 1) / rows);
     own_path text := current_setting('search_path');
     operator text := hashindex._distance_operator(i.metric);
-    vector_type text := hashindex._vector_type(i);
-    may_read_codes boolean := CASE i.layout
+    vector_type text := hashindex._vector_type(base::regclass, i.column_name);
+    may_read_codes boolean := i.encoded AND CASE i.layout
         WHEN 'table' THEN has_table_privilege(format('%I.%I', i.code_schema, i.code_table), 'SELECT') AND NOT row_security_active(base)
         ELSE has_column_privilege('hashindex.model', 'layers', 'SELECT') AND has_column_privilege(base, i.code_column, 'SELECT') END;
     kept text;
@@ -94,23 +150,25 @@ BEGIN
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
-            kept := hashindex._kept_filter(i, filter);
+            kept := hashindex._kept_filter(i, wanted_rows);
         END IF;
         -- The nearest matching rows are spread over more lists than the nearest rows.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
-            'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5) c) '
+            E'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5) c) '
             'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
             '(pg_catalog.array_agg(r.id::pg_catalog.text ORDER BY r.distance, r.id))[:$6] AS ids, '
             '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
             'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
-            'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s) OFFSET 0) r',
-            'candidates_' || i.name, base, i.id_column, i.column_name, operator, filter, vector_type
+            'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s\n) OFFSET 0) r '
+            'WHERE %8$s',
+            'candidates_' || i.name, base, i.id_column, i.column_name, operator, wanted_rows, vector_type,
+            hashindex._is_comparable(i.metric, '$1')
         );
         LOOP
             whole := least(n, 2147483647);
-            path := set_config('search_path', caller_path, true);
+            path := set_config('search_path', filter_path, true);
             EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
@@ -123,20 +181,13 @@ BEGIN
             n := greatest(2 * n, needed / share);
             lists := least(1000, 3 * lists);
         END LOOP;
-        IF found.matching > 0 THEN
+        IF found.matching >= k THEN
             RETURN QUERY SELECT u.id, u.distance FROM unnest(found.ids, found.distances) u(id, distance);
             RETURN;
         END IF;
     END IF;
-    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each
-    -- row's distance would be computed twice.
-    statement := format(
-        'SELECT %1$s.%2$I::pg_catalog.text AS id, (%1$s.%3$I %4$s $1::%6$s) OPERATOR(pg_catalog.+) 0 AS distance FROM %1$s '
-        'WHERE %1$s.%3$I IS NOT NULL AND (%5$s) ORDER BY distance, %1$s.%2$I LIMIT $2',
-        base, i.id_column, i.column_name, operator, filter, vector_type
-    );
-    path := set_config('search_path', caller_path, true);
-    RETURN QUERY EXECUTE statement USING checked, k;
+    RETURN QUERY SELECT e.*
+    FROM hashindex._exact_search(base::regclass, i.id_column, i.column_name, i.metric, checked, k, wanted_rows, filter_path) e;
 END
 $$;
 
@@ -211,7 +262,8 @@ COMMENT ON FUNCTION hashindex._code_by_model IS
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
-    query {ext}.vector,
+    -- A vector or halfvec, an array of numbers, or text.
+    query anycompatible,
     k integer DEFAULT 10,
     candidates integer DEFAULT NULL,
     probes integer DEFAULT NULL,
@@ -228,36 +280,31 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    -- A line comment at the end of the filter must not hide what follows it.
-    wanted text := concat_ws(
-        ' AND ', '(' || filter || E'\n)', CASE WHEN where_equals IS NOT NULL THEN hashindex._filter_of(i, where_equals) END
-    );
 BEGIN
-    IF wanted = '' THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s', 'search_' || i.name
-        ) USING query, k, candidates, probes, query_code;
-    ELSE
-        RETURN QUERY SELECT s.* FROM hashindex._filtered_search(
-            i, query, k, candidates, probes, wanted, query_code,
-            -- where_equals holds no SQL of the caller's.
-            CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END
-        ) s;
-    END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, $7, $8) s', 'search_' || i.name
+    ) USING query, k, candidates, probes, query_code, filter, where_equals, caller_path;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.search(text, {ext}.vector, integer, integer, integer, jsonb, text, bit varying, text) IS
+COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, jsonb, text, bit varying, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
-CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, where_equals jsonb) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, filter text, where_equals jsonb, caller_path text) RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     wrong record;
+    equalities text;
 BEGIN
+    IF where_equals IS NULL THEN
+        RETURN filter;
+    ELSIF filter IS NOT NULL THEN
+        -- Brackets would let "true) OR (true" pass, and cancel where_equals.
+        PERFORM hashindex._estimate(format('SELECT FROM %s WHERE %s', base, filter), caller_path);
+    END IF;
     IF jsonb_typeof(where_equals) <> 'object' THEN
         RAISE EXCEPTION 'where_equals is %, not a JSON object', where_equals
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as {"column": value}.';
@@ -267,7 +314,13 @@ BEGIN
         RAISE EXCEPTION 'where_equals cannot compare column "%" with %', wrong.key, wrong.value
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Values are text, numbers, true, false or null.';
     END IF;
-    RETURN string_agg(format('%I.%I ', i.table_name, e.key) || CASE
+    SELECT e.key INTO wrong FROM jsonb_object_keys(where_equals) e(key)
+    WHERE NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped);
+    IF FOUND THEN
+        -- PostgreSQL would call a function of that name on the row.
+        RAISE EXCEPTION 'column %.% does not exist', i.table_name, wrong.key USING ERRCODE = 'undefined_column';
+    END IF;
+    equalities := string_agg(format('%I.%I ', i.table_name, e.key) || CASE
         WHEN jsonb_typeof(e.value) = 'null' THEN 'IS NULL'
         -- Compared as a number, since '5.0' is no literal of type integer. A literal without a type takes the column's.
         -- A real or money is compared with such a literal as a double precision or not at all.
@@ -275,12 +328,13 @@ BEGIN
         ELSE '= ' || quote_literal(e.value #>> '{}')
     END, ' AND ')
     FROM jsonb_each(where_equals) e
-    LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid;
+    JOIN pg_attribute a ON a.attrelid = base AND a.attname = e.key AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_type t ON t.oid = a.atttypid;
+    RETURN concat_ws(' AND ', '(' || filter || E'\n)', equalities);
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filter_of IS 'filter that matches rows in which every named column equals its value';
+COMMENT ON FUNCTION hashindex._filter_of IS 'one filter made of SQL text and of columns that are to equal values';
 
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE

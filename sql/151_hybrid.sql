@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE FUNCTION hashindex.hybrid(
     index_name text,
-    query {ext}.vector,
+    query anycompatible,
     words text,
     text_column text,
     k integer DEFAULT 10,
@@ -80,5 +80,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.hybrid(text, {ext}.vector, text, text, integer, text, double precision, integer, bit varying, regconfig, text) IS
+COMMENT ON FUNCTION hashindex.hybrid(text, anycompatible, text, text, integer, text, double precision, integer, bit varying, regconfig, text) IS
     'rows near to a vector or holding words, by reciprocal rank fusion: score = weight / (60 + place) summed over both lists';

@@ -29,6 +29,7 @@ BEGIN
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
         PERFORM hashindex._prune_shards(i);
+        PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
     SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
@@ -61,6 +62,8 @@ BEGIN
     ) THEN
         RAISE WARNING 'index "%" may lack rows that others wrote since this transaction began', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
+    ELSE
+        PERFORM hashindex._mark_encoded(i);
     END IF;
     RETURN written;
 END

@@ -35,7 +35,7 @@ BEGIN
     ELSIF lists IS NULL OR NOT lists BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
-    PERFORM hashindex._require_codes(i.name, base, true, EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
+    PERFORM hashindex._require_codes(i.name, base, i.encoded, EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(

@@ -172,17 +172,17 @@ AS $$
 BEGIN
     IF to_regclass('hashindex.node_index') IS NULL THEN
         CREATE TABLE hashindex.node_index (
-            name text PRIMARY KEY, generation bigint NOT NULL, model_id bigint NOT NULL, layers hashindex.layer[] NOT NULL
+            name text PRIMARY KEY, generation bigint NOT NULL, encoded boolean NOT NULL, model_id bigint NOT NULL, layers hashindex.layer[] NOT NULL
         );
         COMMENT ON TABLE hashindex.node_index IS
             'indexes of distributed tables, for triggers and searches on every node of a Citus cluster';
         EXECUTE 'SELECT create_reference_table(''hashindex.node_index'')';
         -- The same rights as on the tables it is made from; hashindex._let_read grants the layers.
-        GRANT SELECT (name, generation, model_id) ON hashindex.node_index TO PUBLIC;
+        GRANT SELECT (name, generation, encoded, model_id) ON hashindex.node_index TO PUBLIC;
     END IF;
-    EXECUTE 'INSERT INTO hashindex.node_index AS n VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE '
-            'SET generation = excluded.generation, model_id = excluded.model_id, layers = excluded.layers'
-    USING i.name, i.generation, i.model_id, (SELECT m.layers FROM hashindex.model m WHERE m.id = i.model_id);
+    EXECUTE 'INSERT INTO hashindex.node_index AS n VALUES ($1, $2, $3, $4, $5) ON CONFLICT (name) DO UPDATE '
+            'SET generation = excluded.generation, encoded = excluded.encoded, model_id = excluded.model_id, layers = excluded.layers'
+    USING i.name, i.generation, i.encoded, i.model_id, (SELECT m.layers FROM hashindex.model m WHERE m.id = i.model_id);
 END
 $$;
 
@@ -232,7 +232,7 @@ DECLARE
     code_tables text[];
     landmark_tables text[];
     seen text := format(
-        'EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = %L AND x.generation = %s)', i.name, i.generation
+        'EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
     );
     layers text := format('hashindex._node_layers_of(%s)', i.model_id);
     encode text := format('hashindex.%I', 'encode_' || i.storage);
@@ -254,6 +254,7 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ),
         'plans', 'auto',
+        'part_plans', 'auto',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
         'set_code', format(
@@ -336,7 +337,7 @@ BEGIN
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
         i.generation := hashindex._new_generation(i.generation);
         UPDATE hashindex.index x
-        SET (access, building, landmark_table, next_generation, generation) = ('scan', i.building, NULL, NULL, i.generation)
+        SET (access, building, landmark_table, next_generation, generation, encoded) = ('scan', i.building, NULL, NULL, i.generation, false)
         WHERE x.name = i.name;
         i := hashindex.find_index(i.name);
         PERFORM hashindex._distribute_codes(i);

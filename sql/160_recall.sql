@@ -1,6 +1,6 @@
 -- Measures the recall of an index on its own table.
 
-CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query {ext}.vector, k integer DEFAULT 10)
+CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query anycompatible, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
@@ -9,21 +9,17 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-    checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
+    given {ext}.vector := query;
+    checked {ext}.vector := CASE WHEN {ext}.vector_dims(given) = dimension THEN {ext}.vector(given, dimension, true) ELSE hashindex._refuse_vector(given, dimension) END;
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
-    RETURN QUERY EXECUTE format(
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise
-        -- each row's distance would be computed twice.
-        'SELECT b.%2$I::text AS id, (b.%3$I %4$s $1::%5$s) + 0 AS distance FROM %1$s b WHERE b.%3$I IS NOT NULL '
-        'ORDER BY distance, b.%2$I LIMIT $2',
-        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
-        hashindex._distance_operator(i.metric), hashindex._vector_type(i)
-    ) USING checked, wanted;
+    RETURN QUERY SELECT e.* FROM hashindex._exact_search(
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.id_column, i.column_name, i.metric, checked, wanted
+    ) e;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, {ext}.vector, integer) IS
+COMMENT ON FUNCTION hashindex.exact_search(text, anycompatible, integer) IS
     'nearest rows by exact distance, compared with every row of an index''s table';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(
@@ -63,7 +59,7 @@ BEGIN
         '        WHERE s.id <> r.id ORDER BY s.distance LIMIT $2'
         '    ) s WHERE s.distance <= e.worst'
         ') f',
-        format('%I.%I', i.schema_name, i.table_name), i.id_column, i.column_name,
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.id_column, i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
     ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN

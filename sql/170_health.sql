@@ -127,10 +127,11 @@ BEGIN
     -- Rounded up, so that few among many do not become 0.
     missing := ceil(missing);
     strays := ceil(strays);
-    RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
+    RETURN QUERY SELECT 'rows_without_code', CASE WHEN missing = 0 THEN 'ok' WHEN i.encoded AND missing > 0.1 * rows THEN 'broken' ELSE 'warning' END,
         missing,
         CASE WHEN missing = 0 THEN format('none of %s%s rows%s', about, round(rows), basis)
-             ELSE format('%s%s of %s rows%s: searches do not find them', about, missing, round(rows), basis) END
+             ELSE format('%s%s of %s rows%s: %s', about, missing, round(rows), basis, CASE WHEN i.encoded THEN 'searches do not find them'
+                         ELSE 'searches are exact, since the index is not yet encoded' END) END
             || CASE WHEN hides THEN '; row security hides rows from you' ELSE '' END
             || CASE WHEN missing > 0 AND hashindex._is_at_work('encode', i.name) THEN '; they are being encoded' ELSE '' END,
         CASE WHEN missing > 0 THEN 'pg-hashindex index encode ' || i.name || CASE WHEN m.network ->> 'kind' = 'rows'

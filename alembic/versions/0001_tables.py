@@ -125,6 +125,8 @@ def upgrade() -> None:
         sa.Column("landmark_table", sa.Text),
         # Columns of the table that are copied beside the codes, as filter_1, filter_2, ...
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
+        # Whether all rows have had their codes once. Until then searches are exact.
+        sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
         # Each creation, build and swap sets a new value. If a snapshot sees another value than the
         # search function has, the snapshot is too old for the codes.
         sa.Column("generation", sa.BigInteger, nullable=False),

@@ -28,6 +28,10 @@ _BUILDING: LiteralString = """
     SELECT i.building FROM hashindex.index i WHERE i.name = $1 AND i.building IS NOT NULL
 """
 
+_MARK_ENCODED: LiteralString = """
+    SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1
+"""
+
 # Decided once, so that an interrupted run continues with b-trees of the same chunks.
 _SET_CHUNKS: LiteralString = """
     UPDATE hashindex.index i
@@ -73,6 +77,8 @@ def encode(
             with translated_errors(index), index.connection.transaction():
                 now = read_row(index.connection, index.name)
             written += encode_missing(now)
+        with translated_errors(index), index.connection.transaction():
+            _execute(index, _MARK_ENCODED, name=True)
     return written + built if coded_by_build else written
 
 

@@ -21,7 +21,7 @@ from ..errors import HashIndexError
 from ..models import store
 from ..models.model import Model
 from .catalog import IndexRow, read_row_async
-from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
+from .search import Hit, Hybrid, HybridHit, Search, Searches, Within, is_outdated
 
 AsyncConnection = psycopg.AsyncConnection[Any]
 
@@ -94,6 +94,7 @@ class AsyncHashIndex(
         row = self._row
         if row is None or asked.needs_row_of_now(row):
             row = await self._read_row()
+        asked_again = False
         while True:
             try:
                 binary = row.binary_ids
@@ -109,13 +110,13 @@ class AsyncHashIndex(
                         ready = await asyncio.to_thread(ready.encoded, row, model)
                     await cursor.execute(*ready.statement(row), prepare=True, binary=binary)
                     return ready.hits(await cursor.fetchall())
-            except HashIndexError:
+            except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
                 now = await self._read_row()
-                if now == row:
+                if now == row and (asked_again or not is_outdated(error)):
                     raise
-                row = now
+                row, asked_again = now, now == row
 
     async def _read_row(self) -> IndexRow:
         row = await read_row_async(self.connection, self.name)

@@ -35,7 +35,7 @@ _CATALOG: LiteralString = """
            i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
-           i.storage, i.swap_of, i.swap_state, i.filter_columns,
+           i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
            m.network ->> 'kind'::text AS network
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
@@ -228,6 +228,7 @@ class IndexRow:
     swap_of: str | None
     swap_state: SwapState | None
     filter_columns: list[str]
+    encoded: bool
     network: NetworkKind | None
 
     @property

@@ -24,7 +24,16 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import Hit, Hybrid, HybridHit, Search, Searches, Within, as_optional_count
+from .search import (
+    Hit,
+    Hybrid,
+    HybridHit,
+    Search,
+    Searches,
+    Within,
+    as_optional_count,
+    is_outdated,
+)
 
 if TYPE_CHECKING:
     from ..operations.health import Health
@@ -183,10 +192,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return getattr(self.row, name)
 
     def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the statement of a search; a second time if the index's row has changed meanwhile."""
+        """Run the statement of a search; again if the index or its table changed meanwhile."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):
             row = self.row
+        asked_again = False
         while True:
             try:
                 binary = row.binary_ids
@@ -201,13 +211,13 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                         ready = ready.encoded(row, row.loaded_model)
                     cursor.execute(*ready.statement(row), prepare=True, binary=binary)
                     return ready.hits(cursor.fetchall())
-            except HashIndexError:
+            except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
                 now = self.row
-                if now == row:
+                if now == row and (asked_again or not is_outdated(error)):
                     raise
-                row = now
+                row, asked_again = now, now == row
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from ..errors import InvalidInputError
+from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
@@ -36,6 +36,11 @@ Hits = TypeVar("Hits")
 HybridHits = TypeVar("HybridHits")
 
 _DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+
+
+def is_outdated(error: HashIndexError) -> bool:
+    """Return whether the table was emptied and filled again since the statement's snapshot."""
+    return isinstance(error.__cause__, psycopg.errors.SerializationFailure)
 
 
 class Hit(NamedTuple):
@@ -93,11 +98,15 @@ class _Question:
         """Whether to read the index's row again before the search, and not only when it fails.
 
         After a swap, a code that Python made by the old model is refused, and that aborts a
-        transaction.
+        transaction. An index that was not yet encoded may be by now.
         """
         connection = row.connection
         idle = connection.info.transaction_status == TransactionStatus.IDLE
-        return self.like or (row.encoded_in == "python" and not (idle and connection.autocommit))
+        return (
+            self.like
+            or not row.encoded
+            or (row.encoded_in == "python" and not (idle and connection.autocommit))
+        )
 
     def row_statement(self, row: IndexRow) -> Statement:
         """Write the statement that reads the row's key, vector and code."""

@@ -1,8 +1,8 @@
 -- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark. Without index
 -- scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
-    query_code bit varying DEFAULT NULL
+    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query_code bit varying DEFAULT NULL, checked boolean DEFAULT false
 )
 RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -14,14 +14,12 @@ SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
     n_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
-    IF {codes_are_hidden} THEN
-        -- "+ 0" keeps the planner from approximate indexes.
-        RETURN QUERY EXECUTE {{SELECT {table}.{key}::{key_type} FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} || coalesce($4, 'true') || {{
-            ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
+    IF NOT checked AND ({codes_are_hidden}) THEN
+        RETURN QUERY SELECT e.id::{key_type} FROM hashindex._exact_search({exact}, hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Only now read the model: who has no rights on codes has none on it.

@@ -1,8 +1,8 @@
 -- Looks up parts (chunks) of the query's code, within a radius that grows until enough codes are found. Radius a in each chunk
 -- finds every code up to the distance (a + 1) chunks - 1.
 CREATE OR REPLACE FUNCTION {candidates}(
-    query {ext}.vector, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
-    query_code bit varying DEFAULT NULL
+    query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
+    query_code bit varying DEFAULT NULL, checked boolean DEFAULT false
 )
 RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -13,13 +13,11 @@ SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END;
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF {codes_are_hidden} THEN
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        RETURN QUERY EXECUTE {{SELECT {table}.{key}::{key_type} FROM {table} WHERE {table}.{column} IS NOT NULL AND (}} || coalesce($4, 'true') || {{
-            ) ORDER BY ({table}.{column} {operator} $1::{vector_type}) + 0, {table}.{key} LIMIT $2}} USING hashindex_query, hashindex_n;
+    IF NOT checked AND ({codes_are_hidden}) THEN
+        RETURN QUERY SELECT e.id::{key_type} FROM hashindex._exact_search({exact}, hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.

@@ -1,9 +1,10 @@
 -- Orders the candidates by exact distance. Locks the table first, then codes, in the order that all other functions use. Without
--- index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. The function for the
--- candidates allows itself index scans again.
+-- index scans rows are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. The functions that it calls
+-- allow themselves index scans again.
 CREATE OR REPLACE FUNCTION {search}(
-    query {ext}.vector, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
-    query_code bit varying DEFAULT NULL
+    query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
+    caller_path text DEFAULT current_setting('search_path')
 )
 RETURNS TABLE (id {key_type}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -15,17 +16,35 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
-    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END;
     hashindex_point {vector_type} := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, {n}), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_ids {key_type}[];
+    hashindex_distances double precision[];
 BEGIN
-    RETURN QUERY SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
-    FROM {table}
-    WHERE {table}.{key} = ANY (ARRAY(
-        SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5) c
-    )) AND {table}.{column} IS NOT NULL
-    ORDER BY distance, id
-    LIMIT hashindex_k;
+    IF $6 IS NOT NULL OR $7 <> '{}' THEN
+        RETURN QUERY SELECT f.id::{key_type}, f.distance
+        FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN;
+    ELSIF NOT ({codes_are_hidden}) THEN
+        SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
+        FROM (
+            SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
+            FROM {table}
+            WHERE {table}.{key} = ANY (ARRAY(
+                SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+            )) AND {table}.{column} IS NOT NULL
+            ORDER BY distance, id
+            LIMIT hashindex_k
+        ) r
+        WHERE {is_comparable};
+        IF cardinality(hashindex_ids) = hashindex_k THEN
+            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN;
+        END IF;
+    END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    RETURN QUERY SELECT e.id::{key_type}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;
 END
 $body$

@@ -34,8 +34,11 @@ BEGIN
     ELSIF TG_OP = 'INSERT' THEN
         hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
     ELSE
-        -- A key cannot change here: the table is distributed by it.
-        hashindex_touched := ARRAY(SELECT n.{key} FROM old_rows o JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed});
+        -- A key cannot change here: the table is distributed by it. A full join is never a nested loop: the plan is kept, and the next
+        -- statement may write many rows.
+        hashindex_touched := ARRAY(
+            SELECT coalesce(n.{key}, o.{key}) FROM old_rows o FULL JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
+        );
     END IF;
     IF cardinality(hashindex_touched) = 0 THEN
         RETURN NULL;

@@ -8,10 +8,11 @@ AS $body$
 DECLARE
     hashindex_touched {key_type}[];
 BEGIN
-    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ({schema_literal}, {table_name_literal}) AND to_regclass({table_literal}) IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass({table_literal}))
-    THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ({schema_literal}, {table_name_literal}) AND EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass({table_literal}) AND a.attname = ANY ({read_columns})
+        AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
+    ) THEN
         RETURN NULL;
     END IF;
     IF to_regclass({table_literal}) IS NULL AND TG_OP = 'TRUNCATE' THEN
@@ -32,7 +33,8 @@ BEGIN
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
-            SELECT n.{key} FROM old_rows o JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
+            -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
+            SELECT coalesce(n.{key}, o.{key}) FROM old_rows o FULL JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
             UNION
             SELECT k.id FROM (
                 SELECT n.{key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.{key}, -1 FROM old_rows o

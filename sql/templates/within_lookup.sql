@@ -1,6 +1,6 @@
 -- Finds every row whose code is within a Hamming radius of the query's. With radius a chunks + b, such a code has one of its
 -- first b + 1 chunks within a of the query's, or another within a - 1.
-CREATE OR REPLACE FUNCTION {within}(query {ext}.vector, radius integer, query_code bit varying DEFAULT NULL)
+CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL)
 RETURNS TABLE (id {key_type}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -8,7 +8,7 @@ SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1, {dimension}) END;
+    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND {n_bits} THEN $2 ELSE hashindex._refuse('radius', $2, '0 to {n_bits}, the bits of a code') END;
     hashindex_projection {ext}.vector := {projection};
     hashindex_code bit({n_bits}) := {code};

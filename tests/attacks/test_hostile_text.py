@@ -30,6 +30,10 @@ pytestmark = pytest.mark.newest
 TAKE_SQL = {
     ("_sample_ids", "condition"),
     ("search", "filter"),
+    ("search_items_idx", "filter"),
+    ("search_inline", "filter"),
+    ("_exact_search", "filter"),
+    ("_filter_of", "filter"),
     ("_filtered_search", "filter"),
     ("candidates_items_idx", "filter"),
     ("candidates_inline", "filter"),

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_column_weighted(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.candidates_column_weighted(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -9,13 +9,11 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_column_weighted(query vector, n 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted') THEN
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
-            ) ORDER BY (public.items.embedding OPERATOR(public.<->) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
+    IF NOT checked AND (NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
+        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'l2', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -42,7 +40,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_column_weighted(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.search_column_weighted(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -54,18 +52,36 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_ids pg_catalog.int8[];
+    hashindex_distances double precision[];
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
-    FROM public.items
-    WHERE public.items.id = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_column_weighted(hashindex_query, hashindex_n, $4, NULL, $5) c
-    )) AND public.items.embedding IS NOT NULL
-    ORDER BY distance, id
-    LIMIT hashindex_k;
+    IF $6 IS NOT NULL OR $7 <> '{}' THEN
+        RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
+        FROM hashindex._filtered_search(hashindex.find_index('column_weighted'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN;
+    ELSIF NOT (NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
+        SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
+        FROM (
+            SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
+            FROM public.items
+            WHERE public.items.id = ANY (ARRAY(
+                SELECT c.id FROM hashindex.candidates_column_weighted(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+            )) AND public.items.embedding IS NOT NULL
+            ORDER BY distance, id
+            LIMIT hashindex_k
+        ) r
+        WHERE true;
+        IF cardinality(hashindex_ids) = hashindex_k THEN
+            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN;
+        END IF;
+    END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'l2', hashindex_query, hashindex_k) e;
 END
 $function$;
 
@@ -90,7 +106,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_column_weighted(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_column_weighted(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -99,13 +115,13 @@ CREATE OR REPLACE FUNCTION hashindex.within_column_weighted(query vector, radius
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('column_weighted', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted'));
+    PERFORM hashindex._require_codes('column_weighted', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id text)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -9,13 +9,11 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query vector, 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert') THEN
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        RETURN QUERY EXECUTE 'SELECT public.notes.slug::pg_catalog.text FROM public.notes WHERE public.notes.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
-            ) ORDER BY (public.notes.embedding OPERATOR(public.<#>) $1::public.halfvec) + 0, public.notes.slug LIMIT $2' USING hashindex_query, hashindex_n;
+    IF NOT checked AND (row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+        RETURN QUERY SELECT e.id::pg_catalog.text FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -91,7 +89,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id text, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -103,18 +101,36 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.halfvec := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_ids pg_catalog.text[];
+    hashindex_distances double precision[];
 BEGIN
-    RETURN QUERY SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) hashindex_point AS distance
-    FROM public.notes
-    WHERE public.notes.slug = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text(hashindex_query, hashindex_n, $4, NULL, $5) c
-    )) AND public.notes.embedding IS NOT NULL
-    ORDER BY distance, id
-    LIMIT hashindex_k;
+    IF $6 IS NOT NULL OR $7 <> '{}' THEN
+        RETURN QUERY SELECT f.id::pg_catalog.text, f.distance
+        FROM hashindex._filtered_search(hashindex.find_index('hnsw_halfvec_text'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN;
+    ELSIF NOT (row_security_active('public.notes') OR NOT has_table_privilege('hashindex.hnsw_halfvec_text_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+        SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
+        FROM (
+            SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) hashindex_point AS distance
+            FROM public.notes
+            WHERE public.notes.slug = ANY (ARRAY(
+                SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+            )) AND public.notes.embedding IS NOT NULL
+            ORDER BY distance, id
+            LIMIT hashindex_k
+        ) r
+        WHERE true;
+        IF cardinality(hashindex_ids) = hashindex_k THEN
+            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN;
+        END IF;
+    END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    RETURN QUERY SELECT e.id::pg_catalog.text, e.distance FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', hashindex_query, hashindex_k) e;
 END
 $function$;
 
@@ -128,10 +144,11 @@ AS $function$
 DECLARE
     hashindex_touched pg_catalog.text[];
 BEGIN
-    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'notes') AND to_regclass('public.notes') IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.notes'))
-    THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'notes') AND EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.notes') AND a.attname = ANY ('{slug,embedding}')
+        AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
+    ) THEN
         RETURN NULL;
     END IF;
     IF to_regclass('public.notes') IS NULL AND TG_OP = 'TRUNCATE' THEN
@@ -152,7 +169,8 @@ BEGIN
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
-            SELECT n.slug FROM old_rows o JOIN new_rows n ON n.slug = o.slug WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
+            -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
+            SELECT coalesce(n.slug, o.slug) FROM old_rows o FULL JOIN new_rows n ON n.slug = o.slug WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
             UNION
             SELECT k.id FROM (
                 SELECT n.slug AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.slug, -1 FROM old_rows o
@@ -183,7 +201,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id text, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -192,13 +210,13 @@ CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query vector, radi
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.notes', 'embedding', 8);
-    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert'));
+    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.hnsw_halfvec_text_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query vector, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -9,13 +9,11 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query vector, 
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert') THEN
-        -- "+ 0" keeps the planner from an HNSW or IVFFlat index on the table, whose answers are approximate.
-        RETURN QUERY EXECUTE 'SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.embedding IS NOT NULL AND (' || coalesce($4, 'true') || '
-            ) ORDER BY (public.items.embedding OPERATOR(public.<=>) $1::public.vector) + 0, public.items.id LIMIT $2' USING hashindex_query, hashindex_n;
+    IF NOT checked AND (row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -98,7 +96,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_lookup_asymmetric(query vector, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.search_lookup_asymmetric(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -110,18 +108,36 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, 200), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_ids pg_catalog.int8[];
+    hashindex_distances double precision[];
 BEGIN
-    RETURN QUERY SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
-    FROM public.items
-    WHERE public.items.id = ANY (ARRAY(
-        SELECT c.id FROM hashindex.candidates_lookup_asymmetric(hashindex_query, hashindex_n, $4, NULL, $5) c
-    )) AND public.items.embedding IS NOT NULL
-    ORDER BY distance, id
-    LIMIT hashindex_k;
+    IF $6 IS NOT NULL OR $7 <> '{}' THEN
+        RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
+        FROM hashindex._filtered_search(hashindex.find_index('lookup_asymmetric'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN;
+    ELSIF NOT (row_security_active('public.items') OR NOT has_table_privilege('hashindex.lookup_asymmetric_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+        SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
+        FROM (
+            SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
+            FROM public.items
+            WHERE public.items.id = ANY (ARRAY(
+                SELECT c.id FROM hashindex.candidates_lookup_asymmetric(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+            )) AND public.items.embedding IS NOT NULL
+            ORDER BY distance, id
+            LIMIT hashindex_k
+        ) r
+        WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN';
+        IF cardinality(hashindex_ids) = hashindex_k THEN
+            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN;
+        END IF;
+    END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
+    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
 END
 $function$;
 
@@ -135,10 +151,11 @@ AS $function$
 DECLARE
     hashindex_touched pg_catalog.int8[];
 BEGIN
-    -- A detached partition keeps its triggers, but its rows no longer belong to the index.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND to_regclass('public.items') IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) a WHERE a.relid = to_regclass('public.items'))
-    THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.items') AND a.attname = ANY ('{id,embedding}')
+        AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
+    ) THEN
         RETURN NULL;
     END IF;
     IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
@@ -159,7 +176,8 @@ BEGIN
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
-            SELECT n.id FROM old_rows o JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
+            -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
+            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL))
             UNION
             SELECT k.id FROM (
                 SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
@@ -190,7 +208,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_lookup_asymmetric(query vector, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_lookup_asymmetric(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -199,7 +217,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_lookup_asymmetric(query vector, radi
 AS $function$
 #variable_conflict use_column
 DECLARE
-    hashindex_query public.vector := CASE WHEN public.vector_dims($1) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1, 8) END;
+    hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
@@ -212,7 +230,7 @@ DECLARE
     hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert'));
+    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric')));
     IF coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false) THEN
         RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
         FROM hashindex.lookup_asymmetric_codes c

@@ -31,11 +31,14 @@ SYNTAX_ERROR = {
     "_create_codes",
     "_create_triggers",
     "_estimate",
+    "_exact_search",
+    "_filter_of",
     "_filtered_search",
     "_let_read",
     "_sample_ids",
     "candidates_items_idx",
     "search",
+    "search_items_idx",
 }
 
 

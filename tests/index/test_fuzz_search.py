@@ -62,13 +62,14 @@ def fuzzed(
 
 
 def brute_force(index: HashIndex, query: Vector) -> list[tuple[int, float]]:
-    """All rows by distance, NaN last, and by key, as PostgreSQL orders them."""
+    """All rows by distance, and by key; those of distance NaN only where all have it."""
     rows = index.connection.execute(
         f"SELECT id, embedding {OPERATORS[index.metric]} %s FROM items "
         "WHERE embedding IS NOT NULL".encode(),
         [query],
     ).fetchall()
-    return sorted(rows, key=place)
+    numbers = [row for row in rows if not math.isnan(row[1])]
+    return sorted(numbers or rows, key=place)
 
 
 def place(row: Any) -> tuple[bool, float, int]:

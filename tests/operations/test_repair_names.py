@@ -333,7 +333,7 @@ def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
             "SELECT id FROM items ORDER BY embedding <-> %s::vector, id LIMIT 5", (str(query),)
         ).fetchall()
         assert [hit.id for hit in index.search(query, 5, candidates=5)] == [n for (n,) in nearest]
-    with pytest.raises(HashIndexError, match="made again.*index check i"):
+    with pytest.raises(HashIndexError, match="recreated.*index check i"):
         index.within(QUERIES[0], 4)
     index.repair()
     assert_fresh(index)

@@ -111,9 +111,9 @@ def test_objects_of_indexes_whose_rows_were_deleted(
 
 
 EVENTS = ("insert", "update", "delete", "truncate")
-CANDIDATES = "(public.vector,integer,integer,text,bit varying)"
-SEARCH = "(public.vector,integer,integer,integer,bit varying)"
-WITHIN = "(public.vector,integer,bit varying)"
+CANDIDATES = "(anycompatible,integer,integer,text,bit varying,boolean)"
+SEARCH = "(anycompatible,integer,integer,integer,bit varying,text,jsonb,text)"
+WITHIN = "(anycompatible,integer,bit varying)"
 REFRESH = "(bigint[])"
 
 

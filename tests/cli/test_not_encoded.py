@@ -1,0 +1,33 @@
+"""Commands say that an index is not yet encoded, and searches are exact until then."""
+
+import json
+
+from fixtures.commands import Run
+
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.models.model import Model
+
+SAID = "not yet encoded: exact"
+
+
+def test_an_index_that_is_not_yet_encoded(
+    on: Run, connection: Connection, items: str, model: Model
+) -> None:
+    made = ("index", "create", "items_idx", "--table", items, "--column", "embedding")
+    result = on(*made, "--model", "lsh", "--no-encode")
+    assert SAID in result.output
+    assert SAID in on("index", "list").output
+    assert SAID in on("index", "show", "items_idx").output
+    assert json.loads(on("index", "list", "--json").output)[0]["encoded"] is False
+    result = on("search", "items_idx", "--like", "1", "--json")
+    assert SAID in result.stderr
+    assert len(json.loads(result.stdout)) == 10
+    result = on("evaluate", "items_idx", "--queries", "5", "--no-record")
+    assert SAID in result.stderr
+    result = on("within", "items_idx", "--like", "1", "--radius", "2", code=None)
+    assert result.exit_code != 0
+    assert "is not yet encoded; Run: pg-hashindex index encode items_idx" in result.output
+    on("index", "encode", "items_idx")
+    for command in (("index", "list"), ("index", "show", "items_idx")):
+        assert "not yet encoded" not in on(*command).output
+    assert "not yet encoded" not in on("search", "items_idx", "--like", "1").output

@@ -1,0 +1,370 @@
+"""No search answers with fewer rows than there are, whatever happened to the codes."""
+
+import threading
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
+from fixtures.items import one_layout
+from numpy.typing import NDArray
+from pgvector import Vector
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.jobs import Job
+from pg_hashindex.errors import DatabaseStateError, HashIndexError
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+
+SEARCHES = (
+    "SELECT id::bigint, distance FROM hashindex.search_items_idx(%(q)s, 10)",
+    "SELECT id::bigint, distance FROM hashindex.search('items_idx', %(q)s, 10)",
+    "SELECT id::bigint, distance FROM hashindex.search('items_idx', %(q)s, filter => 'id > 0')",
+    "SELECT id::bigint, distance FROM hashindex.search_items_idx(%(q)s, filter => 'id > 0')",
+    "SELECT id::bigint, distance FROM hashindex.hybrid('items_idx', %(q)s, '', 'category')",
+)
+EXACT = "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %(q)s)"
+
+
+def assert_exact(connection: Connection, query: NDArray[np.float32]) -> None:
+    values = {"q": Vector(query)}
+    exact = connection.execute(EXACT, values).fetchall()
+    assert len(exact) == 10
+    for search in SEARCHES:
+        assert connection.execute(search.encode(), values).fetchall() == exact, search
+
+
+@pytest.mark.parametrize(
+    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
+)
+def test_an_index_that_is_not_encoded(
+    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32],
+    layout: str, access: str,
+) -> None:  # fmt: skip
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh",
+        layout=layout, access=access,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert not index.encoded
+    assert_exact(connection, -vectors[0])
+    # Rows that are written now have codes, and others have none.
+    connection.execute("UPDATE items SET embedding = embedding WHERE id % 9 = 0")
+    connection.execute(
+        "INSERT INTO items SELECT id + 300, category, embedding + embedding FROM items"
+    )
+    assert_exact(connection, -vectors[0])
+    with pytest.raises(DatabaseStateError, match='index "items_idx" is not yet encoded'):
+        index.within(vectors[0], 2)
+    index.encode()
+    index = HashIndex.open(connection, "items_idx")
+    assert index.encoded
+    assert index.access == access
+    assert index.within(vectors[0], 0)
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_a_first_encode_that_was_cut_off(
+    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32], access: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model="lsh",
+        access=access,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+    def cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Job, "advance", cut)
+        index.encode(batch_rows=50)
+    assert not HashIndex.open(connection, "items_idx").encoded
+    assert_exact(connection, -vectors[0])
+    index.encode()
+    assert HashIndex.open(connection, "items_idx").encoded
+
+
+def test_a_table_that_is_still_empty(connection: Connection, items: str, model: Model) -> None:
+    """Triggers encode whatever comes, so there is nothing to wait for."""
+    connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    assert index.encoded
+    connection.execute("INSERT INTO items TABLE kept")
+    assert_fresh(index)
+
+
+@one_layout
+def test_a_swap_takes_over_what_is_encoded(index: HashIndex, model: Model) -> None:
+    index.swap("lsh", force=True, access="landmarks")
+    index = HashIndex.open(index.connection, index.name)
+    assert index.access == "landmarks"
+    assert index.encoded
+
+
+def test_codes_that_are_missing(
+    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
+) -> None:
+    """As after a restore with triggers off."""
+    connection.execute("SET session_replication_role = replica")
+    if index.layout == "table":
+        connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 5")
+    else:
+        connection.execute("UPDATE items SET items_idx_code = NULL WHERE id > 5")
+    connection.execute("RESET session_replication_role")
+    assert_exact(connection, vectors[0])
+
+
+@pytest.fixture
+def parts(connection: Connection, items: str, model: Model) -> HashIndex:
+    """The items in twenty partitions of fifteen rows, encoded."""
+    connection.execute(
+        "ALTER TABLE items RENAME TO kept;"
+        "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8)) "
+        "PARTITION BY RANGE (id)"
+    )
+    for n in range(20):
+        connection.execute(
+            f"CREATE TABLE part_{n} PARTITION OF items "
+            f"FOR VALUES FROM ({15 * n + 1}) TO ({15 * n + 16})".encode()
+        )
+    connection.execute("INSERT INTO items TABLE kept; ANALYZE items")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    return index
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE part_0", "ALTER TABLE items DETACH PARTITION part_0"]
+)
+def test_near_the_rows_of_a_partition_that_is_gone(
+    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32], change: str
+) -> None:
+    connection.execute(change.encode())
+    parts.configure(candidates=10)
+    for row in vectors[:15]:
+        assert_exact(connection, row)
+
+
+def test_a_partition_that_is_written_to_while_it_is_detached(
+    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("ALTER TABLE items DETACH PARTITION part_1")
+    connection.execute("UPDATE part_1 SET embedding = %s WHERE id < 20", [Vector(vectors[99])])
+    connection.execute(
+        "DELETE FROM part_1 WHERE id IN (17, 29); UPDATE part_1 SET id = 29 WHERE id = 30"
+    )
+    connection.execute("INSERT INTO part_1 VALUES (30, 'z', %s)", [Vector(vectors[98])])
+    connection.execute("ALTER TABLE items ATTACH PARTITION part_1 FOR VALUES FROM (16) TO (31)")
+    findings = {f.check: f for f in parts.check(full=True).findings}
+    assert findings["wrong_codes"].status == "ok", findings
+    parts.encode()
+    assert_fresh(parts)
+
+
+def test_a_detached_partition_that_is_no_longer_like_its_parent(
+    connection: Connection, parts: HashIndex
+) -> None:
+    """Its owner may do with it what he likes."""
+    connection.execute(
+        "ALTER TABLE items DETACH PARTITION part_1; ALTER TABLE part_1 DROP embedding;"
+        "UPDATE part_1 SET category = 'z'; INSERT INTO part_1 VALUES (1000, 'y');"
+        "DELETE FROM part_1 WHERE id = 20; TRUNCATE part_1"
+    )
+    connection.execute("DROP TABLE part_1")
+    parts.encode()
+    assert_fresh(parts)
+
+
+def test_only_partitions_of_candidates_are_locked(
+    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    parts.configure(candidates=4)
+    for _ in range(8):
+        with connection.transaction():
+            found = connection.execute(
+                "SELECT id FROM hashindex.search_items_idx(%s, 3)", [Vector(vectors[0])]
+            ).fetchall()
+            assert len(found) == 3
+            locks = connection.execute(
+                "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
+                "WHERE l.pid = pg_backend_pid() AND c.relname ~ '^part_[0-9]+$'"
+            ).fetchone()
+            assert locks is not None
+            assert 1 <= locks[0] <= 4
+
+
+@pytest.mark.parametrize("how", ["search", "filtered", "detached"])
+@one_layout
+def test_a_table_that_is_filled_again_while_a_search_waits(
+    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32], how: str
+) -> None:
+    """Its snapshot sees neither the rows of before nor those of after."""
+    search = {
+        "search": "SELECT count(*) FROM hashindex.search_items_idx(%s, 10)",
+        "filtered": "SELECT count(*) FROM hashindex.search('items_idx', %s, filter => 'id > 0')",
+        "detached": "SELECT count(*) FROM hashindex.exact_search('items_idx', %s)",
+    }[how]
+    connection.execute("CREATE TABLE kept AS TABLE items")
+    failures: list[psycopg.Error] = []
+
+    def ask(session: Connection) -> None:
+        try:
+            session.execute(search.encode(), [Vector(vectors[0])])
+        except psycopg.Error as error:
+            failures.append(error)
+
+    with connect(url) as searching:
+        thread = threading.Thread(target=ask, args=[searching])
+        with connection.transaction():
+            connection.execute("TRUNCATE items; INSERT INTO items TABLE kept")
+            thread.start()
+            waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
+            pid = [searching.info.backend_pid]
+            eventually(lambda: connection.execute(waiting, pid).rowcount > 0)
+        thread.join(30)
+        assert [error.sqlstate for error in failures] == ["40001"]
+        assert searching.execute(search.encode(), [Vector(vectors[0])]).fetchone() == (10,)
+
+
+@one_layout
+def test_python_asks_again_where_the_table_was_filled_again(
+    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("CREATE TABLE kept AS TABLE items")
+    found: list[object] = []
+    with connect(url) as searching:
+        other = HashIndex.open(searching, index.name)
+        other.search(vectors[0])
+
+        def ask() -> None:
+            try:
+                found.append(len(other.search(vectors[0])))
+            except HashIndexError as error:
+                found.append(error)
+
+        thread = threading.Thread(target=ask)
+        with connection.transaction():
+            connection.execute("TRUNCATE items; INSERT INTO items TABLE kept")
+            thread.start()
+            waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
+            pid = [searching.info.backend_pid]
+            eventually(lambda: connection.execute(waiting, pid).rowcount > 0)
+        thread.join(30)
+    assert found == [10]
+
+
+@one_layout
+def test_a_table_that_is_emptied_and_stays_empty(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    connection.execute("TRUNCATE items")
+    assert index.search(vectors[0]) == []
+    assert index.search(vectors[0], filter="id > 0") == []
+
+
+def test_typed_keys_with_filters(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    values = {"q": Vector(vectors[0])}
+    exact = connection.execute(
+        "SELECT id, category FROM items WHERE category = 'a' AND id > 9 "
+        "ORDER BY embedding <-> %(q)s, id LIMIT 5",
+        values,
+    ).fetchall()
+    for arguments in (
+        "5, filter => $$category = 'a' AND id > 9$$",
+        """k => 5, filter => 'id > 9', where_equals => '{"category": "a"}'""",
+        """5, filter => 'items.id > 9 -- x', where_equals => '{"category": "a"}'""",
+    ):
+        found = connection.execute(
+            f"SELECT id, i.category FROM hashindex.search_items_idx(%(q)s, {arguments}) s "
+            "JOIN items i USING (id) ORDER BY s.distance, id".encode(),
+            values,
+        ).fetchall()
+        assert found == exact, arguments
+
+
+@one_layout
+def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    for condition in (
+        "true)) OR ((true",
+        "true) OR (true",
+        "(true",
+        "true) --",
+        "true UNION SELECT",
+    ):
+        with pytest.raises(psycopg.errors.SyntaxError):
+            connection.execute(
+                "SELECT * FROM hashindex.search('items_idx', %s, filter => %s, "
+                """where_equals => '{"category": "a"}')""",
+                [Vector(vectors[0]), condition],
+            )
+
+
+@one_layout
+def test_columns_that_are_to_equal_values_are_columns(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
+) -> None:
+    """To PostgreSQL items.shout is shout(items), if there is no such column."""
+    connection.execute(
+        "CREATE FUNCTION shout(items) RETURNS text LANGUAGE plpgsql AS "
+        "'BEGIN RAISE EXCEPTION ''called''; END'"
+    )
+    with pytest.raises(psycopg.errors.UndefinedColumn, match=r"column items\.shout does not exist"):
+        connection.execute(
+            """SELECT * FROM hashindex.search('items_idx', %s, where_equals => '{"shout": "x"}')""",
+            [Vector(vectors[0])],
+        )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "%(q)s::vector",
+        "%(q)s::vector::halfvec",
+        "%(list)s",
+        "%(list)s::real[]",
+        "'{text}'",
+        "%(text)s",
+    ],
+)
+@one_layout
+def test_a_query_in_any_form(
+    connection: Connection, index: HashIndex, vectors: NDArray[np.float32], query: str
+) -> None:
+    numbers = [1.0, 2.0, 0.5, -3.0, 0.0, 1.5, -0.25, 4.0]
+    text = str(numbers)
+    values = {"q": Vector(numbers), "list": numbers, "text": text}
+    for search in (
+        "search_items_idx({}, 3)",
+        "search_items_idx({}, 3, filter => 'id > 0')",
+        "search('items_idx', {}, 3)",
+        "exact_search('items_idx', {}, 3)",
+        "hybrid('items_idx', {}, 'a', 'category', 3)",
+        "candidates_items_idx({}, 3)",
+        "within_items_idx({}, 3)",
+    ):
+        statement = "SELECT * FROM hashindex." + search
+        found = connection.execute(
+            statement.format(query.replace("{text}", text)).encode(), values
+        ).fetchall()
+        assert found == connection.execute(statement.format("%(q)s").encode(), values).fetchall()
+        assert found
+
+
+@one_layout
+def test_a_query_that_is_no_vector(connection: Connection, index: HashIndex) -> None:
+    for query, message in (
+        ("'{}'", "malformed|invalid input syntax for type vector"),
+        ("NULL", "the query vector is NULL"),
+        ("ARRAY[1.0, 2.0]", "the vector has 2 dimensions, the model takes 8"),
+        ("true", "cannot cast type boolean to .*vector"),
+    ):
+        with pytest.raises(psycopg.Error, match=message):
+            connection.execute(f"SELECT * FROM hashindex.search_items_idx({query})".encode())
