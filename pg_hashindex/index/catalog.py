@@ -276,7 +276,7 @@ class IndexRow:
     def has_part(self, message: str) -> bool:
         """Return whether what does not exist, by PostgreSQL's message, is a part of the index."""
         kind, _, rest = message.removesuffix(" does not exist").partition(" ")
-        name = rest.strip('"')
+        name = rest.partition(" of relation ")[0].strip('"')
         if kind == "column":
             columns = (self.column_name, self.id_column, self.code_column)
             return any(name == column or rest.endswith(f".{column}") for column in columns)

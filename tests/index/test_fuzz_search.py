@@ -62,14 +62,16 @@ def fuzzed(
 
 
 def brute_force(index: HashIndex, query: Vector) -> list[tuple[int, float]]:
-    """All rows by distance, and by key; those of distance NaN only where all have it."""
+    """All rows by distance, and by key; those of distance NaN only if the query's own is NaN."""
     rows = index.connection.execute(
         f"SELECT id, embedding {OPERATORS[index.metric]} %s FROM items "
         "WHERE embedding IS NOT NULL".encode(),
         [query],
     ).fetchall()
-    numbers = [row for row in rows if not math.isnan(row[1])]
-    return sorted(numbers or rows, key=place)
+    (own,) = index.connection.execute(
+        f"SELECT %(q)s {OPERATORS[index.metric]} %(q)s".encode(), {"q": query}
+    ).fetchone()  # type: ignore[misc]
+    return sorted((row for row in rows if math.isnan(own) or not math.isnan(row[1])), key=place)
 
 
 def place(row: Any) -> tuple[bool, float, int]:
