@@ -28,6 +28,7 @@ DECLARE
     depth integer := coalesce(depth, greatest(4 * least(k, 1000000), 50));
     column_type regtype;
     document text;
+    statement text;
     near record;
     named text[];
 BEGIN
@@ -57,13 +58,15 @@ BEGIN
             CASE WHEN column_type = 'tsvector'::regtype THEN '%1$s.%2$I' ELSE 'pg_catalog.to_tsvector(%3$L::pg_catalog.regconfig, %1$s.%2$I)' END,
             base, text_column, configuration
         );
-        PERFORM set_config('search_path', caller_path, true);
-        EXECUTE format(
+        statement := format(
             'SELECT pg_catalog.array_agg(w.id::pg_catalog.text ORDER BY w.rank DESC, w.id) FROM (SELECT %1$s.%2$I AS id, '
             'pg_catalog.ts_rank_cd(%3$s, $1, 1) AS rank FROM %1$s WHERE %3$s OPERATOR(pg_catalog.@@) $1 AND (%4$s) '
             'ORDER BY rank DESC, %1$s.%2$I LIMIT $2) w',
             base, i.id_column, document, coalesce(filter || E'\n', 'true')
-        ) INTO named USING asked, depth;
+        );
+        -- Under the caller's path even format may be somebody else's, so only what is written already runs there.
+        PERFORM set_config('search_path', caller_path, true);
+        EXECUTE statement INTO named USING asked, depth;
         PERFORM pg_catalog.set_config('search_path', own_path, true);
     END IF;
     -- 60 is the constant of Cormack, Clarke and Buettcher (SIGIR 2009), which lets one first place outweigh no two fair ones.

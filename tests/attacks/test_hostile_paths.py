@@ -137,7 +137,7 @@ def test_an_owner_on_an_attackers_path(
             "hashindex.search('items_idx', %(q)s)",
             "hashindex.search('items_idx', %(q)s, where_equals => '{\"category\": \"a\"}')",
             "hashindex.exact_search('items_idx', %(q)s)",
-            "hashindex.hybrid('items_idx', %(q)s, 'a', 'category')",
+            "hashindex.hybrid('items_idx', %(q)s, 'b', 'category')",
             "hashindex.recall('items_idx', 3, 3)",
             "hashindex.encode('lsh', %(q)s)",
             "hashindex.project('lsh', %(q)s)",
@@ -211,7 +211,7 @@ def test_functions_whatever_comes_before_pg_catalog(
         "hashindex.search('items_idx', %(q)s)",
         "hashindex.search('items_idx', %(q)s, where_equals => '{\"category\": \"a\"}')",
         "hashindex.exact_search('items_idx', %(q)s)",
-        "hashindex.hybrid('items_idx', %(q)s, 'a', 'category')",
+        "hashindex.hybrid('items_idx', %(q)s, 'b', 'category')",
         "hashindex.recall('items_idx', 3, 3)",
         "hashindex.encode('lsh', %(q)s)",
         "hashindex.create_index('second', 'public.items', 'embedding', 'lsh')",
@@ -426,3 +426,22 @@ def test_every_function_names_what_it_means(
         # If the operator of a metric is chosen, it stands alone; format() qualifies it.
         code = re.sub(r"THEN '<.>'|ELSE '<.>'|THEN '<..>'", "", code)
         assert not (found := bare.findall(code)), (signature, found)
+
+
+def test_what_runs_under_the_callers_path_was_written_before() -> None:
+    """Between the two settings of the path, names are looked up in schemas of anybody."""
+    ran_there = []
+    for file in sorted(schema._folder("sql").rglob("*.sql")):
+        for block in re.findall(
+            r"set_config\('search_path', caller_path, true\);\n(.*?)"
+            r"(?:pg_catalog\.set_config\('search_path', own_path|SET LOCAL search_path|\nEND\n)",
+            file.read_text(),
+            re.DOTALL,
+        ):
+            ran_there += [line.strip() for line in block.splitlines() if line.strip()]
+    assert len(ran_there) > 5
+    written = re.compile(
+        r"(RETURN QUERY |OPEN \w+ FOR )?EXECUTE \w+( INTO \w+)?( USING \w+(, \w+)*)?;"
+        r"|FETCH \w+ INTO \w+;|CLOSE \w+;|path :=|PERFORM|--.*"
+    )
+    assert [line for line in ran_there if not written.fullmatch(line)] == []
