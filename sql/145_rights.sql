@@ -30,12 +30,17 @@ $$;
 COMMENT ON FUNCTION hashindex._check_administrator IS 'refuses a role that is neither the administrator nor a member of it';
 
 CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass) RETURNS boolean
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-RETURN (
-    SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
-        AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
-    FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator()
-);
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN (
+        SELECT c.relrowsecurity AND NOT (r.rolsuper OR r.rolbypassrls)
+            AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE'))
+        FROM pg_class c, pg_roles r WHERE c.oid = base AND r.oid = hashindex._administrator()
+    );
+END
+$$;
 
 COMMENT ON FUNCTION hashindex._is_hidden IS 'whether row security of a table hides rows from the administrator';
 

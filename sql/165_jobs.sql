@@ -3,13 +3,18 @@
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint) RETURNS boolean
-LANGUAGE sql VOLATILE STRICT PARALLEL UNSAFE
-RETURN EXISTS (
-    SELECT FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
-      AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-      AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
-);
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid = _holds.pid
+          AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+          AND (l.classid::bigint << 32 | l.objid::bigint) = _holds.lock
+    );
+END
+$$;
 
 COMMENT ON FUNCTION hashindex._holds IS 'whether the session of a process still holds its lock';
 
