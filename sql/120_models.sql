@@ -6,6 +6,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     found hashindex.model;
+    wanted bigint;
     -- 'name' or 'name:version'; names hold no colon.
     wanted_version text := substring(reference FROM ':(.*)$');
 BEGIN
@@ -13,15 +14,21 @@ BEGIN
         RAISE EXCEPTION 'version "%" of model reference "%" is not a number', wanted_version, reference
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as name or name:version.';
     END IF;
-    SELECT m.* INTO found
+    SELECT m.id INTO wanted
     FROM hashindex.model m
     WHERE m.name = split_part(reference, ':', 1)
       AND (wanted_version IS NULL OR m.version = wanted_version::integer)
     ORDER BY m.version DESC
     LIMIT 1;
-    IF found.id IS NULL THEN
+    IF wanted IS NULL THEN
         RAISE EXCEPTION 'model "%" does not exist', coalesce(reference, 'NULL')
             USING ERRCODE = '42X01', HINT = 'See SELECT name, version FROM hashindex.model.';
+    END IF;
+    SELECT m.* INTO found FROM hashindex.readable_model m WHERE m.id = wanted;
+    IF found.id IS NULL THEN
+        RAISE EXCEPTION 'role "%" may not read model "%"', current_user, reference
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'The administrator gives it to readers of an index that has it: pg-hashindex index grant INDEX ROLE.';
     END IF;
     RETURN found;
 END

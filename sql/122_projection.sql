@@ -12,8 +12,12 @@ AS $$
 DECLARE
     kept hashindex.layer[];
 BEGIN
-    SELECT m.layers INTO kept FROM hashindex.model m WHERE m.id = _layers_of.model_id;
+    SELECT m.layers INTO kept FROM hashindex.readable_model m WHERE m.id = _layers_of.model_id;
     IF NOT FOUND THEN
+        IF EXISTS (SELECT FROM hashindex.model m WHERE m.id = _layers_of.model_id) THEN
+            RAISE EXCEPTION 'role "%" may not read the model of this index', current_user
+                USING ERRCODE = 'insufficient_privilege', HINT = 'Have the administrator run: pg-hashindex index grant INDEX ROLE.';
+        END IF;
         RAISE EXCEPTION 'model with id % is not visible to this transaction', model_id
             USING ERRCODE = 'serialization_failure',
                   HINT = 'Run the transaction again. Where a database was restored without its rows, restore those of schema hashindex first, or give its indexes up: pg-hashindex index repair --orphans.';

@@ -52,6 +52,13 @@ $$;
 
 COMMENT ON FUNCTION hashindex._vector_type IS 'type of a column, halfvec or vector';
 
+-- Citus does not quote a function's name when it grants or revokes EXECUTE, so these names need no quotes. No index's name has a $.
+CREATE OR REPLACE FUNCTION hashindex._sync_name(storage text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN 'sync_' || CASE WHEN storage ~ '^[a-z0-9_]+$' THEN storage ELSE translate(lower(storage), '~-', '$$') || '$' || left(md5(storage), 8) END;
+
+COMMENT ON FUNCTION hashindex._sync_name IS 'name of the trigger function of an index that has this storage';
+
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;

@@ -134,7 +134,7 @@ BEGIN
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),
         'within', format('hashindex.%I', 'within_' || i.name),
-        'sync', format('hashindex.%I', 'sync_' || i.storage),
+        'sync', format('hashindex.%I', hashindex._sync_name(i.storage)),
         'refresh', format('hashindex.%I', 'refresh_' || i.storage),
         'refresher', CASE WHEN in_python THEN 'forget' ELSE 'refresh' END,
         'table', base, 'table_literal', quote_literal(base),
@@ -172,10 +172,10 @@ BEGIN
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
-            'row_security_active(%L) OR NOT has_table_privilege(%L, ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
+            'row_security_active(%L) OR NOT has_column_privilege(%L, ''code'', ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
         ) ELSE format(
-            'NOT has_column_privilege(''hashindex.model'', ''layers'', ''SELECT'') '
-            'OR NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT %s OR NOT %s', base, i.code_column, seen, kept
+            'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
+            'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
@@ -274,10 +274,8 @@ BEGIN
             i.name
         )
     );
-    IF NOT distributed THEN
-        -- Otherwise anybody could put this trigger function on a table of his own.
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
-    END IF;
+    -- Otherwise anybody could put this trigger function on a table of his own.
+    EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     PERFORM hashindex._create_function(
         'candidates_' || i.access, parts, format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );

@@ -109,11 +109,11 @@ BEGIN
     PERFORM hashindex._create_functions(i);
     -- The table's owner needs EXECUTE to attach a partition; the grant also records that he is trusted.
     EXECUTE format(
-        'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', 'sync_' || i.storage,
+        'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
         (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
     );
     PERFORM hashindex._create_triggers(i, create_index.table_name);
-    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
+    PERFORM hashindex._set_readers(i);
     -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
     IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
         EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', create_index.table_name, i.column_name) INTO empty;
@@ -198,7 +198,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT t.* FROM pg_trigger t
-    WHERE t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage)) AND NOT hashindex._is_shard(t.tgrelid);
+    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.storage))) AND NOT hashindex._is_shard(t.tgrelid);
 END
 $$;
 
@@ -233,7 +233,7 @@ BEGIN
                     WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
                     ELSE 'AFTER TRUNCATE ON %s'
                 END || ' FOR EACH STATEMENT' END, missing.part),
-            'sync_' || i.storage
+            hashindex._sync_name(i.storage)
         );
     END LOOP;
 END

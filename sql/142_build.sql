@@ -250,7 +250,7 @@ BEGIN
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows, NULL)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
-    PERFORM hashindex._let_read(later, r) FROM hashindex._readers_of(i) r;
+    PERFORM hashindex._set_readers(later, i);
 END
 $$;
 

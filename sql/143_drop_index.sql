@@ -10,7 +10,7 @@ BEGIN
     SELECT p.oid::regprocedure FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
-        OR p.proname = 'sync_' || i.storage AND p.prorettype = 'trigger'::regtype
+        OR p.proname = hashindex._sync_name(i.storage) AND p.prorettype = 'trigger'::regtype
         OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargtypes[0] = '{ext}.vector'::regtype AND p.pronargs = 1
         OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'
     )
@@ -35,7 +35,7 @@ BEGIN
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
     PERFORM hashindex._allow_shard_changes();
     -- Not by DROP TRIGGER, which only the owner of the table may run.
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', 'sync_' || i.storage);
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.storage));
     -- While we waited for writers, a swap or rollback may have given these codes to another index.
     IF (hashindex._locked_index(i.name)).storage <> i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';

@@ -6,7 +6,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     named text := coalesce(i.swap_of, i.name);
@@ -132,7 +132,8 @@ BEGIN
         PERFORM hashindex._distribute_codes(i);
     END IF;
     PERFORM hashindex._create_functions(i);
-    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
+    -- The rights were lost with the codes.
+    PERFORM hashindex._set_readers(i);
     RETURN true;
 END
 $$;
@@ -233,6 +234,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     emptied boolean;
@@ -249,9 +251,9 @@ BEGIN
             'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))',
             landmarks, codes, i.schema_name, i.table_name, i.column_name
         ) INTO emptied;
-        RETURN QUERY SELECT f.fault FROM hashindex.model m CROSS JOIN LATERAL (SELECT CASE
+        RETURN QUERY SELECT f.fault FROM (SELECT CASE
             WHEN emptied THEN 'there are no landmarks: searches read all codes'
-            WHEN coalesce(hashindex._list_projections(m, i.metric), m.dimension) <= 4000 AND NOT EXISTS (
+            WHEN coalesce(hashindex._list_projections(used, i.metric), used.dimension) <= 4000 AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
                 WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
             ) THEN 'the HNSW over landmarks is gone: searches compare all of them'
@@ -259,7 +261,7 @@ BEGIN
                 SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
                 WHERE x.indrelid = codes AND a.attname = 'landmark' AND x.indisvalid
             ) THEN 'the b-tree over the landmarks of codes is gone: searches read all codes'
-        END) f(fault) WHERE m.id = i.model_id AND f.fault IS NOT NULL;
+        END) f(fault) WHERE f.fault IS NOT NULL;
     END IF;
 END
 $$;
@@ -354,7 +356,7 @@ BEGIN
     ),
     triggers AS (
         SELECT t.tgname, t.tgrelid, t.tgrelid::regclass AS relation,
-               substr(f.name, 6) AS storage
+               CASE WHEN hashindex._sync_name(substr(t.tgname, 14)) = f.name THEN substr(t.tgname, 14) END AS storage
         FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
         WHERE t.tgparentid = 0 AND NOT hashindex._is_shard(t.tgrelid)
     ),

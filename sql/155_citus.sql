@@ -263,7 +263,7 @@ BEGIN
         'codes_are_seen', seen,
         'codes_are_kept', 'true',
         'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
-            'row_security_active(%s) OR NOT has_table_privilege(%s, ''SELECT'') OR NOT %s',
+            'row_security_active(%s) OR NOT has_column_privilege(%s, ''code'', ''SELECT'') OR NOT %s',
             parts ->> 'table_literal', parts ->> 'code_table_literal', seen
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
@@ -312,6 +312,11 @@ DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     needed regprocedure;
+    sync text := format('hashindex.%I()', hashindex._sync_name(i.storage));
+    -- A table's owner was trusted when the index was made.
+    is_new boolean := to_regprocedure(sync) IS NULL;
+    trusted text := c.relowner::regrole FROM pg_class c
+        WHERE c.oid = base AND (is_new OR has_function_privilege(c.relowner, to_regprocedure(sync), 'EXECUTE'));
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
@@ -345,8 +350,16 @@ BEGIN
         EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
     END IF;
     PERFORM hashindex._create_functions(i);
+    IF trusted IS NOT NULL THEN
+        -- A shard that moves gets its triggers from the owner of the table.
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', sync, trusted);
+    END IF;
     PERFORM hashindex._create_triggers(i, base);
-    PERFORM hashindex._let_read(i, r) FROM hashindex._readers_of(i) r;
+    IF is_new THEN
+        PERFORM hashindex._set_readers(i);
+    ELSE
+        PERFORM hashindex._set_readers(i, i);
+    END IF;
 END
 $$;
 

@@ -278,12 +278,12 @@ BEGIN
                repair || ', which also mends the codes of what was written meanwhile'
         FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
-            AND t.tgfoid = to_regproc(format('hashindex.%I', 'sync_' || i.storage))
+            AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.storage)))
         WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
         UNION ALL
         SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
         FROM unnest(
-            ARRAY['sync_' || i.storage, 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
+            ARRAY[hashindex._sync_name(i.storage), 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
             || CASE WHEN base IS NULL THEN NULL WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage]
                     WHEN i.layout = 'table' THEN ARRAY['refresh_' || i.storage] END
         ) f(name)
@@ -309,8 +309,10 @@ BEGIN
                format('its owner can run code as %s', administrator),
                format('if he may be trusted with that: GRANT EXECUTE ON FUNCTION %s TO %s; else drop the index', f, c.relowner::regrole)
         FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        CROSS JOIN to_regprocedure(format('hashindex.%I()', 'sync_' || i.storage)) f
+        CROSS JOIN to_regprocedure(format('hashindex.%I()', hashindex._sync_name(i.storage))) f
         WHERE NOT has_function_privilege(c.relowner, f, 'EXECUTE')
+        UNION ALL
+        SELECT 'rights', 'warning', w.fault, NULL, w.advice FROM hashindex._rights_faults(i) w
         UNION ALL
         -- Searches run as the caller and look up names in these schemas.
         SELECT 'rights', 'warning', format('role %s may create functions in schema %s, beside pgvector', r.role, r.schema),

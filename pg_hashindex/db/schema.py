@@ -186,9 +186,10 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
             return
         _run(
             connection,
-            # These need functions and types: the table that Citus keeps, a view, triggers.
+            # These need functions and types: the table that Citus keeps, views, triggers.
             "DROP TABLE IF EXISTS hashindex.node_index; "
-            "DROP VIEW IF EXISTS hashindex.jobs; "
+            "DROP VIEW IF EXISTS hashindex.jobs, hashindex.readable_model_part, "
+            "hashindex.readable_model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",

@@ -53,7 +53,7 @@ _MODEL: LiteralString = """
 """
 _LAYERS: LiteralString = """
     SELECT l.kind, l.weights, l.bias, l.scale, l.nearest
-    FROM hashindex.model m, pg_catalog.unnest(m.layers)
+    FROM hashindex.readable_model m, pg_catalog.unnest(m.layers)
          WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position)
     WHERE m.id = $1 ORDER BY l.position
 """
@@ -67,10 +67,14 @@ _SCRIPT: LiteralString = """
         profile, levels, layers
     )
     FROM hashindex.find_model($1) m
-    WHERE NOT EXISTS (SELECT FROM hashindex.model_part p WHERE p.model_id = m.id)
+    WHERE NOT EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = m.id)
 """
-_PARTS: LiteralString = "SELECT part FROM hashindex.model_part WHERE model_id = $1 ORDER BY part"
-_PART: LiteralString = "SELECT data FROM hashindex.model_part WHERE model_id = $1 AND part = $2"
+_PARTS: LiteralString = (
+    "SELECT part FROM hashindex.readable_model_part WHERE model_id = $1 ORDER BY part"
+)
+_PART: LiteralString = (
+    "SELECT data FROM hashindex.readable_model_part WHERE model_id = $1 AND part = $2"
+)
 
 
 @dataclass(frozen=True)
@@ -332,7 +336,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
             SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
                    m.training, m.checksum, m.created_at,
                    pg_catalog.pg_column_size(m.layers) + coalesce((
-                       SELECT sum(octet_length(p.data)) FROM hashindex.model_part p
+                       SELECT sum(octet_length(p.data)) FROM hashindex.readable_model_part p
                        WHERE p.model_id = m.id
                    ), 0)::bigint AS size_bytes,
                    ARRAY(
@@ -350,7 +354,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                        (m.profile -> 'rows'::text)::integer
                    END AS profile_rows,
                    m.levels
-            FROM hashindex.model m {which}
+            FROM hashindex.readable_model m {which}
             """.encode(),  # noqa: S608
             values,
         )

@@ -4,6 +4,8 @@ CREATE OR REPLACE FUNCTION {sync}() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET row_security = off
+-- Otherwise Citus leaves shards out of pg_class, in sessions of a worker's clients.
+SET citus.override_table_visibility = off
 -- Otherwise a few thousand landmarks are read one by one, in several times the time of their index.
 SET enable_seqscan = off
 AS $body$
@@ -17,12 +19,18 @@ DECLARE
     hashindex_effort text;
     hashindex_set text;
 BEGIN
-    -- Anybody may use this function in a trigger of his own table, since Citus cannot revoke rights on a function whose name
-    -- needs quotes. So check that the table is a shard of the index's.
-    IF to_regclass({table_literal}) <> TG_RELID AND NOT EXISTS (
-        SELECT FROM pg_dist_shard s
-        WHERE s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]+)$')::bigint AND s.logicalrelid = to_regclass({table_literal})
-          AND shard_name(s.logicalrelid, s.shardid) IN (quote_ident(TG_TABLE_NAME), hashindex_rows)
+    -- On a node that was added PUBLIC may execute this function until pg-hashindex index distribute is run, and where a shard is not,
+    -- anybody may give its name to a table. So the table must be the indexed one or its shard on this node, and of the same owner.
+    IF NOT EXISTS (
+        SELECT FROM pg_class w LEFT JOIN pg_class b ON b.oid = to_regclass({table_literal})
+        WHERE w.oid = TG_RELID AND CASE WHEN b.oid IS NULL THEN
+            -- The table was renamed. Its owner has the right to execute this function by name.
+            w.relowner IN (SELECT a.grantee FROM pg_proc f, aclexplode(f.proacl) a WHERE f.oid = '{sync}()'::regprocedure)
+        ELSE w.relowner = b.relowner AND (w.oid = b.oid OR w.relnamespace = b.relnamespace AND EXISTS (
+            SELECT FROM pg_dist_shard s JOIN pg_dist_placement p ON p.shardid = s.shardid JOIN pg_dist_local_group n ON n.groupid = p.groupid
+            WHERE s.shardid = substring(TG_TABLE_NAME FROM '_([0-9]{1,18})$')::bigint AND s.logicalrelid = b.oid
+              AND shard_name(s.logicalrelid, s.shardid) IN (quote_ident(TG_TABLE_NAME), hashindex_rows)
+        )) END
     ) THEN
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN

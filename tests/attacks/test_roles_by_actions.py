@@ -19,16 +19,19 @@ ACTIONS: dict[str, dict[str, str]] = {
         "by name": f"SELECT * FROM hashindex.search('items_idx', {QUERY})",
         "filtered": f"SELECT * FROM hashindex.search('items_idx', {QUERY}, filter => 'id > 5')",
         "exact": f"SELECT * FROM hashindex.exact_search('items_idx', {QUERY})",
-        "hybrid": f"SELECT * FROM hashindex.hybrid('items_idx', {QUERY}, 'a', 'category')",
         "candidates": f"SELECT * FROM hashindex.candidates_items_idx({QUERY})",
+    },
+    "search for words": {
+        "hybrid": f"SELECT * FROM hashindex.hybrid('items_idx', {QUERY}, 'b', 'category')",
+        "filtered": f"SELECT * FROM hashindex.search('items_idx', {QUERY}, "
+        "filter => $$category = 'b'$$)",
     },
     "read codes": {
         "codes": "SELECT * FROM hashindex.items_idx_codes",
         "within": f"SELECT * FROM hashindex.within_items_idx({QUERY}, 5)",
         "code_of": "SELECT hashindex.code_of('items_idx', '1')",
-        "models": "SELECT layers, parameters FROM hashindex.model",
+        "models": "SELECT layers, parameters FROM hashindex.find_model('lsh')",
         "encode": f"SELECT hashindex.encode('lsh', {QUERY})",
-        "parts of models": "SELECT * FROM hashindex.model_part",
     },
     "insert": {
         "insert": f"INSERT INTO items VALUES {ROW}",
@@ -40,7 +43,14 @@ ACTIONS: dict[str, dict[str, str]] = {
         "move": "UPDATE items SET id = id + 5000 WHERE id = 1",
     },
     "delete": {"delete": "DELETE FROM items WHERE id < 9"},
+    # Whoever attaches a partition needs it.
+    "attach": {
+        "a trigger": "CREATE TRIGGER own AFTER TRUNCATE ON items "
+        "EXECUTE FUNCTION hashindex.sync_items_idx()",
+    },
     "administer": {
+        "all models": "SELECT layers, parameters FROM hashindex.model",
+        "parts of models": "SELECT * FROM hashindex.model_part",
         "saved queries": "SELECT * FROM hashindex.saved_query",
         "recall": "SELECT * FROM hashindex.recall_history",
         "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
@@ -76,32 +86,41 @@ ACTIONS: dict[str, dict[str, str]] = {
     },
 }
 
+SEARCHES = {"search", "search for words"}
 WRITES = {"insert", "copy", "update", "delete"}
 #: What a role is given, and what it may do then. Nothing else.
 ROLES: dict[str, tuple[str, set[str]]] = {
     "administrator": ("GRANT keeper TO tried", {*ACTIONS}),
     "owner of the table": (
         "ALTER TABLE items OWNER TO tried; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper",
-        {"search", *WRITES},
+        # He became the owner after the index was made; index check asks whether he is trusted.
+        {*SEARCHES, *WRITES},
     ),
-    "writer": ("GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried", {"search", *WRITES}),
+    "writer": ("GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried", {*SEARCHES, *WRITES}),
+    "TRIGGER-only": ("GRANT TRIGGER ON items TO tried", set()),
+    "column reader": ("GRANT SELECT (id, embedding) ON items TO tried", {"search"}),
+    "column reader with codes": (
+        "GRANT SELECT (id, embedding) ON items TO tried; "
+        "SELECT hashindex.grant_reader('items_idx', 'tried')",
+        {"search", "read codes"},
+    ),
     "insert-only": ("GRANT INSERT ON items TO tried", {"insert", "copy"}),
     "one column": ("GRANT SELECT (category) ON items TO tried", set()),
-    "reader": ("GRANT SELECT ON items TO tried", {"search"}),
+    "reader": ("GRANT SELECT ON items TO tried", {*SEARCHES}),
     "reader with codes": (
         "GRANT SELECT ON items TO tried; SELECT hashindex.grant_reader('items_idx', 'tried')",
-        {"search", "read codes"},
+        {*SEARCHES, "read codes"},
     ),
     "tenant": (
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items USING "
         "(category = 'a'); GRANT SELECT, INSERT, UPDATE, DELETE ON items TO tried",
-        {"search", *WRITES} - {"copy"},
+        {*SEARCHES, *WRITES} - {"copy"},
     ),
     "tenant with codes": (
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items USING "
         "(category = 'a'); GRANT SELECT ON items TO tried; "
         "SELECT hashindex.grant_reader('items_idx', 'tried', true)",
-        {"search", "read codes"},
+        {*SEARCHES, "read codes"},
     ),
     "nobody": ("", set()),
 }

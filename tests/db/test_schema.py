@@ -380,8 +380,10 @@ def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
         before = state(url)
         for index in indexes:
             quoted = index.name.replace('"', '""')
+            row = connection.execute("SELECT hashindex._sync_name(%s)", [index.storage]).fetchone()
+            assert row is not None
             connection.execute(
-                f'CREATE OR REPLACE FUNCTION hashindex."sync_{quoted}"() RETURNS trigger '
+                f'CREATE OR REPLACE FUNCTION hashindex."{row[0]}"() RETURNS trigger '
                 "LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
                 f'DROP FUNCTION hashindex."search_{quoted}"'.encode()
             )

@@ -82,7 +82,7 @@ def test_objects_of_indexes_whose_rows_were_deleted(
         Orphan("function", 'hashindex."candidates_By-Lists"' + CANDIDATES),
         Orphan("function", 'hashindex."refresh_By-Lists"' + REFRESH),
         Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
-        Orphan("function", 'hashindex."sync_By-Lists"()'),
+        Orphan("function", 'hashindex."sync_by$lists$6c5e892e"()'),
         Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
         Orphan("function", "hashindex.candidates_by_hnsw" + CANDIDATES),
         Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),

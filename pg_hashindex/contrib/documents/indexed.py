@@ -24,8 +24,9 @@ _INDEXES: LiteralString = """
     WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 AND i.id_column = 'id'
         AND i.swap_of IS NULL AND (EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
-                AND t.tgfoid
-                    = to_regproc(pg_catalog.format('hashindex.%I', 'sync_' || i.storage))::oid
+                AND t.tgfoid = to_regproc(
+                    pg_catalog.format('hashindex.%I', hashindex._sync_name(i.storage))
+                )::oid
         ) OR hashindex._is_distributed(i))
     ORDER BY i.name
 """

@@ -1,0 +1,233 @@
+"""What readers of an index learn: nothing that the table does not tell them."""
+
+import numpy as np
+import pytest
+from fixtures.roles import As, denied
+from numpy.typing import NDArray
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import Connection, warning_of
+from pg_hashindex.errors import DatabaseStateError, MissingRightsError
+from pg_hashindex.hashers import LSH, SGH
+from pg_hashindex.index.handle import HashIndex, Layout
+
+QUERY = "[1,2,3,4,5,6,7,8]"
+SEARCH = f"SELECT array_agg(id ORDER BY distance) FROM hashindex.search_items_idx('{QUERY}')"
+CODES = "SELECT id, landmark, code FROM hashindex.items_idx_codes"
+
+
+@pytest.fixture
+def anchored(keeper: Connection, vectors: NDArray[np.float32]) -> str:
+    """A model whose layers hold rows that it was trained on."""
+    store.save(keeper, SGH(n_bits=8, n_anchors=32).fit(vectors).to_model("anchored"))
+    return "anchored"
+
+
+def create(keeper: Connection, name: str = "items_idx", **more: object) -> HashIndex:
+    options = {"table": "items", "column": "embedding", "model": "lsh"} | more
+    HashIndex.create(keeper, name, **options).encode()  # type: ignore[arg-type]
+    return HashIndex.open(keeper, name)
+
+
+def rights_faults(index: HashIndex) -> str:
+    found = [f for f in index.check().findings if f.check == "rights" and f.status != "ok"]
+    return "; ".join(f"{f.detail} {f.advice}" for f in found)
+
+
+def test_copies_of_columns_that_a_reader_may_not_read(
+    keeper: Connection, connection: Connection, as_role: As
+) -> None:
+    """He searches by codes all the same, and filters by what he may read."""
+    reader, whole = as_role("reader"), as_role("whole")
+    connection.execute("ALTER TABLE items ADD salary int DEFAULT 5")
+    connection.execute("GRANT SELECT (id, category, embedding) ON items TO reader")
+    connection.execute("GRANT SELECT ON items TO whole")
+    index = create(keeper, filter_columns=["salary", "category"])
+    for access in ("scan", "landmarks"):
+        index.configure(access=access).encode()  # type: ignore[arg-type]
+        codes = HashIndex.open(keeper, "items_idx").codes.as_string(keeper)
+        exact = keeper.execute(SEARCH).fetchone()
+        for session in (reader, whole):
+            session.execute(f"SELECT id, landmark, code, filter_2 FROM {codes}".encode())
+            assert session.execute(SEARCH).fetchone() == exact
+            found = HashIndex.open(session, "items_idx").search([1.0] * 8, filter="category = 'b'")
+            assert len(found) == 10
+        whole.execute(f"SELECT filter_1 FROM {codes}".encode())
+        with denied():
+            reader.execute(f"SELECT filter_1 FROM {codes}".encode())
+    assert rights_faults(index) == ""
+    connection.execute("REVOKE SELECT ON items FROM whole")
+    connection.execute("GRANT SELECT (id, embedding) ON items TO whole")
+    assert 'role whole may read the copy of column "salary"' in rights_faults(index)
+    index.grant("whole")
+    assert rights_faults(index) == ""
+    with denied():
+        whole.execute(f"SELECT filter_1 FROM {codes}".encode())
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_a_revoked_right_stays_revoked(
+    keeper: Connection,
+    connection: Connection,
+    as_role: As,
+    vectors: NDArray[np.float32],
+    layout: Layout,
+) -> None:
+    """Through builds, rebalances, swaps, repairs; and a right that was granted stays too."""
+    revoked, granted = as_role("revoked"), as_role("granted")
+    connection.execute("GRANT SELECT ON items TO revoked, granted")
+    index = create(keeper, layout=layout)
+    store.save(keeper, LSH(n_bits=8, random_state=5).fit(vectors).to_model("other"))
+    index.revoke("revoked")
+
+    def hold() -> None:
+        HashIndex.open(granted, "items_idx").within([1.0] * 8, 8)
+        with pytest.raises(MissingRightsError):
+            HashIndex.open(revoked, "items_idx").within([1.0] * 8, 8)
+        if layout == "table":
+            codes = HashIndex.open(keeper, "items_idx").codes.as_string(keeper)
+            granted.execute(f"TABLE {codes}".encode())
+            with denied():
+                revoked.execute(f"SELECT code FROM {codes}".encode())
+
+    hold()
+    for access in ("landmarks", "hnsw", "scan") if layout == "table" else ("hnsw", "scan"):
+        index.configure(access=access).encode()  # type: ignore[arg-type]
+        hold()
+        if access == "landmarks":
+            HashIndex.open(keeper, "items_idx").rebalance()
+            hold()
+    index = HashIndex.open(keeper, "items_idx")
+    index.swap("other", queries=3, force=True)
+    hold()
+    index.rollback()
+    hold()
+    HashIndex.open(keeper, "items_idx").prune()
+    HashIndex.open(keeper, "items_idx").repair(full=True)
+    hold()
+
+
+def test_default_privileges_give_nobody_anything(
+    keeper: Connection, connection: Connection, as_role: As
+) -> None:
+    """They are for the administrator's own tables, as for a role that may read all of these."""
+    snoop = as_role("snoop")
+    connection.execute("ALTER DEFAULT PRIVILEGES FOR ROLE keeper GRANT SELECT ON TABLES TO snoop")
+    index = create(keeper, filter_columns=["category"], access="landmarks")
+    tables = [
+        row[0]
+        for row in keeper.execute(
+            "SELECT t.relation::text FROM hashindex.index i, hashindex._tables_of(i) t"
+        )
+    ]
+    assert len(tables) == 2
+    for table in tables:
+        with denied():
+            snoop.execute(f"TABLE {table}".encode())
+    assert rights_faults(index) == ""
+    for table in (*tables, "hashindex.saved_query"):
+        keeper.execute(f"GRANT SELECT ON {table} TO snoop".encode())
+        assert "snoop may read" in rights_faults(index)
+        keeper.execute(f"REVOKE SELECT ON {table} FROM snoop".encode())
+    assert rights_faults(index) == ""
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_row_security_that_is_enabled_later(
+    keeper: Connection, connection: Connection, as_role: As, layout: Layout
+) -> None:
+    as_role("early")
+    as_role("told")
+    connection.execute("GRANT SELECT ON items TO early, told")
+    index = create(keeper, layout=layout)
+    assert rights_faults(index) == ""
+    connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
+    index.grant("told", reveal_codes=True)
+    fault = rights_faults(index)
+    assert "role early may read the codes, and row security of public.items hides rows" in fault
+    assert "index revoke items_idx early" in fault
+    assert "told" not in fault
+    if layout == "table":
+        # New codes go only to roles that were granted them in spite of it.
+        index.configure(access="landmarks").encode()
+        assert rights_faults(index) == ""
+    else:
+        index.revoke("early")
+        assert rights_faults(index) == ""
+
+
+def test_readers_read_the_models_of_their_index(
+    keeper: Connection, connection: Connection, as_role: As, vectors: NDArray[np.float32]
+) -> None:
+    """And no other: not by name, by id, by the search of another index, or by a leaky function."""
+    reader = as_role("reader")
+    store.save(keeper, LSH(n_bits=8, random_state=5).fit(vectors).to_model("other"))
+    keeper.execute("CREATE TABLE secret AS TABLE items; ALTER TABLE secret ADD PRIMARY KEY (id)")
+    create(keeper, "secret_idx", table="secret", model="other")
+    connection.execute("GRANT SELECT ON items TO reader")
+    connection.execute("GRANT CREATE ON SCHEMA public TO reader")
+    create(keeper)
+    assert store.load(reader, "lsh").n_bits == 12
+    assert reader.execute("SELECT name FROM hashindex.readable_model").fetchall() == [("lsh",)]
+    reader.execute(f"SELECT hashindex.encode('lsh', '{QUERY}')")
+    for statement in (
+        f"SELECT hashindex.encode('other', '{QUERY}')",
+        "SELECT layers FROM hashindex.model",
+        "SELECT data FROM hashindex.model_part",
+        "SELECT hashindex._layers_of(m.id) FROM hashindex.model m WHERE m.name = 'other'",
+    ):
+        with denied():
+            reader.execute(statement.encode())
+    with pytest.raises(MissingRightsError, match='role "reader" may not read model "other"'):
+        store.load(reader, "other")
+    reader.execute(
+        "CREATE FUNCTION leak(hashindex.layer[], text) RETURNS boolean COST 0.0001 "
+        "LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'saw %', $2; RETURN true; END$$"
+    )
+    seen: list[str] = []
+    reader.add_notice_handler(lambda notice: seen.append(notice.message_primary or ""))
+    reader.execute("SELECT FROM hashindex.readable_model m WHERE leak(m.layers, m.name)")
+    assert seen == ["saw lsh"]
+    HashIndex.open(keeper, "items_idx").revoke("reader")
+    assert reader.execute("SELECT FROM hashindex.readable_model").fetchall() == []
+
+
+@pytest.mark.parametrize("layout", ["table", "column"])
+def test_anchors_are_rows(
+    keeper: Connection, connection: Connection, as_role: As, anchored: str, layout: Layout
+) -> None:
+    """Nobody gets them by himself; searches are exact until a grant says that they are revealed."""
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    index = create(keeper, model=anchored, layout=layout)
+    exact = keeper.execute(
+        f"SELECT array_agg(id ORDER BY d) FROM (SELECT id, embedding <-> '{QUERY}' AS d FROM items "
+        "WHERE embedding IS NOT NULL ORDER BY d LIMIT 10) r"
+    ).fetchone()
+    assert reader.execute(SEARCH).fetchone() == exact
+    with pytest.raises(MissingRightsError):
+        store.load(reader, anchored)
+    with pytest.raises(DatabaseStateError, match="as anchors.*--reveal-codes"):
+        index.grant("reader")
+    index.grant("reader", reveal_codes=True)
+    assert store.load(reader, anchored).n_bits == 8
+    HashIndex.open(reader, "items_idx").within([1.0] * 8, 8)
+    assert rights_faults(index) == ""
+
+
+def test_a_swap_to_a_model_with_anchors(
+    keeper: Connection, connection: Connection, as_role: As, anchored: str
+) -> None:
+    """It says whose searches become exact, and keeps those that anchors were revealed to."""
+    reader, told = as_role("reader"), as_role("told")
+    connection.execute("GRANT SELECT ON items TO reader, told")
+    index = create(keeper)
+    index.grant("told", reveal_codes=True)
+    warnings: list[str | None] = []
+    keeper.add_notice_handler(lambda notice: warnings.append(warning_of(notice)))
+    index.swap(anchored, queries=3, force=True)
+    assert "codes will search by exact distance: reader; model" in "".join(filter(None, warnings))
+    store.load(told, anchored)
+    with pytest.raises(MissingRightsError):
+        store.load(reader, anchored)
+    assert len(HashIndex.open(reader, "items_idx").search([1.0] * 8)) == 10
