@@ -43,7 +43,8 @@ database_option = click.option(
     show_envvar=True,
     metavar="URL",
     help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL. Without one, libpq's "
-    "own variables name it: PGHOST, PGDATABASE, PGSERVICE, ...",
+    "own variables name it: PGHOST, PGDATABASE, PGSERVICE, ... Other users of the machine see a "
+    "password in this option (ps): have it in the variable or in ~/.pgpass.",
     callback=lambda context, parameter, value: _required(value),
 )
 

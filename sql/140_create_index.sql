@@ -138,6 +138,7 @@ DECLARE
     code_table text := format('%I.%I', i.code_schema, i.code_table);
 BEGIN
     IF i.layout = 'column' THEN
+        PERFORM hashindex._check_triggers(i);
         -- A generated column is computed after BEFORE triggers, which therefore cannot read it.
         IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name AND a.attgenerated <> '') THEN
             RAISE EXCEPTION 'column "%" of % is generated', i.column_name, base

@@ -117,6 +117,57 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_owner IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
 
+-- Rows of the table are written only if codes are in a column of it. Then every trigger of the table runs as the one that encodes.
+CREATE OR REPLACE FUNCTION hashindex._trigger_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    administrator oid := hashindex._administrator();
+    parts regclass[] := ARRAY(
+        SELECT p.part FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p WHERE i.layout = 'column'
+    );
+    -- The owners were trusted when the index was made.
+    owners oid[] := ARRAY(SELECT c.relowner FROM pg_class c WHERE c.oid = ANY (parts));
+BEGIN
+    RETURN QUERY
+    SELECT format('role %s may create triggers on %s, which run as whoever encodes its rows', acl.role, c.oid::regclass),
+        format('REVOKE TRIGGER ON %s FROM %s', c.oid::regclass, acl.role)
+    FROM pg_class c CROSS JOIN LATERAL (
+        SELECT e.grantee, CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::regrole::text END AS role
+        FROM aclexplode(c.relacl) e WHERE e.privilege_type = 'TRIGGER'
+    ) acl
+    WHERE c.oid = ANY (parts) AND acl.grantee <> ALL (owners)
+      AND (acl.grantee = 0 OR NOT pg_has_role(acl.grantee, administrator, 'USAGE'))
+    UNION ALL
+    SELECT format('trigger %I on %s calls function %s of role %s, which runs as whoever encodes the rows',
+                  t.tgname, t.tgrelid::regclass, f.oid::regproc, f.proowner::regrole),
+        format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass)
+    FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+    WHERE t.tgrelid = ANY (parts) AND t.tgenabled <> 'D' AND f.proowner <> ALL (owners)
+      AND NOT pg_has_role(f.proowner, administrator, 'USAGE');
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._trigger_faults IS 'roles whose code would run in whoever writes codes into a column of the table, and what to do';
+
+CREATE OR REPLACE FUNCTION hashindex._check_triggers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    wrong record;
+BEGIN
+    SELECT f.* INTO wrong FROM hashindex._trigger_faults(i) f LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%', wrong.fault
+            USING ERRCODE = 'insufficient_privilege', HINT = format('Run: %s; or use layout table, which writes no row.', wrong.advice);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_triggers IS 'refuses to write codes into a table whose triggers may be those of a role that is not trusted';
+
 -- A member of the administrator, or a superuser, creates tables as itself.
 CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -318,6 +369,8 @@ BEGIN
     JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
     JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
     WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
+    UNION ALL
+    SELECT t.fault, t.advice FROM hashindex._trigger_faults(i) t
     UNION ALL
     -- Nothing here grants these.
     SELECT format('role %s may read %s', CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END, c.oid::regclass),

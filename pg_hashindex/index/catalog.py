@@ -358,6 +358,14 @@ class IndexRow:
                 f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
             )
 
+    def check_triggers(self) -> None:
+        """Refuse to write codes into a table whose triggers could be anybody's."""
+        statement: LiteralString = (
+            "SELECT hashindex._check_triggers(i) FROM hashindex.index i WHERE i.name = $1"
+        )
+        with translated_errors():
+            execute(self.connection, statement, [self.name])
+
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
     ) -> list[tuple[Any, ...]]:

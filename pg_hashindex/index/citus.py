@@ -86,6 +86,7 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
+            index.check_triggers()
             codes = index.codes.as_string(index.connection)
             if index.layout == "table" and not is_distributed(index.connection, codes):
                 raise DatabaseStateError(

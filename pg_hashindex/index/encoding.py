@@ -199,6 +199,7 @@ class _Encoder:
         # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with self.connection.transaction():
             index.check_current()
+            index.check_triggers()
             self.model = index.loaded_model
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:

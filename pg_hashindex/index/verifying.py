@@ -73,6 +73,7 @@ class Verifier:
     def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
         self.index, self.job, self.progress = index, job, progress
         self.connection = index.connection
+        index.check_triggers()
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
         self.names |= {"codes": index.codes, "current": index.is_current}

@@ -97,6 +97,8 @@ class Model:
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
+        if not isinstance(self.method, str):
+            raise InvalidInputError(f"method {self.method!r} is not the name of a method")
         if self.metric not in get_args(Metric):
             raise InvalidInputError(f"metric {self.metric!r} is unknown; use l2, cosine or ip")
         dimension: Any = self.dimension

@@ -116,11 +116,13 @@ class _Target:
     def begin(self) -> int:
         """Make the table, or return the list from which an interrupted run goes on."""
         found = self._execute(
-            "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), t.oid IS NOT NULL "
-            "FROM (SELECT pg_catalog.to_regclass($1)::oid AS oid) t",
+            "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), t.oid IS NOT NULL, "
+            "pg_has_role(c.relowner, current_user, 'USAGE') "
+            "FROM (SELECT pg_catalog.to_regclass($1)::oid AS oid) t "
+            "LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.oid",
             [self._table.as_string(self._index.connection)],
         ).fetchone()
-        comment, exists = found
+        comment, exists, is_own = found
         if not exists:
             with self._index.connection.transaction():
                 self._execute(
@@ -129,6 +131,11 @@ class _Target:
                 )
                 self._keep(0)
             return 0
+        if not is_own:
+            # Anybody may write the comment on his table, whose triggers would run as the caller.
+            raise DatabaseStateError(
+                f"table {self._name} exists, and belongs to another role; name another table"
+            )
         try:
             kept = json.loads(comment or "")
             start = int(kept.pop("next"))

@@ -36,6 +36,18 @@ _REBIND: LiteralString = """
     RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
 """
 
+# The owner of another table may be another role; one who was trusted has this right.
+_CHECK_OWNER: LiteralString = """
+    SELECT hashindex._check_owner(i, (
+        SELECT pg_catalog.bool_and(has_function_privilege(c.relowner, f, 'EXECUTE'))
+        FROM pg_catalog.pg_class c, hashindex._functions_of(i) f
+        WHERE c.oid = to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
+            AND f::oid = to_regproc(
+                pg_catalog.format('hashindex.%I', hashindex._sync_name(i.storage))
+            )::oid
+    )) FROM hashindex.index i WHERE i.name = $1
+"""
+
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
     WHERE i.name = $1 AND NOT f.mendable
@@ -203,6 +215,8 @@ class _Repairer:
     def _rebind(self, names: Names) -> None:
         for index in self._rows():
             row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
+            # Before anything of the table is read: an error here takes the names back.
+            execute(self.connection, _CHECK_OWNER, [index.name])
             self._refuse_faults(index)
             assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])

@@ -1,6 +1,7 @@
 """Files of vectors and of models, cut short or with a byte changed: read, or refused."""
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from pg_hashindex.cli import main
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
+from pg_hashindex.models.model import Model
 from pg_hashindex.training.files import load_sample
 
 
@@ -81,3 +83,17 @@ def test_damaged_models_are_not_imported(tmp_path: Path, model_file: bytes, plac
         assert isinstance(result.exception, SystemExit)
         assert result.output.startswith("Error: ")
         assert "connection" not in result.output
+
+
+@pytest.mark.parametrize("method", [5, None, ["lsh"], {"a": 1}])
+def test_a_model_whose_method_is_no_name(method: object) -> None:
+    rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
+    data = LSH(n_bits=12, random_state=0).fit(rows).to_model("lsh").to_bytes()
+    with np.load(io.BytesIO(data)) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays["header"].tobytes()) | {"method": method}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    with pytest.raises(InvalidInputError, match="is not the name of a method"):
+        Model.from_bytes(buffer.getvalue())

@@ -17,6 +17,7 @@ from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
+from pg_hashindex.operations.report.page import _shown
 
 pytestmark = pytest.mark.newest
 
@@ -158,3 +159,15 @@ def test_a_model_file_that_says_it_is_larger_is_not_unpacked() -> None:
     assert len(bomb.getvalue()) < 200_000
     with pytest.raises(InvalidInputError, match="claims to hold"):
         Model.from_bytes(bomb.getvalue())
+
+
+def test_a_page_shows_no_letter_that_turns_others_round() -> None:
+    for letter in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069":
+        assert _shown(f"a{letter}b") == "a\ufffdb"
+    # Joiners belong to words of some languages.
+    assert _shown("\u0645\u06cc\u200c\u062e\u0648\n") == "\u0645\u06cc\u200c\u062e\u0648\n"
+
+
+def test_help_says_that_others_see_a_password(on) -> None:
+    said = " ".join(on("index", "list", "--help").output.split())
+    assert "Other users of the machine see a password in this option" in said

@@ -14,6 +14,8 @@ from .gathering import Missing, Report
 
 # Control characters, halves of surrogate pairs, and code points without a character.
 _NOT_IN_HTML = ("Cc", "Cs", "Cn")
+# They change the order of letters: a name could pass for another one.
+_DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def page(report: Report) -> str:
@@ -72,7 +74,9 @@ def _shown(value: Any) -> Any:
     if isinstance(value, datetime):
         return f"{value.astimezone(UTC):%Y-%m-%d %H:%M}"
     return "".join(
-        letter if letter in "\n\t" or category(letter) not in _NOT_IN_HTML else "\ufffd"
+        "\ufffd"
+        if letter in _DIRECTIONS or (letter not in "\n\t" and category(letter) in _NOT_IN_HTML)
+        else letter
         for letter in str(value)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,12 +79,13 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside its place, then move it there; leave nothing behind if that fails."""
-    # If the path is a link, it stays a link.
-    target = path.resolve()
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    # A link is replaced, not followed: in a folder of others it could lead to any file of the user's.
+    # For the same reason the file beside must be a new one.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        beside.write_bytes(content)
-        beside.replace(target)
+        with beside.open("xb") as file:
+            file.write(content)
+        beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
