@@ -419,7 +419,8 @@ _roles = click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
 @click.option(
     "--reveal-codes",
     is_flag=True,
-    help="Let them read codes of rows that row security hides from them.",
+    help="Also where they then learn more than the table tells them: codes of rows that row security "
+    "hides, or vectors that the model keeps as anchors.",
 )
 @of_index
 @_roles

@@ -97,7 +97,7 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.model_part p WHERE p.model_id = i.model_id);
+    RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id);
 END
 $$;
 

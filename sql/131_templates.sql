@@ -75,7 +75,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
     base text := format('%I.%I', i.schema_name, i.table_name);
     key_type text := hashindex._key_type(i.id_type);
@@ -93,7 +93,7 @@ DECLARE
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger.
     kept text := format(
         'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L AND t.tgfoid = to_regproc(%L))',
-        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', 'sync_' || i.storage)
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage))
     );
     projections integer := hashindex._list_projections(used, i.metric);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.

@@ -33,7 +33,7 @@ BEGIN
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
-    SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.model m WHERE m.id = i.model_id;
+    SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.readable_model m WHERE m.id = i.model_id;
     IF i.layout = 'column' THEN
         EXECUTE format(
             'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::{ext}.vector, $2) '

@@ -227,7 +227,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     later hashindex.index;
     code_tables text[];
     landmark_tables text[];

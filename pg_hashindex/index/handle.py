@@ -480,7 +480,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """Let a role search by the codes of the index; other roles get exact searches of the table.
 
         Roles that may read key and vector when the index is made have this right, unless the table
-        has row security.
+        has row security or the model keeps vectors that it was trained on, as anchors. Copies of
+        filter columns are readable by roles that may read these columns of the table.
 
         Parameters
         ----------
@@ -488,15 +489,15 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Its name as it is, without quotes; ``public`` for everybody. It must hold SELECT on the
             key and the vectors of the table.
         reveal_codes : bool
-            Whether to let the role read the codes of all rows even though row security hides some
-            rows from it. Codes, landmarks and models roughly reveal vectors.
+            Whether to let the role read more than the table tells it: codes of all rows, even
+            though row security hides some from it, or anchors of the model.
 
         Raises
         ------
         InvalidInputError
             If there is no such role.
         DatabaseStateError
-            If the role may not read key and vector, or the table has row security.
+            If the role may not read key and vector, or needs ``reveal_codes``.
         MissingRightsError
             If the caller does not administer the schema.
         """

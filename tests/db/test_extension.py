@@ -198,7 +198,7 @@ def test_from_one_to_the_other_and_back(
     make_database: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
-    reads = f"has_column_privilege('{roles[1]}', 'hashindex.model', 'layers', 'SELECT')"
+    reads = f"has_column_privilege('{roles[1]}', 'hashindex.items_idx_codes', 'code', 'SELECT')"
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
         connection.execute(f"GRANT SELECT ON items TO {roles[1]}".encode())

@@ -74,7 +74,7 @@ def texts(connection: Connection, index: HashIndex) -> str:
         assert len(text) < MOST, text[:200]
     whole = "\n".join(text.strip() + ";\n" for (text,) in found)
     # Numbers that come out of sequences.
-    whole = re.sub(rf"(_of\(){index.model_id}\b", r"\1MODEL", whole)
+    whole = re.sub(rf"(_of\(|readable_model m WHERE m\.id = ){index.model_id}\b", r"\1MODEL", whole)
     generation = connection.execute(
         "SELECT generation FROM hashindex.index WHERE name = %s", [index.name]
     ).fetchone()

@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
+    IF NOT checked AND (NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = MODEL) OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'l2', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -63,7 +63,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('column_weighted'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (NOT has_column_privilege('hashindex.model', 'layers', 'SELECT') OR NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
+    ELSIF NOT (NOT has_column_privilege('public.items', 'column_weighted_code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = MODEL) OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'column_weighted' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'zz_hashindex_column_weighted' AND t.tgfoid = to_regproc('hashindex.sync_column_weighted'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance

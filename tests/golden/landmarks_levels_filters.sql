@@ -14,7 +14,7 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR NOT has_column_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -128,7 +128,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('landmarks_levels_filters'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR NOT has_table_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR NOT has_column_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance

@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR NOT has_table_privilege('hashindex.scan_hamming_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR NOT has_column_privilege('hashindex.scan_hamming_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'l2', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -94,7 +94,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('scan_hamming'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR NOT has_table_privilege('hashindex.scan_hamming_codes', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR NOT has_column_privilege('hashindex.scan_hamming_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance

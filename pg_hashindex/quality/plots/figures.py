@@ -79,7 +79,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside its place, then move it there; leave nothing behind if that fails."""
-    # A link is replaced, not followed: in a folder of others it could lead to any file of the user's.
+    # A link is replaced, not followed: in a folder of others it could lead to any of one's files.
     # For the same reason the file beside must be a new one.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
