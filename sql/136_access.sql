@@ -18,7 +18,12 @@ DECLARE
     meant text;
     given_up text;
 BEGIN
-    i := hashindex._locked_index(configure_index.name);
+    PERFORM hashindex._end_left_rebalance(configure_index.name);
+    i := hashindex.find_index(configure_index.name);
+    IF i.next_generation IS NOT NULL AND configure_index.access <> 'landmarks' THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
+    i := hashindex._locked_index(i.name);
     SELECT m.* INTO STRICT used FROM hashindex.model m WHERE m.id = i.model_id;
     IF configure_index.access NOT IN ('scan', 'lookup', 'landmarks', 'hnsw') THEN
         RAISE EXCEPTION 'access path "%" is unknown', configure_index.access
@@ -60,7 +65,7 @@ BEGIN
         -- Measured on 300,000 rows with 200 candidates: 64 lists find .95 of the ten nearest, 24 lists .91.
         probes = CASE WHEN 'landmarks' IN (meant, x.access) THEN coalesce(configure_index.probes, x.probes, 64) ELSE x.probes END,
         building = nullif(meant, x.access),
-        next_generation = CASE WHEN given_up = 'landmarks' THEN NULL ELSE x.next_generation END
+        next_generation = CASE WHEN meant = 'landmarks' THEN x.next_generation END
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     IF i.building = 'scan' THEN
         -- A scan needs nothing to be built.

@@ -256,6 +256,63 @@ $$;
 
 COMMENT ON FUNCTION hashindex._finish_build IS 'lets searches and writers use the landmarks that were built';
 
+-- A first build that was cut off is continued by pg-hashindex index encode; it is not left over.
+CREATE OR REPLACE FUNCTION hashindex._has_left_rebalance(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN i.next_generation IS NOT NULL AND i.building IS DISTINCT FROM 'landmarks' AND NOT hashindex._is_at_work('access', i.name);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._has_left_rebalance IS
+    'whether a rebalance of an index was cut off: its triggers log what is written, and no session reads the log';
+
+-- hashindex.drop_unused drops its tables, in another transaction.
+CREATE OR REPLACE FUNCTION hashindex._end_left_rebalance(name text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_end_left_rebalance.name);
+BEGIN
+    IF NOT hashindex._has_left_rebalance(i) THEN
+        RETURN false;
+    END IF;
+    PERFORM hashindex._lock_against_writers(i);
+    i := hashindex._locked_index(i.name);
+    -- A session may have continued it while this one waited.
+    IF NOT hashindex._has_left_rebalance(i) THEN
+        RETURN false;
+    END IF;
+    PERFORM hashindex._allow_shard_changes();
+    UPDATE hashindex.index x SET (next_generation, built_pages, built_from) = (NULL, NULL, NULL)
+    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
+    PERFORM hashindex._create_functions(i);
+    RETURN true;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._end_left_rebalance IS
+    'gives up a rebalance that was cut off, so that triggers no longer log what is written; returns whether there was one';
+
+-- A statement that has begun to write may still run the triggers that log, so it must end before the log is dropped.
+CREATE OR REPLACE FUNCTION hashindex._lock_against_writers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE %I.%I IN SHARE ROW EXCLUSIVE MODE', i.schema_name, i.table_name);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._lock_against_writers IS
+    'locks the table of an index before its row in the catalog, as builds do; waits for those who write';
+
 -- Runs in a transaction of its own: searches under way read what it drops, and it must not wait for them while it holds locks on the table.
 CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

@@ -328,7 +328,12 @@ BEGIN
                format('access path %s: %s', i.access, f), NULL, repair
         FROM hashindex._access_faults(i) f WHERE whole
         UNION ALL
-        SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building), 'searches use ' || i.access,
+        SELECT 'triggers', 'warning', 'a rebalance was cut off, and no session continues it', 'triggers log each key that is written',
+               format('finish it: pg-hashindex index rebalance %s; or give it up: %s', x.name, repair)
+        FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of) AND hashindex._has_left_rebalance(x)
+        UNION ALL
+        SELECT 'access', 'warning', format('access path %s is not built, and no session is building it', i.building),
+               'searches use ' || i.access || CASE WHEN i.next_generation IS NOT NULL THEN ', and triggers log each key that is written' ELSE '' END,
                'pg-hashindex index encode ' || i.name
         WHERE i.building IS NOT NULL AND NOT (hashindex._is_at_work('access', i.name) OR hashindex._is_at_work('encode', i.name))
     ),

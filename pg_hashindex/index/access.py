@@ -20,7 +20,7 @@ from ..db.jobs import Job
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
-from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, only_builder
+from .building import WHY_OUTSIDE, Rebalanced, _Build, drop_unused, end_left_rebalance, only_builder
 from .catalog import Access, IndexRow, read_row
 from .verifying import Verifier
 
@@ -116,6 +116,7 @@ def build_access(
         index.noticing_drops(),
     ):
         if _building(index) is None:
+            end_left_rebalance(index)
             # A build that was interrupted at its very end has left the previous tables.
             drop_unused(index)
             return 0

@@ -158,6 +158,15 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
     )
 
 
+def end_left_rebalance(index: IndexRow) -> bool:
+    """Give up a rebalance that was cut off, if nobody continues it; return whether there was one.
+
+    `drop_unused` drops its tables.
+    """
+    ((ended,),) = index.change("SELECT hashindex._end_left_rebalance($1)", [index.name])
+    return bool(ended)
+
+
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
     index.change("SELECT hashindex.drop_unused($1)", [index.name])

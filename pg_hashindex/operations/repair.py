@@ -16,6 +16,7 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
+from ..index.building import end_left_rebalance
 from ..index.catalog import HasRow, IndexRow, read_row
 from . import swap as swapping
 from .health import CodeChecks
@@ -233,6 +234,8 @@ class _Repairer:
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
             self.done.append(f"made the codes{who} again")
+        if end_left_rebalance(index):
+            self.done.append(f"gave up the rebalance{who} that was cut off")
         self.done += [
             f"{row[0]}{who}" for row in index.change("SELECT hashindex._restore_access($1)", name)
         ]
