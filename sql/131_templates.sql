@@ -103,6 +103,7 @@ DECLARE
         ELSE '{ext}.l2_normalize(%%1$s)::{ext}.halfvec(%1$s)' END, coalesce(projections, used.dimension)
     );
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
+    lists_are_there text := CASE WHEN lists THEN format('to_regclass(%L) IS NOT NULL', landmarks) ELSE 'true' END;
     -- The code of a query; the projection of the row raw; the code and the point of the row r, which has its projection.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
         ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
@@ -169,10 +170,13 @@ BEGIN
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
         'codes_are_kept', kept,
+        'codes_are_there', format('(to_regclass(%L) IS NOT NULL AND %s)', code_table, lists_are_there),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
-            'row_security_active(%L) OR NOT has_column_privilege(%L, ''code'', ''SELECT'') OR NOT %s OR NOT %s', base, code_table, seen, kept
+            -- A build drops tables that a search under way may still look for.
+            'row_security_active(%L) OR has_column_privilege(to_regclass(%L), ''code'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
+            base, code_table, lists_are_there, seen, kept
         ) ELSE format(
             'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
             'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept

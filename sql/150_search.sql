@@ -133,7 +133,8 @@ DECLARE
     operator text := hashindex._distance_operator(i.metric);
     vector_type text := hashindex._vector_type(base::regclass, i.column_name);
     may_read_codes boolean := i.encoded AND CASE i.layout
-        WHEN 'table' THEN has_column_privilege(format('%I.%I', i.code_schema, i.code_table), 'code', 'SELECT') AND NOT row_security_active(base)
+        -- NULL where a build has dropped the codes that this snapshot knows.
+        WHEN 'table' THEN has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), 'code', 'SELECT') AND NOT row_security_active(base)
         ELSE has_column_privilege(base, i.code_column, 'SELECT') AND EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = i.model_id) END;
     kept text;
     statement text;

@@ -263,7 +263,7 @@ BEGIN
         'codes_are_seen', seen,
         'codes_are_kept', 'true',
         'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
-            'row_security_active(%s) OR NOT has_column_privilege(%s, ''code'', ''SELECT'') OR NOT %s',
+            'row_security_active(%s) OR has_column_privilege(to_regclass(%s), ''code'', ''SELECT'') IS NOT TRUE OR NOT %s',
             parts ->> 'table_literal', parts ->> 'code_table_literal', seen
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '

@@ -18,7 +18,7 @@ DECLARE
     hashindex_more integer := hashindex_radius % {chunks} + 1;
     hashindex_wide integer := hashindex_sizes[hashindex_radius / {chunks} + 1];
     hashindex_narrow integer := coalesce(hashindex_sizes[hashindex_radius / {chunks}], 0);
-    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = {code_table_literal}::regclass;
+    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = to_regclass({code_table_literal});
 BEGIN
     PERFORM hashindex._check_column_dimension({table_literal}, {column_literal}, {dimension});
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen}, {codes_are_kept});
@@ -33,5 +33,9 @@ BEGIN
         WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
         ORDER BY distance, id;
     END IF;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);
+    RAISE;
 END
 $body$

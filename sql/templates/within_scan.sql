@@ -18,5 +18,9 @@ BEGIN
     FROM {codes} c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
     ORDER BY distance, id;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);
+    RAISE;
 END
 $body$

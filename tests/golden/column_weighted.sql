@@ -36,6 +36,12 @@ BEGIN
 ) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes since this statement began. The function is another one then.
+        IF (to_regclass('public.items') IS NOT NULL AND true) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_column_weighted($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
@@ -126,5 +132,9 @@ BEGIN
     FROM (SELECT b.id::pg_catalog.int8 AS id, b.column_weighted_code AS code FROM public.items b WHERE b.column_weighted_code IS NOT NULL) c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
     ORDER BY distance, id;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes('column_weighted', 'public.items', (to_regclass('public.items') IS NOT NULL AND true), true);
+    RAISE;
 END
 $function$;

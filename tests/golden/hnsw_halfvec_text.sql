@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.notes') OR NOT has_column_privilege('hashindex.hnsw_halfvec_text_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+    IF NOT checked AND (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.hnsw_halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.text FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -54,6 +54,12 @@ BEGIN
             hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n);
         END IF;
         RETURN QUERY SELECT unnest(hashindex_ids);
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes since this statement began. The function is another one then.
+        IF (to_regclass('hashindex.hnsw_halfvec_text_codes') IS NOT NULL AND true) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
@@ -112,7 +118,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.text, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('hnsw_halfvec_text'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.notes') OR NOT has_column_privilege('hashindex.hnsw_halfvec_text_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+    ELSIF NOT (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.hnsw_halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) hashindex_point AS distance
@@ -222,5 +228,9 @@ BEGIN
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.notes WHERE public.notes.slug = c.id OFFSET 0)
     ORDER BY distance, id;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', (to_regclass('hashindex.hnsw_halfvec_text_codes') IS NOT NULL AND true), true);
+    RAISE;
 END
 $function$;

@@ -14,7 +14,7 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR NOT has_column_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -70,6 +70,12 @@ BEGIN
         RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes since this statement began. The function is another one then.
+        IF (to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
@@ -128,7 +134,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('landmarks_levels_filters'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR NOT has_column_privilege('hashindex.landmarks_levels_filters_codes_GENERATION', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
@@ -242,5 +248,9 @@ BEGIN
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
     ORDER BY distance, id;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes('landmarks_levels_filters', 'public.items', (to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL), true);
+    RAISE;
 END
 $function$;

@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR NOT has_column_privilege('hashindex.lookup_asymmetric_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.lookup_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -35,7 +35,7 @@ BEGIN
         hashindex_wide integer;
         hashindex_narrow integer := 0;
         hashindex_radius integer := -1;
-        hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
+        hashindex_rows double precision := reltuples FROM pg_class WHERE oid = to_regclass('hashindex.lookup_asymmetric_codes');
         hashindex_ids pg_catalog.int8[];
     BEGIN
         IF $4 IS NOT NULL THEN
@@ -61,6 +61,12 @@ BEGIN
             EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
         END LOOP;
         RETURN QUERY SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.lookup_asymmetric_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n;
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes since this statement began. The function is another one then.
+        IF (to_regclass('hashindex.lookup_asymmetric_codes') IS NOT NULL AND true) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_lookup_asymmetric($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
@@ -119,7 +125,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('lookup_asymmetric'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR NOT has_column_privilege('hashindex.lookup_asymmetric_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.lookup_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
@@ -227,7 +233,7 @@ DECLARE
     hashindex_more integer := hashindex_radius % 1 + 1;
     hashindex_wide integer := hashindex_sizes[hashindex_radius / 1 + 1];
     hashindex_narrow integer := coalesce(hashindex_sizes[hashindex_radius / 1], 0);
-    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = 'hashindex.lookup_asymmetric_codes'::regclass;
+    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = to_regclass('hashindex.lookup_asymmetric_codes');
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
     PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric')));
@@ -244,5 +250,9 @@ BEGIN
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
         ORDER BY distance, id;
     END IF;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', (to_regclass('hashindex.lookup_asymmetric_codes') IS NOT NULL AND true), true);
+    RAISE;
 END
 $function$;

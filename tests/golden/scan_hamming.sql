@@ -12,7 +12,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR NOT has_column_privilege('hashindex.scan_hamming_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.scan_hamming_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'l2', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -36,6 +36,12 @@ BEGIN
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
+    EXCEPTION WHEN undefined_table THEN
+        -- A build may have dropped these codes since this statement began. The function is another one then.
+        IF (to_regclass('hashindex.scan_hamming_codes') IS NOT NULL AND true) THEN
+            RAISE;
+        END IF;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_scan_hamming($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
@@ -94,7 +100,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('scan_hamming'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR NOT has_column_privilege('hashindex.scan_hamming_codes', 'code', 'SELECT') OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.scan_hamming_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_hamming' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_hamming_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_hamming'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<->) hashindex_point AS distance
@@ -204,5 +210,9 @@ BEGIN
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
     ORDER BY distance, id;
+EXCEPTION WHEN undefined_table THEN
+    -- A build may have dropped these codes since this statement began.
+    PERFORM hashindex._require_codes('scan_hamming', 'public.items', (to_regclass('hashindex.scan_hamming_codes') IS NOT NULL AND true), true);
+    RAISE;
 END
 $function$;

@@ -1,0 +1,108 @@
+"""Searches that meet a build at the moment between its exchange and the drop of the old codes."""
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.faults import eventually
+from fixtures.landmarks import tables_of
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = [
+    pytest.mark.newest,
+    pytest.mark.parametrize("listed_template", ["l2"], indirect=True),
+]
+
+_QUERY = "(SELECT embedding FROM items WHERE id = 7)"
+SEARCHES = {
+    "typed": f"SELECT id::text FROM hashindex.search_items_idx({_QUERY}, 10)",
+    "by name": f"SELECT id FROM hashindex.search('items_idx', {_QUERY}, 10)",
+    "filter": f"SELECT id FROM hashindex.search('items_idx', {_QUERY}, 10, filter => 'id > 0')",
+}
+
+
+#: What a search waits for: the row of its index, before it looks whether codes are there; and, in a
+#: session without kept plans, the model, after that.
+PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
+
+
+@pytest.mark.parametrize("access", ["landmarks", "scan", "lookup", "hnsw"])
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize(("waits_for", "warm"), PLACES.values(), ids=list(PLACES))
+def test_a_search_that_waits_while_its_codes_are_dropped(
+    listed: HashIndex, url: str, name: str, isolation: str, waits_for: str, warm: bool, access: Any
+) -> None:
+    """It has the former function and snapshot, and no lock on the former codes yet."""
+    if access != "landmarks":
+        listed.configure(access=access).encode()
+    statement = SEARCHES[name]
+    exact = [
+        str(key)
+        for (key,) in listed.connection.execute(
+            f"SELECT id FROM items ORDER BY embedding <-> {_QUERY}, id LIMIT 10".encode()
+        )
+    ]
+    before = tables_of(listed)
+    answers = meet_a_drop(listed, url, statement, isolation, waits_for, warm=warm)
+    assert tables_of(listed)[0] != before[0]
+    assert answers == exact
+
+
+@pytest.mark.parametrize("access", ["scan", "lookup"])
+def test_near_codes_of_dropped_tables(listed: HashIndex, url: str, access: Any) -> None:
+    """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
+    listed.configure(access=access).encode()
+    statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
+    (refused,) = meet_a_drop(listed, url, statement, "read committed", "index", warm=True)
+    assert isinstance(refused, psycopg.errors.SerializationFailure), refused
+    assert 'index "items_idx" has been built again' in str(refused)
+
+
+def test_a_table_of_the_filter_that_is_not_there(listed: HashIndex) -> None:
+    filtered = "SELECT * FROM hashindex.candidates_items_idx((SELECT embedding FROM items LIMIT 1),"
+    with pytest.raises(psycopg.errors.UndefinedTable, match='"nowhere" does not exist'):
+        listed.connection.execute(f"{filtered} 10, 5, 'id IN (SELECT 1 FROM nowhere)')".encode())
+
+
+def test_landmarks_that_somebody_dropped(listed: HashIndex) -> None:
+    """Searches are exact; the check says what to do."""
+    query = listed.connection.execute(_QUERY.encode()).fetchone()
+    assert query is not None
+    exact = [hit.id for hit in listed.search(query[0], 10, probes=1000, candidates=3000)]
+    listed.connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
+    assert [hit.id for hit in listed.search(query[0], 10)] == exact
+
+
+def meet_a_drop(
+    index: HashIndex, url: str, statement: str, isolation: str, waits_for: str, *, warm: bool
+) -> list[Any]:
+    """Return what a search gives that waits while its codes are built again and dropped."""
+    answers: list[Any] = []
+
+    def search(session: Connection) -> None:
+        try:
+            answers.extend(row[0] for row in session.execute(statement.encode()))
+        except psycopg.Error as error:
+            answers.append(error)
+
+    with connect(url) as searcher, psycopg.connect(url) as builder:
+        for _ in range(7 if warm else 0):
+            searcher.execute(statement.encode())
+        builder.execute(f"LOCK TABLE hashindex.{waits_for} IN ACCESS EXCLUSIVE MODE".encode())
+        searcher.autocommit = False
+        searcher.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}".encode())
+        searcher.execute("SELECT 1 FROM items LIMIT 1")
+        thread = threading.Thread(target=search, args=[searcher])
+        thread.start()
+        pid = searcher.info.backend_pid
+        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND NOT granted)"
+        eventually(lambda: index.connection.execute(waiting, [pid]).fetchone() == (True,))
+        builder.execute("SELECT hashindex.build_landmarks('items_idx')")
+        builder.execute("SELECT hashindex.drop_unused('items_idx')")
+        builder.commit()
+        thread.join(60)
+    return answers
