@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,7 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pg_hashindex.errors import HashIndexError, InvalidInputError, LowerRecallError
+from pg_hashindex.errors import (
+    HashIndexError,
+    InvalidInputError,
+    LowerRecallError,
+    RowsLeftOutWarning,
+)
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
@@ -259,7 +265,8 @@ def connected(url: str) -> "Iterator[Connection]":
 
     with connect(url) as connection:
         connection.add_notice_handler(_warn)
-        yield connection
+        with _noting_rows_left_out():
+            yield connection
 
 
 @contextmanager
@@ -284,6 +291,24 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
     ).fetchone()
     if lacking is not None:
         raise InvalidInputError(f"{table} has no column {lacking[0]!r}: check {option}")
+
+
+@contextmanager
+def _noting_rows_left_out() -> Iterator[None]:
+    """Show warnings of rows that were left out as notes, each text once."""
+    shown, said = warnings.showwarning, set[str]()
+
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if not issubclass(category, RowsLeftOutWarning):
+            shown(message, category, *rest, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            note(f"warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RowsLeftOutWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _warn(diagnosis: "Diagnostic") -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "MissingSchemaError",
     "NotFittedError",
     "OldServerError",
+    "RowsLeftOutWarning",
     "TrainingError",
     "UnknownIndexError",
     "UnknownModelError",
@@ -46,12 +47,20 @@ UNREADABLE = (
 )
 
 
+class RowsLeftOutWarning(UserWarning):
+    """Rows of a table whose numbers are too large were left out."""
+
+
 class HashIndexError(Exception):
     """Anything that pg_hashindex refuses or fails at."""
 
 
 class InvalidInputError(HashIndexError, ValueError):
     """An argument is not usable: wrong shape, type, range or content."""
+
+
+class TooLargeError(InvalidInputError):
+    """A model takes a row beyond what float32 can hold."""
 
 
 class NotFittedError(HashIndexError, ValueError):

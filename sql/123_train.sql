@@ -91,7 +91,7 @@ BEGIN
         EXECUTE format('SELECT count(%I) FROM %s', column_name, table_name) INTO rows_in_table;
     END IF;
     EXECUTE format(
-        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE b.%I IS NOT NULL AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
+        'SELECT array_agg(r.v) FROM (SELECT %s AS v FROM %s b %s WHERE {ext}.vector_norm(b.%I::{ext}.vector) < 1e15 AND %s ORDER BY hashtidextended(b.ctid, $3) & 4294967295 LIMIT $1) r',
         format(CASE WHEN metric = 'cosine' THEN '{ext}.l2_normalize(b.%I::{ext}.vector)' ELSE 'b.%I::{ext}.vector' END, column_name),
         table_name,
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,

@@ -1,6 +1,73 @@
 -- Creates, encodes and swaps indexes in the transaction of a migration, by SQL alone. Writers wait until it ends, so
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
+CREATE OR REPLACE FUNCTION hashindex._encode_waiting(i hashindex.index, id text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    one text := CASE WHEN id IS NOT NULL THEN format('AND b.%I = %L::%s', i.id_column, id, hashindex._key_type(i.id_type)) END;
+    written bigint;
+BEGIN
+    IF i.layout = 'column' THEN
+        EXECUTE format(
+            'UPDATE %s b SET %2$I = hashindex.encode_with($1, b.%3$I::{ext}.vector, $2) WHERE b.%3$I IS NOT NULL AND b.%2$I IS NULL %4$s',
+            base, i.code_column, i.column_name, one
+        ) USING used.layers, used.levels;
+        GET DIAGNOSTICS written = ROW_COUNT;
+    ELSE
+        EXECUTE format(
+            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT b.%I AS id FROM %s b '
+            'WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%2$I) %7$s %8$s) s',
+            'refresh_' || i.storage, i.id_column, base, i.column_name, i.code_schema, i.code_table, one,
+            -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
+            -- serialization failure that callers of these isolation levels expect.
+            CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
+        ) INTO written;
+    END IF;
+    RETURN written;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._encode_waiting IS 'encodes the rows of an index that have no code, or the one of a key; returns how many';
+
+-- As in Python, rows that the model takes beyond what float32 can hold are left out.
+CREATE OR REPLACE FUNCTION hashindex._encode_one_by_one(i hashindex.index) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    key text;
+    left_out text[];
+    written bigint := 0;
+BEGIN
+    FOR key IN EXECUTE format(
+        'SELECT b.%I::text FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY b.%1$I', i.id_column, i.schema_name, i.table_name, i.column_name,
+        CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
+            ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END
+    ) LOOP
+        BEGIN
+            written := written + hashindex._encode_waiting(i, key);
+        EXCEPTION WHEN data_exception THEN
+            IF SQLSTATE NOT IN ('22000', '22003') THEN
+                RAISE;
+            END IF;
+            left_out := left_out || key;
+        END;
+    END LOOP;
+    RAISE WARNING 'left out % of %.% whose numbers are too large for the model of index "%": key %',
+        CASE cardinality(left_out) WHEN 1 THEN '1 row' ELSE cardinality(left_out) || ' rows' END, quote_ident(i.schema_name),
+        quote_ident(i.table_name), i.name, array_to_string(left_out[:5], ', ') || CASE WHEN cardinality(left_out) > 5 THEN ', ...' ELSE '' END
+        USING HINT = 'Correct or remove them.';
+    RETURN written;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._encode_one_by_one IS
+    'encodes the rows of an index that have no code, but for those that the model cannot take, which it names; returns how many';
+
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -9,8 +76,6 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
     snapshot_is_old boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    layers hashindex.layer[];
-    levels integer;
     written bigint;
 BEGIN
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
@@ -33,23 +98,15 @@ BEGIN
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
-    SELECT m.layers, m.levels INTO STRICT layers, levels FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    IF i.layout = 'column' THEN
-        EXECUTE format(
-            'UPDATE %I.%I b SET %3$I = hashindex.encode_with($1, b.%4$I::{ext}.vector, $2) '
-            'WHERE b.%4$I IS NOT NULL AND b.%3$I IS NULL',
-            i.schema_name, i.table_name, i.code_column, i.column_name
-        ) USING layers, levels;
-        GET DIAGNOSTICS written = ROW_COUNT;
-    ELSE
-        EXECUTE format(
-            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT b.%I AS id FROM %s b '
-            'WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%2$I) %7$s) s',
-            'refresh_' || i.storage, i.id_column, base, i.column_name, i.code_schema, i.code_table,
-            -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
-            -- serialization failure that callers of these isolation levels expect.
-            CASE WHEN snapshot_is_old THEN 'FOR SHARE OF b' END
-        ) INTO written;
+    BEGIN
+        written := hashindex._encode_waiting(i, NULL);
+    EXCEPTION WHEN data_exception THEN
+        IF SQLSTATE NOT IN ('22000', '22003') THEN
+            RAISE;
+        END IF;
+        written := hashindex._encode_one_by_one(i);
+    END;
+    IF i.layout = 'table' THEN
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;
     IF written > 0 AND hashindex._has_learned_codes(i) THEN

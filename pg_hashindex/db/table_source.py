@@ -13,7 +13,7 @@ from psycopg import sql
 from ..errors import InvalidInputError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
-from .connection import Connection, execute, one_row
+from .connection import EXTENSION, Connection, execute, one_row
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
@@ -104,6 +104,25 @@ class TableSource:
         # Without a length: a cast to varchar(4) could make two keys equal.
         key_type, _, collation = self._type_of(key)
         return replace(self, key=key, key_type=key_type, key_collation=collation)
+
+    def large_keys(self, length: float, most: int) -> list[str]:
+        """Return keys of rows whose vectors are longer; none if the table has no key."""
+        try:
+            with self.connection.transaction():
+                keyed = self if self.key is not None else self.with_key(None)
+        except psycopg.Error:
+            return []
+        (schema, _) = one_row(self.connection, EXTENSION)
+        statement = sql.SQL(
+            "SELECT {key} FROM {table} WHERE {schema}.vector_norm({vector}::{schema}.vector) >= $1 "
+            "ORDER BY 1 LIMIT $2"
+        ).format(
+            key=keyed.key_text(sql.Identifier(keyed.key or "")),
+            table=self.table,
+            schema=sql.Identifier(schema),
+            vector=sql.Identifier(self.vector),
+        )
+        return [row[0] for row in execute(self.connection, statement, [length, most])]
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""

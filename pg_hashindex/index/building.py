@@ -25,6 +25,7 @@ from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one, patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from ..models.vectors import are_trainable
 from .catalog import IndexRow
 from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
 from .landmarks.space import row_lengths, unit_rows
@@ -313,6 +314,7 @@ class _Build:
         )
         with self.connection.transaction():
             sample = self._read(query, coded=False).vectors
+        sample = sample[are_trainable(sample)]
         if not len(sample):
             return None
         with progress_bar("training landmarks", None, self.progress, "round") as bar:
@@ -359,9 +361,13 @@ class _Build:
             "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE"
         )
 
-    def _points(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _points(
+        self, vectors: NDArray[np.float32], projections: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """Return what is compared with landmarks: projections (n, p), or vectors (n, d)."""
-        points = self._model.project(vectors) if self._n_projections else vectors
+        points = vectors
+        if self._n_projections:
+            points = self._model.project(vectors) if projections is None else projections
         if self._spherical and not self._n_projections:
             return unit_rows(points)
         # As in SQL: a halfvec holds no longer ones.
@@ -460,13 +466,16 @@ class _Build:
         return block, number << 48 | block.last[0] << 16 | block.last[1]
 
     def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
-        points = self._points(block.vectors)
-        codes = block.codes
+        projections, codes = None, block.codes
         if codes is None:
-            codes = self._model.row_codes(block.vectors, points if self._n_projections else None)
-        places = landmarks.assign(points)
+            # The encoder, which comes after the build, names the rows that are left out.
+            projections, taken = self._model.project_taken(block.vectors)
+            block = block.select(taken)
+            codes = self._model.row_codes(block.vectors, projections)
+        places = landmarks.assign(self._points(block.vectors, projections))
         if means is not None:
-            means.add(block.vectors, places)
+            moderate = are_trainable(block.vectors)
+            means.add(block.vectors[moderate], places[moderate])
         return copy_format(block.keys, places, codes, self.index.n_bits)
 
     def _write(self, rows: bytes, place: int) -> None:

@@ -39,8 +39,9 @@ from ..db.connection import check_idle, translated_errors
 from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one
 from ..db.throttle import Throttle
-from ..errors import DatabaseStateError, InvalidInputError
+from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
+from ..models.vectors import warn_of_left_out
 from .catalog import IndexRow, Layout
 
 _BATCH_ROWS = 10_000
@@ -209,6 +210,8 @@ class _Encoder:
         self.batch_rows = (
             min(_FIRST_NETWORK_ROWS, self.most_rows) if self.adapts else self.most_rows
         )
+        # Keys of rows that are too large for the model, in the order in which they were met.
+        self._left_out: dict[str, None] = {}
         in_sql = index.encoded_in == "sql"
         self.names = index.names | {
             "codes": sql.Identifier(index.code_schema, index.code_table),
@@ -243,8 +246,9 @@ class _Encoder:
                     done = batch.written + (0 if passes else batch.unknown)
                     bar.update(done)
                     self.job.advance(done)
-                if self.index.encoded_in == "sql":
-                    # There may be new rows without a code, in an attached partition say.
+                if self.index.encoded_in == "sql" and (written > before or not self._left_out):
+                    # There may be new rows without a code, in an attached partition say. Those that
+                    # are too large are among them, so a pass that wrote nothing is the last.
                     left_over = self._first_missing()
                 elif written > before:
                     passes += 1
@@ -265,6 +269,13 @@ class _Encoder:
                 # Any role may write this message, and its commit waits until all earlier ones are
                 # on disk.
                 self._execute("SELECT pg_logical_emit_message(true, 'hashindex', 'encoded')")
+        if self._left_out:
+            warn_of_left_out(
+                self.index.qualified_table,
+                list(self._left_out),
+                len(self._left_out),
+                f"for model {self.index.model_name}, so that searches by codes miss them",
+            )
         return written
 
     def _count_missing(self, *, exactly: bool) -> int:
@@ -302,7 +313,11 @@ class _Encoder:
                 )
             if len(batch):
                 known = self._known(batch)
-                written = self._write(known) if len(known) else 0
+                try:
+                    written = self._write(known) if len(known) else 0
+                except TooLargeError:
+                    known = self._leave_out_large(known)
+                    written = self._write(known) if len(known) else 0
                 left_over = known.ids[0] if written < len(known) else None
                 yield _Progress(written, len(batch) - len(known), left_over)
             if len(batch) < asked:
@@ -318,6 +333,11 @@ class _Encoder:
         if self.model.network is None or self.model.network.kind != "rows":
             return batch
         return batch.select(self.model.network.knows(batch.vectors))
+
+    def _leave_out_large(self, batch: RowBatch) -> RowBatch:
+        _, taken = self.model.project_taken(batch.vectors)
+        self._left_out |= dict.fromkeys(batch.select(~taken).ids)
+        return batch.select(taken)
 
     def _write(self, batch: RowBatch) -> int:
         """Compute and write the codes of a batch; return how many were written."""

@@ -7,6 +7,7 @@ array.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeAlias
 
 import numpy as np
@@ -51,6 +52,15 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def select(self, wanted: NDArray[np.bool_]) -> "Block":
+        """Return the rows for which ``wanted`` (n,) is True; ``last`` stays."""
+        if wanted.all():
+            return self
+        keys = self.keys
+        kept = keys[wanted] if isinstance(keys, np.ndarray) else list(compress(keys, wanted))
+        codes = None if self.codes is None else self.codes[wanted]
+        return Block(kept, self.vectors[wanted], codes, self.last)
 
 
 def read_block(

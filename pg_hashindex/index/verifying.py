@@ -153,9 +153,12 @@ class Verifier:
             known = self.model.network.knows(batch.vectors)
         if not known.any():
             return wrong
+        projections, taken = self.model.project_taken(batch.vectors[known])
+        known[known] = taken
+        if not known.any():
+            return wrong
         seen = batch.select(known)
         stored = as_bits([code or "" for code in seen.versions])
-        projections = self.model.project(seen.vectors)
         wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
         return wrong
 

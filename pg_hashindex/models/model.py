@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import UNREADABLE, InvalidInputError
+from ..errors import UNREADABLE, InvalidInputError, TooLargeError
 from . import codes
 from .layers import Layer
 from .network import Network
@@ -222,6 +222,36 @@ class Model:
             result[block] = self._project_block(rows[block], start)
         return result
 
+    def project_taken(self, X: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Project the rows that the model takes: no layer takes them beyond float32.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+
+        Returns
+        -------
+        float32 (m, n_projections)
+            The projections of the rows that are taken.
+        bool (n,)
+            Which rows these are.
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`, but for rows that are too large.
+        """
+        rows = as_rows(X, dimension=self.dimension)
+        try:
+            return self.project(rows), np.ones(len(rows), dtype=bool)
+        except TooLargeError:
+            if len(rows) == 1:
+                return np.empty((0, self.n_projections), np.float32), np.zeros(1, dtype=bool)
+        # Halves, until each row that is too large stands alone.
+        halves = [self.project_taken(half) for half in np.array_split(rows, 2)]
+        projections, taken = zip(*halves, strict=True)
+        return np.concatenate(projections), np.concatenate(taken)
+
     def _project_block(self, rows: NDArray[np.floating], first_row: int) -> NDArray[np.float32]:
         block = rows.astype(np.float32, copy=False)
         for layer in self.layers:
@@ -230,7 +260,7 @@ class Model:
             # As in SQL, where vectors hold finite numbers only.
             finite = np.isfinite(block).all(axis=1)
             if not finite.all():
-                raise InvalidInputError(
+                raise TooLargeError(
                     f"row {first_row + int(np.argmin(finite))} is too large for this model: a "
                     f"layer of kind {layer.kind} takes it beyond what float32 can hold"
                 )

@@ -26,7 +26,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, TooLargeError
 from . import codes as packed
 from .fingerprints import fingerprints
 from .vectors import MAX_DIMENSION, as_rows
@@ -169,7 +169,7 @@ class Network:
         result: NDArray[np.float32] = networks.evaluate(self, rows)
         finite = np.isfinite(result).all(axis=1)
         if not finite.all():
-            raise InvalidInputError(
+            raise TooLargeError(
                 f"row {first_row + int(np.argmin(finite))} is too large for this model: its "
                 "network takes it beyond what float32 can hold"
             )

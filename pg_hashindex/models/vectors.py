@@ -1,15 +1,23 @@
 """Checks of input vectors, shared by hashers, models and searches."""
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, RowsLeftOutWarning
 
 #: The most dimensions that a pgvector ``vector`` may have.
 MAX_DIMENSION = 16_000
+
+#: Rows are trained on if they are shorter: squares of 1e8 of them add up within float32.
+LARGEST_LENGTH = 1e15
+
+# Keys that a warning names.
+_NAMED_KEYS = 5
 
 # Rows in a block, so that memory does not grow with the input.
 _BLOCK_ROWS = 8192
@@ -20,6 +28,24 @@ def as_vector(value: Vector | HalfVector) -> Vector:
     if isinstance(value, Vector):
         return value
     return Vector(value.to_numpy().astype(np.float32))
+
+
+def are_trainable(X: NDArray[np.floating]) -> NDArray[np.bool_]:
+    """Return which rows (n, d) can be trained on: sums of their squares stay within float32."""
+    lengths: NDArray[np.floating] = np.linalg.norm(X.astype(np.float64, copy=False), axis=1)
+    return lengths < LARGEST_LENGTH
+
+
+def warn_of_left_out(table: str, keys: Sequence[str], count: int, what: str) -> None:
+    """Warn once of rows that were left out, by their number and the first keys."""
+    named = ", ".join(keys[:_NAMED_KEYS]) + ", ..." * (count > _NAMED_KEYS)
+    rows = "1 row" if count == 1 else f"{count} rows"
+    warnings.warn(
+        f"left out {rows} of {table} whose numbers are too large {what}"
+        f"{named and ': key ' + named}; correct or remove them",
+        RowsLeftOutWarning,
+        stacklevel=3,
+    )
 
 
 def as_array(what: str, value: ArrayLike) -> NDArray[Any]:

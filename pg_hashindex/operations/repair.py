@@ -295,6 +295,13 @@ class _Repairer:
         written = encode(index, progress=self.progress)
         if written:
             self.done.append(f"encoded {written} rows{who}")
+        if index.encoded_in == "sql" and (
+            without := read_row(self.connection, index.name).waiting()
+        ):
+            self.left.append(
+                f"{without} rows{who} have no code, since their numbers are too large for the "
+                "model; the warning names them: correct or remove them"
+            )
         built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
             self.done.append(f"built the access path {built.access}{who}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
 from ..hashers._common.relations import SparseRows
+from ..models.vectors import LARGEST_LENGTH, are_trainable, warn_of_left_out
 from .edges import Edges
 from .relations import Relations
 
@@ -157,7 +159,8 @@ def sample_table(
                 beside = TableSource.find(connection, table, graph_features).with_key(id_column)
             with progress_bar("reading", min(rows, source.estimate), progress) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
-            sample = _as_sample(drawn, relations, source)
+            drawn, vectors = _trainable(drawn, source)
+            sample = _as_sample(drawn, vectors, relations, source)
             keys = [row.key or "" for row in drawn]
             if edges is not None:
                 sample = replace(sample, graph=edges.read(keys))
@@ -204,15 +207,35 @@ def _draw(
     return drawn
 
 
-def _as_sample(
-    drawn: list[TableRow], relations: Sequence[Relations], source: TableSource
-) -> Sample:
+def _trainable(
+    drawn: list[TableRow], source: TableSource
+) -> tuple[list[TableRow], NDArray[np.float32]]:
+    """Leave out the rows that cannot be trained on; return the others' vectors too."""
+    vectors = source.vectors_of(drawn) if drawn else np.empty((0, 0), np.float32)
+    fit = are_trainable(vectors)
+    if not fit.all():
+        warn_of_untrainable(source, int((~fit).sum()))
+        drawn, vectors = list(compress(drawn, fit)), vectors[fit]
     if not drawn:
         raise InvalidInputError(
             f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "
             "first"
         )
-    vectors = source.vectors_of(drawn)
+    return drawn, vectors
+
+
+def warn_of_untrainable(source: TableSource, count: int) -> None:
+    """Warn of rows that cannot be trained on; the table names them."""
+    keys = source.large_keys(LARGEST_LENGTH, count + 1)
+    warn_of_left_out(source.name, keys, count, "to train on")
+
+
+def _as_sample(
+    drawn: list[TableRow],
+    vectors: NDArray[np.float32],
+    relations: Sequence[Relations],
+    source: TableSource,
+) -> Sample:
     y: Any = None
     classes: tuple[str, ...] = ()
     if source.labels is not None:

@@ -10,7 +10,9 @@ from ..db.connection import Connection, prepare, translated_errors
 from ..db.jobs import progress_bar
 from ..db.table_source import TableSource
 from ..models.model import Model
+from ..models.vectors import are_trainable
 from .fitting import train
+from .sampling import warn_of_untrainable
 
 __all__ = ["train_on_table"]
 
@@ -71,8 +73,13 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
         nonlocal done
         done += 1
         with progress_bar(f"reading, pass {done}", source.estimate, progress) as bar:
+            left_out = 0
             for block in source.blocks():
-                yield block
+                fit = are_trainable(block)
+                left_out += int((~fit).sum())
+                yield block if fit.all() else block[fit]
                 bar.update(len(block))
+            if left_out and done == 1:
+                warn_of_untrainable(source, left_out)
 
     return read

@@ -250,8 +250,12 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
             else "ALTER TABLE items DROP items_idx_code"
         ).encode()
     )
-    with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
-        index.search(QUERY)
+    # Until then, searches are exact without a table of codes.
+    if index.layout == "table":
+        assert index.search(QUERY, 5) == before[:5]
+    else:
+        with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
+            index.search(QUERY)
     assert index.repair().done == (
         "made the codes again",
         "encoded 300 rows",
@@ -265,8 +269,8 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     connection = listed.connection
     before = listed.search(QUERY, 20, candidates=3000, probes=1000)
     connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
-    with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
-        listed.search(QUERY)
+    # Until then, searches are exact.
+    assert listed.search(QUERY, 20) == before
     assert listed.repair().done == (
         "access path landmarks was incomplete: searches scan all codes until it is built again",
         # Together with the path.
