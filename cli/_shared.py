@@ -10,7 +10,7 @@ import traceback
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -340,7 +340,18 @@ def echo(message: str = "", *, err: bool = False) -> None:
 def note(message: str, *, always: bool = False) -> None:
     """Print a note on stderr, where -q leaves it out; stdout is for results."""
     if always or not _asked("quiet"):
-        echo(message, err=True)
+        with _without_bars():
+            echo(message, err=True)
+
+
+def _without_bars() -> AbstractContextManager[None]:
+    """Take bars off the terminal while a line is written above them."""
+    if "tqdm" not in sys.modules:
+        return nullcontext()
+    from tqdm import tqdm
+
+    bars: AbstractContextManager[None] = tqdm.external_write_mode(file=sys.stderr)
+    return bars
 
 
 #: The access path of an index whose codes are not complete yet.

@@ -15,12 +15,15 @@ from ._shared import (
     of_database,
     print_json,
     print_table,
+    progress,
     seed_option,
     table_options,
 )
 
 if TYPE_CHECKING:
     from pg_hashindex.quality.doctor_findings import Diagnosis, Point, VectorIndex
+
+_ASSUMED = " (assumed: nothing tells; name --metric)"
 
 
 @click.command()
@@ -91,7 +94,7 @@ def doctor(
         from pg_hashindex.training.files import load_sample
 
         asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
-    with connected(database_url) as connection:
+    with connected(database_url) as connection, progress("looking at the table") as bars:
         found = diagnose(
             connection,
             sample=sample,
@@ -99,6 +102,7 @@ def doctor(
             goal=0.95 if fail_under is None else fail_under,
             random_state=random_state,
             on_step=note,
+            progress=bars,
             **options,
         )
     if as_json:
@@ -144,6 +148,7 @@ def _print(found: "Diagnosis") -> None:
                 "memory",
                 ", ".join(f"{name} {as_setting(size)}" for name, size in vars(memory).items()),
             ],
+            ["distance", found.metric + (_ASSUMED if found.metric_assumed else "")],
             ["round trip", f"{found.round_trip_ms:.3g} ms, part of every time below"],
         ],
     )
@@ -173,7 +178,7 @@ def _print(found: "Diagnosis") -> None:
                 *(
                     [
                         point.index,
-                        _setting(point, found),
+                        point.setting_of(_index(point, found)),
                         point.filter or _index(point, found).condition or "",
                         point.recall,
                         f"{point.returned:g} of {point.wanted:g}",
@@ -182,8 +187,22 @@ def _print(found: "Diagnosis") -> None:
                     ]
                     for point in found.points
                 ),
+                *(
+                    [
+                        "binary_quantize" + (", centred" if signs.centred else ""),
+                        f"{signs.candidates} re-ranked",
+                        "",
+                        signs.recall,
+                        "",
+                        None,
+                        None,
+                    ]
+                    for signs in found.signs
+                ),
             ],
         )
+        if found.signs:
+            echo("binary_quantize: found by scans, since an index of it would find as much")
         for scope in found.scopes:
             if scope.filter is not None:
                 rows = "some" if scope.rows is None else scope.rows
@@ -218,11 +237,3 @@ def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:
 def _index(point: "Point", found: "Diagnosis") -> "VectorIndex":
     (index,) = (index for index in found.indexes if index.name == point.index)
     return index
-
-
-def _setting(point: "Point", found: "Diagnosis") -> str:
-    return (
-        f"{_index(point, found).setting} {point.value}"
-        + (", iterative" if point.iterative else "")
-        + (" (now)" if point.current else "")
-    )

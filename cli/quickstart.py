@@ -170,13 +170,11 @@ _RIGHTS = """
     SELECT pg_catalog.quote_ident(current_user),
            pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
            pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
-           pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'), c.relkind,
+           pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
            (SELECT pg_catalog.string_agg(r, ', ')
             FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
             WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
-           c.relowner::regrole::text, pg_catalog.pg_has_role(c.relowner, a.oid, 'USAGE'),
-           EXISTS (SELECT FROM pg_catalog.pg_index x WHERE x.indrelid = c.oid AND x.indisprimary
-                   AND x.indnkeyatts = 1)
+           c.relowner::regrole::text, pg_catalog.pg_has_role(c.relowner, a.oid, 'USAGE')
     FROM pg_catalog.pg_class c
     LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
     JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
@@ -191,7 +189,7 @@ def _refuse_rights(
     table = found.table.name
     row = one_row(connection, _RIGHTS, [table])
     role, database, installed, may_create, administrator, administers = row[:6]
-    kind, missing, owner, trusted, has_key = row[6:]
+    missing, owner, trusted = row[6:]
     if installed and not administers:
         raise MissingRightsError(
             f"role {role} does not administer schema hashindex; a superuser grants that with: "
@@ -202,10 +200,8 @@ def _refuse_rights(
             f"role {role} may not make schema hashindex; the owner of the database grants that "
             f"with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
-    if kind == "m":
-        raise InvalidInputError(
-            f"{table} is a materialised view, which has no triggers: index the table behind it"
-        )
+    if found.table.without_codes is not None:
+        raise InvalidInputError(found.table.without_codes)
     if missing is not None:
         raise MissingRightsError(
             f"role {administrator} may not keep an index of {table}; its owner grants that with: "
@@ -216,9 +212,10 @@ def _refuse_rights(
             f"table {table} belongs to role {owner}, who can run code as {administrator} if it is "
             "indexed: give --trust-owner where that role is trusted, or run this as the owner"
         )
-    if not has_key and id_column is None:
+    if found.table.primary_key is None and id_column is None:
         raise InvalidInputError(
-            f"{table} has no primary key of one column: name a unique NOT NULL column by --id"
+            f"{table} has no primary key of one column: give --id {found.table.other_key}, or "
+            "another unique NOT NULL column"
         )
 
 

@@ -28,6 +28,7 @@ from ..db.connection import (
     prepare,
     translated_errors,
 )
+from ..db.jobs import progress_bar
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
@@ -41,7 +42,8 @@ from .doctor_catalog import (
     read_indexes,
     read_memory,
 )
-from .doctor_findings import Diagnosis, Point, Scope, TableFacts, VectorIndex
+from .doctor_filters import nodes, unindexed
+from .doctor_findings import Diagnosis, Point, Scope, Signs, TableFacts, VectorIndex
 from .measuring import Answers, ask
 from .query_sets import read_log
 
@@ -55,8 +57,15 @@ _LOCK_TIMEOUT = "3s"
 # Larger tables are sampled by whole pages.
 _LARGE_TABLE = 1_000_000
 _WARM_UP = 3
-# The part of the time left that exact answers may take.
+# The parts of the time left that exact answers may take, and scans of signs.
 _SHARE_OF_TRUTH = 0.4
+_SHARE_OF_SIGNS = 0.2
+# Numbers of rows nearest by their signs that are re-ranked, and how many queries are compared.
+_SIGNS = (100, 400)
+_SIGN_QUERIES = 20
+# Before PostgreSQL 18, each step that is switched off and cannot be avoided adds this to the cost.
+_SWITCHED_OFF = 1e10
+_JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
 
 
@@ -85,6 +94,7 @@ def diagnose(
     random_state: int = 0,
     measure: bool = True,
     on_step: Callable[[str], object] | None = None,
+    progress: bool = False,
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
@@ -118,7 +128,10 @@ def diagnose(
     measure : bool
         Whether to search at all; else there are facts alone, and no advice.
     on_step : callable, optional
-        Called with the name of each step, when it begins.
+        Called with a line for each step when it begins, and for each finding when it is there,
+        with the share that is done.
+    progress : bool
+        Whether to draw a bar on stderr.
 
     Raises
     ------
@@ -145,7 +158,7 @@ def diagnose(
                     connection, table, column, k, filters, metric, deadline, say, measure
                 )
                 asked = found.queries(queries, sample, random_state)
-                diagnosis = found.look(asked, measure)
+                diagnosis = found.look(asked, measure, progress)
         except _LateError:
             raise DatabaseStateError(
                 f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
@@ -197,8 +210,14 @@ class _Doctor:
         self._schema = sql.Identifier(one_row(connection, EXTENSION)[0])
         self._found = read_indexes(connection, self._oid, column)
         metrics = (found.entry.metric for found in self._found)
-        self._metric = metric or next(filter(None, metrics), "cosine")
+        told = metric or next(filter(None, metrics), None)
+        self._metric, self._assumed = told or "cosine", told is None
         self._facts: TableFacts
+        # The mean of the rows that were drawn.
+        self._mean: Vector
+        # Searches that are done, of those planned; and the bar that shows them.
+        self._done, self._planned = 0, 0
+        self._bar: Any = None
 
     # The table and its indexes -------------------------------------------------------------------
 
@@ -226,6 +245,7 @@ class _Doctor:
             vector_bytes=sum(row[3] for row in rows) // len(rows),
             notes=self._notes,
         )
+        self._mean = Vector(np.mean([as_vector(row[0]).to_numpy() for row in rows], axis=0))
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
             return [
@@ -270,14 +290,28 @@ class _Doctor:
     def _names(self) -> dict[str, sql.Composable]:
         return {"table": self._source.table, "column": sql.Identifier(self._source.vector)}
 
-    def _tried(self, index: VectorIndex) -> tuple[int, ...]:
-        """Return the settings to try an index with."""
+    def _tried(self, found: CatalogIndex, filter_: str | None) -> list[tuple[int, bool]]:
+        """Return the settings to try an index with: values, and whether to scan iteratively."""
+        index = found.entry
+        if not index.valid:
+            return []
+        current, iterates = self._current(index)
         if index.method == "hnsw":
             # One more than k, for the row that a query was taken from.
-            return tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
-        options = dict(option.partition("=")[::2] for option in index.options)
-        lists = int(options.get("lists", 100))
-        return tuple(value for value in _PROBES if value <= lists)
+            usual = tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
+        else:
+            options = dict(option.partition("=")[::2] for option in index.options)
+            lists = int(options.get("lists", 100))
+            usual = tuple(value for value in _PROBES if value <= lists)
+        values = sorted({current, *usual})
+        if filter_ is None:
+            return [(value, iterates) for value in values]
+        return list(dict.fromkeys([(current, iterates), (current, True), (values[-1], True)]))
+
+    def _rounds(self, found: CatalogIndex, filter_: str | None) -> int:
+        """Return how often each query is asked by an index: without a filter, once to warm up."""
+        tried = self._tried(found, filter_)
+        return len(tried) + (filter_ is None and bool(tried))
 
     def _operator(self, name: str) -> sql.Composable:
         return sql.SQL("OPERATOR({}.{})").format(self._schema, sql.SQL(name))
@@ -301,39 +335,32 @@ class _Doctor:
 
     # Measuring ----------------------------------------------------------------------------------
 
-    def look(self, asked: list[_Query], measure: bool) -> Diagnosis:
+    def look(self, asked: list[_Query], measure: bool, progress: bool) -> Diagnosis:
         """Ask the queries by exact search, then by each index."""
         diagnosis = Diagnosis(
             table=self._facts,
             memory=read_memory(self._connection),
             indexes=[found.entry for found in self._found],
+            metric=self._metric,
+            metric_assumed=self._assumed,
             k=self._k,
             queries=len(asked),
             filters=tuple(self._filters),
             round_trip_ms=self._round_trip(),
             scopes=[],
             points=[],
+            signs=[],
             notes=self._notes,
             complete=measure,
         )
         if not measure:
             return diagnosis
-        first: dict[str, float | None] = {}
-        for filter_ in [None, *self._filters]:
-            truths: dict[tuple[str, str | None], Answers | None] = {}
-            # Without an index there is exact search all the same.
-            wanted = [(self._metric, None), *(self._scope_of(f, filter_) for f in self._found)]
-            for metric, condition in dict.fromkeys(wanted):
-                truth = self._truth(asked, metric, condition, filter_)
-                truths[metric, condition] = truth
-                if truth is not None:
-                    diagnosis.scopes.append(self._as_scope(truth, metric, condition, filter_))
-            for found in self._found:
-                truth = truths[self._scope_of(found, filter_)]
-                if truth is not None:
-                    p50, points = self._sweep(found, asked, truth, filter_)
-                    first.setdefault(found.entry.name, p50)
-                    diagnosis.points.extend(points)
+        self._planned = len(asked) * sum(
+            len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
+            for filter_ in [None, *self._filters]
+        ) + 2 * min(len(asked), _SIGN_QUERIES)
+        with progress_bar("searching", self._planned, progress, "query") as self._bar:
+            first = self._measure(asked, diagnosis)
         return replace(
             diagnosis,
             table=replace(self._facts, pages_a_row=self._pages_a_row(asked)),
@@ -344,6 +371,41 @@ class _Doctor:
             complete=self._complete,
         )
 
+    def _measure(self, asked: list[_Query], diagnosis: Diagnosis) -> dict[str, float | None]:
+        """Add scopes, points and signs to a diagnosis; return the first median of each index."""
+        first: dict[str, float | None] = {}
+        for filter_ in [None, *self._filters]:
+            truths: dict[tuple[str, str | None], Answers | None] = {}
+            for metric, condition in self._scopes(filter_):
+                with self._part(len(asked)):
+                    truth = self._truth(asked, metric, condition, filter_)
+                truths[metric, condition] = truth
+                if truth is not None:
+                    scope = self._as_scope(truth, metric, condition, filter_)
+                    diagnosis.scopes.append(scope)
+                    self._tell(
+                        f"exact search by {metric}{_under(filter_)}: p50 {scope.p50_ms:.3g} ms"
+                    )
+            for found in self._found:
+                truth = truths[self._scope_of(found, filter_)]
+                with self._part(len(asked) * self._rounds(found, filter_)):
+                    if truth is not None:
+                        p50, points = self._sweep(found, asked, truth, filter_)
+                        first.setdefault(found.entry.name, p50)
+                        diagnosis.points.extend(points)
+            if filter_ is None:
+                truth = truths[self._metric, None]
+                with self._part(2 * min(len(asked), _SIGN_QUERIES)):
+                    if truth is not None:
+                        diagnosis.signs.extend(self._try_signs(asked, truth))
+        return first
+
+    def _scopes(self, filter_: str | None) -> list[tuple[str, str | None]]:
+        """Return the metrics and conditions to search exactly by."""
+        # Without an index there is exact search all the same.
+        wanted = [(self._metric, None), *(self._scope_of(f, filter_) for f in self._found)]
+        return list(dict.fromkeys(wanted))
+
     def _scope_of(self, found: CatalogIndex, filter_: str | None) -> tuple[str, str | None]:
         """Return the metric, and the condition that queries need to have a partial index used.
 
@@ -351,6 +413,21 @@ class _Doctor:
         """
         condition = found.entry.condition if filter_ is None else None
         return found.entry.metric or self._metric, condition
+
+    @contextmanager
+    def _part(self, searches: int) -> Iterator[None]:
+        """Count the planned searches of a part as done at its end, those too that it left out."""
+        end = self._done + searches
+        yield
+        self._advance(end - self._done)
+
+    def _advance(self, searches: int = 1) -> None:
+        self._done += searches
+        self._bar.update(searches)
+
+    def _tell(self, message: str) -> None:
+        """Pass a finding on when it is there."""
+        self._say(f"{message} ({min(self._done / self._planned, 1):.0%} done)")
 
     def _round_trip(self) -> float:
         milliseconds = []
@@ -403,34 +480,33 @@ class _Doctor:
             return None, []
         self._say(f"searching by {index.name}{_under(filter_)}")
         asked = asked[: len(truth.distances)]
-        current, iterates = self._current(index)
-        values = sorted({current, *self._tried(index)})
-        tried = [(value, iterates) for value in values]
-        if filter_ is not None:
-            tried = list(dict.fromkeys([(current, iterates), (current, True), (values[-1], True)]))
+        now = self._current(index)
         try:
             if filter_ is None:
-                answers = self._ask_index(found, asked, filter_, current, iterates)
+                answers = self._ask_index(found, asked, filter_, *now)
                 if answers is None:
                     return None, []
                 first = round(answers.p50_ms, 3)
-            for value, iterative in tried:
+            for value, iterative in self._tried(found, filter_):
                 answers = self._ask_index(found, asked, filter_, value, iterative)
                 if answers is None:
                     break
-                points.append(
-                    Point(
-                        index=index.name,
-                        filter=filter_,
-                        value=value,
-                        iterative=iterative,
-                        current=(value, iterative) == (current, iterates),
-                        recall=round(answers.recall(truth, self._k), 4),
-                        returned=round(sum(map(len, answers.distances)) / len(asked), 2),
-                        wanted=round(sum(map(len, truth.distances)) / len(asked), 2),
-                        p50_ms=round(answers.p50_ms, 3),
-                        p95_ms=round(answers.p95_ms, 3),
-                    )
+                point = Point(
+                    index=index.name,
+                    filter=filter_,
+                    value=value,
+                    iterative=iterative,
+                    current=(value, iterative) == now,
+                    recall=round(answers.recall(truth, self._k), 4),
+                    returned=round(sum(map(len, answers.distances)) / len(asked), 2),
+                    wanted=round(sum(map(len, truth.distances)) / len(asked), 2),
+                    p50_ms=round(answers.p50_ms, 3),
+                    p95_ms=round(answers.p95_ms, 3),
+                )
+                points.append(point)
+                self._tell(
+                    f"{index.name}, {point.setting_of(index)}{_under(filter_)}: recall "
+                    f"{point.recall:.3g}, p50 {point.p50_ms:.3g} ms"
                 )
         except _LateError:
             self._complete = False
@@ -474,7 +550,8 @@ class _Doctor:
         answers = Answers([], [])
         with self._by(self._deadline, settings):
             statement = self._indexed(found, filter_, value)
-            chosen = self._chosen(statement, asked[0])
+            plan = self._plan(statement, asked[0])
+            chosen = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
             if not chosen & found.names:
                 if filter_ is not None and index.condition is not None:
                     return None
@@ -484,8 +561,47 @@ class _Doctor:
                     f"{other} for its queries"
                 )
                 return None
+            self._compile_as_usual(plan)
             self._ask(statement, asked, self._deadline, answers, _WARM_UP)
         return answers
+
+    def _compile_as_usual(self, plan: Mapping[str, Any]) -> None:
+        """Have a plan compiled (JIT) only if the user's own settings would have it compiled.
+
+        Settings that only choose the plan make it look costly: a sort that is switched off and
+        needed all the same, that of a re-rank, adds 1e10 before PostgreSQL 18. Whether a statement
+        is compiled at each execution, for 100 ms and more, goes by that cost. So the limits of
+        the session rise by what was added, and the plan is run as the user's would be.
+        """
+        added = _SWITCHED_OFF * round(plan["Total Cost"] / _SWITCHED_OFF)
+        for name in _JIT_LIMITS if added else ():
+            (limit,) = one_row(self._connection, "SELECT current_setting($1)::float8", [name])
+            # -1 switches it off.
+            if limit >= 0:
+                self._set(name, limit + added)
+
+    def _try_signs(self, asked: list[_Query], truth: Answers) -> Iterator[Signs]:
+        """Find the recall of signs, plain and centred, without an index: by scans of the table."""
+        self._say("scanning signs of the vectors, as binary_quantize makes them")
+        asked = asked[: min(len(truth.distances), _SIGN_QUERIES)]
+        until = time.monotonic() + _SHARE_OF_SIGNS * (self._deadline - time.monotonic())
+        for centred in (False, True):
+            answers = Answers([], [])
+            try:
+                with self._by(until):
+                    statement = self._by_signs(centred)
+                    self._ask(statement, asked, until, answers, most=_SIGNS[-1])
+            except _LateError:
+                return
+            for candidates in _SIGNS:
+                # They come in the order of their signs.
+                ranked = [np.sort(row[:candidates]) for row in answers.distances]
+                recall = round(Answers(ranked, []).recall(truth, self._k), 4)
+                how = "centred, " if centred else ""
+                self._tell(
+                    f"binary_quantize, {how}{candidates} candidates re-ranked: recall {recall:.3g}"
+                )
+                yield Signs(centred, candidates, recall)
 
     # Statements ---------------------------------------------------------------------------------
 
@@ -566,6 +682,26 @@ class _Doctor:
             nearest, sql.Literal(n)
         )
 
+    def _by_signs(self, centred: bool) -> sql.Composed:
+        mean = sql.SQL(" OPERATOR({schema}.-) {mean}::{schema}.{type}").format(
+            schema=self._schema,
+            mean=sql.Literal(self._mean.to_text()),
+            type=sql.Identifier(self._source.vector_type),
+        )
+        # "+ 0" hides the order from indexes, which would keep fewer rows.
+        return self._statement(
+            "SELECT tableoid::bigint, ctid::text, ({column} {operator} {query})::float8 "
+            "FROM {table} ORDER BY ({schema}.binary_quantize({column}{less})::bit({d}) "
+            "OPERATOR({schema}.<~>) {schema}.binary_quantize({query}{less})::bit({d})) "
+            "OPERATOR(pg_catalog.+) 0 LIMIT {n}",
+            self._metric,
+            (),
+            _SIGNS[-1] + 1,
+            schema=self._schema,
+            less=mean if centred else sql.SQL(""),
+            d=sql.Literal(self._facts.dimension),
+        )
+
     # Running ------------------------------------------------------------------------------------
 
     @contextmanager
@@ -600,8 +736,12 @@ class _Doctor:
         until: float,
         answers: Answers,
         warm_up: int = 0,
+        most: int | None = None,
     ) -> None:
-        """Ask queries one after the other, and leave out the row that each was taken from."""
+        """Ask queries one after the other, and leave out the row that each was taken from.
+
+        Keeps k answers of each, or ``most``.
+        """
         self._numbers += 1
         # A plan that was made under other settings is not to be used again.
         text = sql.SQL("/* {} */ ").format(sql.SQL(str(self._numbers))) + statement
@@ -610,16 +750,20 @@ class _Doctor:
         def search(query: _Query) -> list[Any]:
             rows = cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
             others = [row[1:] for row in rows if row[:2] != query.place and row[2] is not None]
-            return [row for row in others[: self._k] if np.isfinite(row[1])]
+            return [row for row in others[: most or self._k] if np.isfinite(row[1])]
 
-        # The limit of time is of one statement.
-        ask(search, asked, answers, warm_up=warm_up, done=lambda: self._limit(until))
+        def done() -> None:
+            self._advance()
+            # The limit of time is of one statement.
+            self._limit(until)
 
-    def _chosen(self, statement: sql.Composable, query: _Query) -> set[str]:
-        """Return the indexes that a plan reads."""
+        ask(search, asked, answers, warm_up=warm_up, done=done)
+
+    def _plan(self, statement: sql.Composable, query: _Query) -> Mapping[str, Any]:
         explained = sql.SQL("EXPLAIN (FORMAT JSON) ") + statement
         (plan,) = one_row(self._connection, explained, [query.vector])
-        return set(_indexes_in(plan[0]["Plan"]))
+        found: Mapping[str, Any] = plan[0]["Plan"]
+        return found
 
     def _as_scope(
         self, truth: Answers, metric: str, condition: str | None, filter_: str | None
@@ -627,10 +771,12 @@ class _Doctor:
         vectors = {name for found in self._found for name in found.names}
         rows = None
         planner = "exact"
+        lacking: tuple[str, ...] = ()
         try:
             with self._by(self._deadline):
                 query = _Query(Vector(np.zeros(self._facts.dimension, np.float32)))
-                chosen = self._chosen(self._plain(metric, filter_), query) & vectors
+                plan = self._plan(self._plain(metric, filter_), query)
+                chosen = {node.get("Index Name") for node in nodes(plan)} & vectors
                 planner = next(
                     (found.entry.name for found in self._found if found.names & chosen), "exact"
                 )
@@ -638,6 +784,8 @@ class _Doctor:
                     count: LiteralString = "SELECT count(*) FROM {table}{where}"
                     counted = self._statement(count, metric, (condition, filter_), 0)
                     (rows,) = one_row(self._connection, counted)
+                    plan = self._plan(self._exact(metric, condition, filter_), query)
+                    lacking = unindexed(self._connection, self._oid, plan)
         except _LateError:
             pass
         return Scope(
@@ -649,6 +797,7 @@ class _Doctor:
             round(truth.p50_ms, 3),
             round(truth.p95_ms, 3),
             planner,
+            lacking,
         )
 
     def _pages_a_row(self, asked: list[_Query]) -> float | None:
@@ -664,13 +813,6 @@ class _Doctor:
             return None
         pages: int = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
         return round(pages / max(self._facts.rows, 1), 2)
-
-
-def _indexes_in(plan: Mapping[str, Any]) -> Iterator[str]:
-    if "Index Name" in plan:
-        yield plan["Index Name"]
-    for inner in plan.get("Plans", ()):
-        yield from _indexes_in(inner)
 
 
 def _under(filter_: str | None) -> str:

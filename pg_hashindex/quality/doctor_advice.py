@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from .doctor_findings import Diagnosis, Point, Scope, Suggestion, VectorIndex
+from .doctor_findings import Diagnosis, Point, Scope, Signs, Suggestion, VectorIndex
 from .sizes import (
     HNSW_DIMENSIONS,
     as_setting,
@@ -17,6 +17,12 @@ from .sizes import (
 _FAST_MS = 10.0
 _MANY_DEAD = 0.2
 _LEAST_RETURNED = 0.99
+# A b-tree is advised if it leaves so small a part of the rows, and of the time at the most.
+_SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
+# Rows found by a b-tree lie apart, and are read slower than all rows in their order.
+_APART = 3
+# The least gain of recall that centring is for.
+_CENTRING = 0.01
 # Smaller rows are kept whole; a vector of at most so many bytes fits in a page with a few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
@@ -83,6 +89,12 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             yield Suggestion("raise", text, (session, role))
             continue
         best = max(points, key=lambda point: point.recall)
+        centred = _best_signs(found)
+        if index.metric is None and centred is not None and centred.recall > best.recall:
+            text, commands = _small_index(found)
+            said = f"{best.recall:.1%} is the best that {index.name} finds. {text}"
+            yield Suggestion("binary_quantize", said, commands)
+            continue
         how = "with more edges (m = 32, ef_construction = 128)"
         if index.method != "hnsw":
             lists = max(10, int(found.table.rows**0.5))
@@ -104,7 +116,7 @@ def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
             "index",
             f"{exact}, and pgvector indexes {HNSW_DIMENSIONS[table.type]} dimensions of a "
             f"{table.type} at most, of {table.dimension}.",
-            _small_index(found)[1] + (_ours(found),),
+            _small_index(found)[1] + _ours(found),
         )
     column = table.quoted_column
     if not table.declared:
@@ -114,14 +126,18 @@ def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
         "index",
         f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
         f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build; an index of "
-        f"ours about {megabytes(expected_bytes(table.rows))}.",
+        f"ours about {megabytes(expected_bytes(table.rows))}. {_small_index(found)[0]}"
+        + _refusal(found),
         (
             f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
             _create(found, f"{column} {operators}"),
+            *_small_index(found)[1],
             # Quickstart stops where table and HNSW fit in memory, and takes cosine unasked.
-            _ours(found)
-            + ("" if scope.metric in ("cosine", "l1") else f" --metric {scope.metric}")
-            + " --anyway   # for many writes, filters, or less memory",
+            *_ours(
+                found,
+                ("" if scope.metric in ("cosine", "l1") else f" --metric {scope.metric}")
+                + " --anyway   # for many writes, filters, or less memory",
+            ),
         ),
     )
 
@@ -165,12 +181,14 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
             "codes",
             f"An index of ours takes about {megabytes(expected_bytes(table.rows))}, and is built "
             "and written to faster than a graph; tune measures what it answers before anything of "
-            "it is kept.",
+            "it is kept." + _refusal(found),
             (
                 f"pg-hashindex tune --table {shlex.quote(table.name)} --column "
                 f"{shlex.quote(table.column)} --recall 0.95",
-                _ours(found),
-            ),
+                *_ours(found),
+            )
+            if table.without_codes is None
+            else (),
         )
 
 
@@ -180,23 +198,58 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
     return cold or (index.cached_share is not None and index.cached_share < 0.9)
 
 
-def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
-    table = found.table
-    n_bytes = hnsw_bytes(table.rows, "bit", table.dimension)
-    code = f"binary_quantize({table.quoted_column} - :'mean'::{table.type})::bit({table.dimension})"
-    return (
-        f"An HNSW of signs is about {megabytes(n_bytes)}. Centre the vectors first, or signs say "
-        "little, and re-rank some 100 candidates by the vectors themselves (lines for psql).",
-        (
-            f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",  # noqa: S608
-            _create(found, f"({code}) bit_hamming_ops"),
-        ),
+def _best_signs(found: Diagnosis) -> Signs | None:
+    """Return what re-ranked signs find at best, centred only where that finds more."""
+    return max(
+        found.signs,
+        key=lambda signs: signs.recall - _CENTRING * signs.centred,
+        default=None,
     )
 
 
+def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
+    """Return the advice of an HNSW of signs, plain or centred, as they were measured."""
+    table, best = found.table, _best_signs(found)
+    text = f"An HNSW of signs (binary_quantize) is about {_signs_size(found)}"
+    if best is None:
+        text += ": re-rank some 100 candidates by the vectors themselves."
+    else:
+        text += (
+            f", and finds {best.recall:.1%} of the true {found.k} nearest if {best.candidates} "
+            "candidates are re-ranked by the vectors themselves."
+        )
+    code, lines = table.quoted_column, ()
+    if best is None or best.centred:
+        text += " Centre the vectors first, or signs say less (lines for psql)."
+        code = f"{code} - :'mean'::{table.type}"
+        lines = (f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",)  # noqa: S608
+    code = f"binary_quantize({code})::bit({table.dimension})"
+    return text, (*lines, _create(found, f"({code}) bit_hamming_ops"))
+
+
+def _signs_size(found: Diagnosis) -> str:
+    return megabytes(hnsw_bytes(found.table.rows, "bit", found.table.dimension))
+
+
 def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
+    fast: set[str | None] = set()
+    for scope in found.scopes:
+        if scope.filter in fast or (milliseconds := _by_btree(found, scope)) is None:
+            continue
+        if milliseconds <= _FAST_MS:
+            # Exact search is all that this filter needs then.
+            fast.add(scope.filter)
+        columns = ", ".join(scope.unindexed)
+        how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
+        yield Suggestion(
+            "btree",
+            f"Where {scope.filter}, an exact search reads the whole table for {scope.rows} rows, "
+            f"in {scope.p50_ms:.3g} ms. By a b-tree on {columns} it takes about "
+            f"{milliseconds:.2g} ms, and finds all of the true {found.k} nearest.",
+            (f"CREATE INDEX {how}ON {found.table.name} ({columns});",),
+        )
     for now in found.points:
-        if now.filter is None or not now.current:
+        if now.filter is None or not now.current or now.filter in fast:
             continue
         short = now.returned < _LEAST_RETURNED * now.wanted
         if not short and now.recall >= goal:
@@ -206,8 +259,8 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
             f"answers, and finds {now.recall:.1%} of the true ones."
         )
-        scope = next((s for s in found.scopes if s.filter == now.filter), None)
-        if scope is not None and scope.planner == "exact" and scope.p50_ms <= _FAST_MS:
+        exact = next((s for s in found.scopes if s.filter == now.filter), None)
+        if exact is not None and exact.planner == "exact" and exact.p50_ms <= _FAST_MS:
             # PostgreSQL chooses exact search, and it is fast.
             continue
         iterative = [
@@ -233,9 +286,22 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             f"{said} Iterative scans do not mend that"
             + (f" ({best.recall:.1%} in {best.p50_ms:.3g} ms)" if best is not None else "")
             + ". An index of ours keeps the columns of filters beside its codes, and restricts the "
-            "rows that are searched.",
-            (f"{_ours(found)} --filter-columns COLUMN,...",),
+            "rows that are searched." + _refusal(found),
+            _ours(found, " --filter-columns COLUMN,..."),
         )
+
+
+def _by_btree(found: Diagnosis, scope: Scope) -> float | None:
+    """Return the milliseconds that an exact search would take by the b-tree that a filter lacks.
+
+    None if there is none to make, or it would gain little.
+    """
+    whole, rows = _exact(found), found.table.rows
+    if not scope.unindexed or scope.rows is None or whole is None:
+        return None
+    expected = found.round_trip_ms + _APART * whole.p50_ms * scope.rows / max(rows, 1)
+    gains = scope.p50_ms > _WORTH_MS and expected < _FASTER * scope.p50_ms
+    return expected if gains and scope.rows <= _SELECTIVE * rows else None
 
 
 def _dead(found: Diagnosis) -> Iterator[Suggestion]:
@@ -301,11 +367,21 @@ def _toast(found: Diagnosis) -> Iterator[Suggestion]:
         yield Suggestion("toast", text)
 
 
-def _ours(found: Diagnosis) -> str:
+def _ours(found: Diagnosis, options: str = "") -> tuple[str, ...]:
+    """Return the command that makes an index of codes; none where it would refuse."""
+    table = found.table
+    if table.without_codes is not None:
+        return ()
+    key = "" if table.primary_key is not None else f" --id {shlex.quote(table.other_key or '')}"
     return (
-        f"pg-hashindex quickstart --table {shlex.quote(found.table.name)} --column "
-        f"{shlex.quote(found.table.column)}"
+        f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
+        f"{shlex.quote(table.column)}{key}{options}",
     )
+
+
+def _refusal(found: Diagnosis) -> str:
+    reason = found.table.without_codes
+    return "" if reason is None else f" But this table can have no index of ours: {reason}."
 
 
 def _create(found: Diagnosis, what: str) -> str:

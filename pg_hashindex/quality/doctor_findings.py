@@ -4,7 +4,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-__all__ = ["Diagnosis", "Memory", "Point", "Scope", "Suggestion", "TableFacts", "VectorIndex"]
+__all__ = [
+    "Diagnosis",
+    "Memory",
+    "Point",
+    "Scope",
+    "Signs",
+    "Suggestion",
+    "TableFacts",
+    "VectorIndex",
+]
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,10 @@ class TableFacts:
     last_vacuum, last_analyze : datetime or None
     changed : int
         Rows updated or deleted since the server's statistics began.
+    primary_key : str or None
+        The column that is the primary key by itself.
+    other_key : str or None
+        Another column that can be the key of an index of codes: unique by itself, and NOT NULL.
     """
 
     name: str
@@ -71,11 +84,28 @@ class TableFacts:
     last_vacuum: datetime | None
     last_analyze: datetime | None
     changed: int
+    primary_key: str | None
+    other_key: str | None
 
     @property
     def bytes(self) -> int:
         """Size without indexes."""
         return self.heap_bytes + self.toast_bytes
+
+    @property
+    def without_codes(self) -> str | None:
+        """Why the table can have no index of codes as it is, and what to do; None if it can."""
+        if self.kind == "materialised view":
+            return (
+                f"{self.name} is a materialised view, which has no triggers: index the table "
+                "behind it"
+            )
+        if self.primary_key is None and self.other_key is None:
+            return (
+                f"{self.name} has no column that is unique by itself and NOT NULL, by which codes "
+                "are found: add one, and name it by --id"
+            )
+        return None
 
 
 @dataclass(frozen=True)
@@ -140,6 +170,9 @@ class Scope:
         Times of exact searches.
     planner : str
         PostgreSQL's own choice: the name of a vector index, or ``exact``.
+    unindexed : tuple of str
+        Columns of the filter, as SQL writes them, by which an index would find its rows: exact
+        search reads the whole table for want of one.
     """
 
     filter: str | None
@@ -150,6 +183,7 @@ class Scope:
     p50_ms: float
     p95_ms: float
     planner: str
+    unindexed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,6 +218,29 @@ class Point:
     p50_ms: float
     p95_ms: float
 
+    def setting_of(self, index: VectorIndex) -> str:
+        """Return the settings in words."""
+        iterative = ", iterative" if self.iterative else ""
+        return f"{index.setting} {self.value}{iterative}" + (" (now)" if self.current else "")
+
+
+@dataclass(frozen=True)
+class Signs:
+    """The recall of pgvector's ``binary_quantize``, re-ranked: an index of it would find as much.
+
+    Attributes
+    ----------
+    centred : bool
+        Whether the mean was subtracted from the vectors first.
+    candidates : int
+        How many rows nearest by their signs were re-ranked.
+    recall : float
+    """
+
+    centred: bool
+    candidates: int
+    recall: float
+
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -193,7 +250,7 @@ class Suggestion:
     ----------
     kind : str
         ``leave``, ``raise``, ``rebuild``, ``vacuum``, ``memory``, ``index``, ``halfvec``,
-        ``binary_quantize``, ``iterative_scan``, ``toast``, ``unused`` or ``codes``.
+        ``binary_quantize``, ``btree``, ``iterative_scan``, ``toast``, ``unused`` or ``codes``.
     text : str
     commands : tuple of str
         SQL, or a line of the shell.
@@ -213,12 +270,18 @@ class Diagnosis:
     table : TableFacts
     memory : Memory
     indexes : list of VectorIndex
+    metric : str
+        The distance of exact search.
+    metric_assumed : bool
+        Whether neither the caller nor an index named it.
     k, queries : int
     filters : tuple of str
     round_trip_ms : float
         What any statement takes, the network included.
     scopes : list of Scope
     points : list of Point
+    signs : list of Signs
+        Found by scans, whether there is an index of signs or not; empty where time was short.
     notes : list of str
         What could not be looked at, and why.
     complete : bool
@@ -229,12 +292,15 @@ class Diagnosis:
     table: TableFacts
     memory: Memory
     indexes: list[VectorIndex]
+    metric: str
+    metric_assumed: bool
     k: int
     queries: int
     filters: tuple[str, ...]
     round_trip_ms: float
     scopes: list[Scope]
     points: list[Point]
+    signs: list[Signs]
     notes: list[str]
     complete: bool
     advice: list[Suggestion] = field(default_factory=list)

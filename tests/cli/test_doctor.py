@@ -12,11 +12,13 @@ from fixtures.commands import Run
 from fixtures.databases import run_as_admin
 from numpy.typing import NDArray
 from pgvector import Vector
-from psycopg import sql
+from psycopg import RawCursor, sql
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
-from pg_hashindex.quality.doctor import diagnose
+from pg_hashindex.quality.doctor import _Doctor, diagnose
+from pg_hashindex.quality.doctor_advice import _small_index
+from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 from pg_hashindex.server import EmbeddedServer
 
@@ -503,20 +505,16 @@ def test_larger_than_memory(on_bare: Run, bare: Connection, docs: str) -> None:
     )
     for command in (
         "CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops);",
-        "SELECT avg(v) AS mean FROM docs \\gset",
-        "((binary_quantize(v - :'mean'::vector)::bit(8)) bit_hamming_ops);",
+        "USING hnsw ((binary_quantize(v)::bit(8)) bit_hamming_ops);",
         "pg-hashindex tune --table docs --column v --recall 0.95",
         "pg-hashindex quickstart --table docs --column v",
     ):
         assert command in said
     # Its advice works.
-    (mean,) = bare.execute("SELECT avg(v) FROM docs").fetchone()
-    bare.execute("CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops)")
-    literal = "[" + ",".join(str(float(x)) for x in mean.to_numpy()) + "]"
-    bare.execute(
-        f"CREATE INDEX CONCURRENTLY ON docs USING hnsw "
-        f"((binary_quantize(v - '{literal}'::vector)::bit(8)) bit_hamming_ops)"
-    )
+    commands = re.findall("CREATE INDEX CONCURRENTLY .*;", said)
+    assert len(commands) == 2
+    for command in commands:
+        bare.execute(command.encode())
 
 
 @pytest.mark.parametrize("dimension", [384, 700])
@@ -526,3 +524,178 @@ def test_the_size_of_hnsw_is_foreseen(bare: Connection, dimension: int) -> None:
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     (size,) = bare.execute("SELECT pg_relation_size('docs_hnsw')").fetchone()
     assert hnsw_bytes(400, "vector", dimension) == pytest.approx(size, rel=0.1)
+
+
+def test_a_search_is_compiled_only_if_the_users_would_be(
+    bare: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JIT takes 100 ms and more at each execution: settings that choose a plan do not call for it.
+
+    Before PostgreSQL 18 a re-rank's sort that is switched off costs 1e10 more.
+    """
+    bare.execute(
+        "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(8)) bit_hamming_ops);"
+        "CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)"
+    )
+    bare.execute("SET jit = on; SET jit_above_cost = 100000; SET jit_optimize_above_cost = -1")
+    limits = "SELECT current_setting('jit')::boolean, current_setting('jit_above_cost')::float8"
+    seen: dict[str, bool] = {}
+    ask = _Doctor._ask
+
+    def spy(doctor: _Doctor, statement: sql.Composable, asked: Any, *rest: Any, **more: Any) -> Any:
+        ((plan,),) = RawCursor(bare).execute(
+            sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) ") + statement, [asked[0].vector]
+        )
+        ((on, limit),) = bare.execute(limits).fetchall()
+        indexes = {n["Index Name"] for n in nodes(plan[0]["Plan"]) if "Index Name" in n}
+        name = " ".join(sorted(indexes)) or "exact"
+        seen[name] = on and plan[0]["Plan"]["Total Cost"] > limit
+        assert "JIT" not in plan[0]
+        assert bare.execute("SHOW jit_optimize_above_cost").fetchone() == ("-1",)
+        ask(doctor, statement, asked, *rest, **more)
+
+    monkeypatch.setattr(_Doctor, "_ask", spy)
+    diagnose(bare, "docs", "v", sample=5)
+    assert seen == {"exact": False, "signs": False, "docs_hnsw": False}
+    # Who has all statements compiled gets that measured.
+    bare.execute("SET jit_above_cost = 0")
+    monkeypatch.setattr("pg_hashindex.quality.doctor._WARM_UP", 0)
+    limit_now: list[bool] = []
+
+    def look(
+        doctor: _Doctor, statement: sql.Composable, asked: Any, *rest: Any, **more: Any
+    ) -> Any:
+        ((plan,),) = RawCursor(bare).execute(
+            sql.SQL("EXPLAIN (FORMAT JSON) ") + statement, [asked[0].vector]
+        )
+        ((on, limit),) = bare.execute(limits).fetchall()
+        limit_now.append(on and plan[0]["Plan"]["Total Cost"] > limit)
+        ask(doctor, statement, asked, *rest, **more)
+
+    monkeypatch.setattr(_Doctor, "_ask", look)
+    diagnose(bare, "docs", "v", sample=5)
+    assert limit_now
+    assert all(limit_now)
+
+
+def test_a_filter_that_lacks_a_btree(on_bare: Run, bare: Connection, monkeypatch: Any) -> None:
+    vectors = np.random.default_rng(3).standard_normal((600, 500)).astype(np.float32)
+    fill(bare, "docs", vectors)
+    bare.execute('ALTER TABLE docs ADD kind varchar(9), ADD "On Sale" date')
+    bare.execute("UPDATE docs SET kind = 'k' || id % 50, \"On Sale\" = '2026-01-01'")
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops); ANALYZE docs")
+    # However fast this machine is.
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._WORTH_MS", 0)
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FASTER", 100)
+    lacking = {
+        "kind = 'k7'": ["kind"],
+        "\"On Sale\" > '2025-05-05' AND kind = 'k3' AND coalesce(kind, ' = part') <> ''": [
+            "kind",
+            '"On Sale"',
+        ],
+        "kind IN ('k1', 'k2') -- two": ["kind"],
+        "kind = 'k1' OR part = 3": [],
+        "part + 1 = 3": [],
+        "id = part": [],
+        "id = 3": [],  # the primary key
+    }
+    options = [word for filter_ in lacking for word in ("--filter", filter_)]
+    found = report(on_bare, *options)
+    scopes = {scope["filter"]: scope["unindexed"] for scope in found["scopes"]}
+    assert scopes == {None: [], **lacking}
+    advice = [one for one in found["advice"] if one["kind"] == "btree"]
+    assert advice[0]["commands"] == ["CREATE INDEX CONCURRENTLY ON docs (kind);"]
+    assert "reads the whole table for 12 rows" in advice[0]["text"]
+    # Exact search is all that the filter needs then.
+    assert not [
+        one for one in found["advice"] if one["text"].startswith("Where kind = 'k7', docs_")
+    ]
+    bare.execute(advice[0]["commands"][0].encode())
+    bare.execute("SET enable_seqscan = off")
+    again = report(on_bare, "--filter", "kind = 'k7'")
+    assert again["scopes"][1]["unindexed"] == []
+    assert "btree" not in [one["kind"] for one in again["advice"]]
+
+
+def test_a_metric_that_nothing_tells(on_bare: Run, bare: Connection, docs: str) -> None:
+    command = ["doctor", "--table", "docs", "--column", "v"]
+    assert "cosine (assumed: nothing tells; name --metric)" in on_bare(*command).stdout
+    assert "assumed" not in on_bare(*command, "--metric", "cosine").stdout
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    found = report(on_bare)
+    assert (found["metric"], found["metric_assumed"]) == ("l2", False)
+
+
+def test_findings_are_told_when_they_are_there(on_bare: Run, bare: Connection, docs: str) -> None:
+    """With the share that is done, which ends at all of it."""
+    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+    said = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 3").stderr
+    for finding in (
+        r"exact search by l2: p50 [\d.]+ ms",
+        r"docs_hnsw, ef_search 40 \(now\): recall [\d.]+, p50 [\d.]+ ms",
+        r"docs_hnsw, ef_search 400, iterative where part = 3: recall 1, p50 [\d.]+ ms",
+        r"binary_quantize, centred, 100 candidates re-ranked: recall [\d.]+",
+    ):
+        assert re.search(finding + r" \(\d+% done\)\n", said)
+    shares = [int(share) for share in re.findall(r"\((\d+)% done\)", said)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+    assert "recall" not in on_bare("-q", "doctor", "--table", "docs", "--column", "v").stderr
+
+
+def test_signs_are_measured_without_an_index(on_bare: Run, bare: Connection) -> None:
+    """Plain and centred, beside what an index of them finds; the better one is advised."""
+    rng = np.random.default_rng(4)
+    # All on one side of 0: plain signs say nothing.
+    vectors = (20 + rng.standard_normal((600, 64))).astype(np.float32)
+    fill(bare, "docs", vectors)
+    found = report(on_bare, "--metric", "l2")
+    recall = {(s["centred"], s["candidates"]): s["recall"] for s in found["signs"]}
+    assert [*recall] == [(False, 100), (False, 400), (True, 100), (True, 400)]
+    assert recall[False, 100] < 0.4
+    assert recall[True, 100] > 0.7
+    assert recall[True, 400] > 0.95
+    bare.execute(
+        "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
+    )
+    found = report(on_bare, "--metric", "l2")
+    (advice,) = [one for one in found["advice"] if one["kind"] == "binary_quantize"]
+    assert "signs finds" in advice["text"]
+    assert "Centre the vectors first" in advice["text"]
+    # Its advice works, in psql.
+    assert advice["commands"][0] == "SELECT avg(v) AS mean FROM docs \\gset"
+    (mean,) = bare.execute("SELECT avg(v)::text FROM docs").fetchone()
+    bare.execute(advice["commands"][1].replace(":'mean'", f"'{mean}'").encode())
+    shown = on_bare("doctor", "--table", "docs", "--column", "v", "--metric", "l2").stdout
+    assert re.search(r"binary_quantize, centred +400 re-ranked +[\d.]+", shown)
+    # Around 0 there is nothing to centre.
+    fill(bare, "around", rng.standard_normal((600, 64)).astype(np.float32))
+    found = diagnose(bare, "around", "v")
+    assert "mean" not in str(_small_index(found))
+
+
+def test_tables_that_quickstart_refuses(on_bare: Run, bare: Connection, docs: str) -> None:
+    """The doctor says so, and does not end in that command."""
+    small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
+    bare.execute(sql.SQL(small).format(sql.Identifier(bare.info.dbname)))
+    bare.execute(
+        "CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs;"
+        "CREATE TABLE pairs (a int, b int, v vector(8), PRIMARY KEY (a, b));"
+        "INSERT INTO pairs SELECT id, part, v FROM docs;"
+        "CREATE TABLE keyed (LIKE pairs INCLUDING ALL); INSERT INTO keyed SELECT * FROM pairs;"
+        "ALTER TABLE keyed ADD UNIQUE (a);"
+        "CREATE INDEX ON kept USING hnsw (v vector_l2_ops);"
+        "CREATE INDEX ON pairs USING hnsw (v vector_l2_ops);"
+        "CREATE INDEX ON keyed USING hnsw (v vector_l2_ops)"
+    )
+    for table, why in {
+        "kept": "kept is a materialised view, which has no triggers: index the table behind it",
+        "pairs": "pairs has no column that is unique by itself and NOT NULL",
+    }.items():
+        said = on_bare("doctor", "--table", table, "--column", "v").stdout
+        assert f"this table can have no index of ours: {why}" in said
+        assert "pg-hashindex" not in said
+        refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
+        assert why in refused
+    said = on_bare("doctor", "--table", "keyed", "--column", "v").stdout
+    assert "pg-hashindex quickstart --table keyed --column v --id a\n" in said

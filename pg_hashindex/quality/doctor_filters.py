@@ -1,0 +1,65 @@
+"""Which columns of a filter an index would find its rows by, where PostgreSQL has none to use."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, LiteralString
+
+from ..db.connection import Connection, execute
+
+_COLUMNS: LiteralString = """
+    SELECT pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, NULL)
+    FROM pg_catalog.pg_attribute a
+    WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+      AND EXISTS (SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+                  WHERE m.amname = 'btree' AND o.opcdefault
+                    AND (o.opcintype = a.atttypid OR a.atttypid = 'varchar'::regtype::oid))
+"""
+
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
+_COMPARISON = re.compile(
+    r"\(*(?P<column>.+?)\)*(?P<cast>::[a-z ]+)?\)* (?P<operator>=|[<>]=?) (.+)"
+)
+# PostgreSQL writes a varchar as text in comparisons; any other cast keeps an index from being used.
+_CAST_FREELY = {"character varying": "::text"}
+
+
+def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the steps of a plan, as EXPLAIN writes it in JSON."""
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from nodes(inner)
+
+
+def unindexed(connection: Connection, oid: int, plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns that a b-tree would find the rows of a filter by, equalities first.
+
+    None where the plan uses an index already, or the filter is no conjunction of comparisons of
+    columns with constants. ``plan`` is of an exact search of one table under the filter.
+    """
+    filters = {n["Filter"] for n in nodes(plan) if n["Node Type"] == "Seq Scan" and "Filter" in n}
+    if not filters or any("Index" in n["Node Type"] for n in nodes(plan)):
+        return ()
+    types = dict(execute(connection, _COLUMNS, [oid]).fetchall())
+    # Those of partitions differ in the names of the tables.
+    return _columns(_LITERAL.sub("''", min(filters)), types)
+
+
+def _columns(text: str, types: Mapping[str, str]) -> tuple[str, ...]:
+    if re.search(r"\b(OR|NOT|CASE|SubPlan|InitPlan)\b", text):
+        return ()
+    equal: list[str] = []
+    ranges: list[str] = []
+    for clause in text.split(" AND "):
+        found = _COMPARISON.fullmatch(clause.strip("()") if " " not in clause else clause)
+        if found is None:
+            continue
+        column = found["column"].rpartition(".")[2]
+        others = set(re.findall(r'"[^"]+"|[a-z_][a-z0-9_$]*', found[4]))
+        cast = found["cast"] or ""
+        if (
+            column in types
+            and not others & {*types}
+            and cast in ("", _CAST_FREELY.get(types[column]))
+        ):
+            (equal if found["operator"] == "=" else ranges).append(column)
+    return tuple(dict.fromkeys([*equal, *ranges[:1]]))
