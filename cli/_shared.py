@@ -115,6 +115,10 @@ seed_option = click.option(
 )
 
 
+#: Said of a distance that neither the caller nor an index named.
+ASSUMED = " (assumed: nothing tells; name --metric)"
+
+
 def candidates_option(default: Sequence[int], more: str) -> Callable[[_Command], _Command]:
     """Return the option for several numbers of candidates."""
     return click.option(
@@ -369,10 +373,9 @@ def note_not_encoded(index: "IndexRow") -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[bool]:
-    """Show that work goes on: two lines, or True to have the library show bars in a terminal."""
+    """Show that work goes on: two lines, or one and True to have the library show bars."""
     bars = sys.stderr.isatty() and not _asked("quiet")
-    if not bars:
-        note(what)
+    note(what)
     started = time.monotonic()
     yield bars
     if not bars:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._shared import (
+    ASSUMED,
     NO,
     Share,
     connected,
@@ -22,8 +23,6 @@ from ._shared import (
 
 if TYPE_CHECKING:
     from pg_hashindex.quality.doctor_findings import Diagnosis, Point, VectorIndex
-
-_ASSUMED = " (assumed: nothing tells; name --metric)"
 
 
 @click.command()
@@ -148,7 +147,7 @@ def _print(found: "Diagnosis") -> None:
                 "memory",
                 ", ".join(f"{name} {as_setting(size)}" for name, size in vars(memory).items()),
             ],
-            ["distance", found.metric + (_ASSUMED if found.metric_assumed else "")],
+            ["distance", found.metric + (ASSUMED if found.metric_assumed else "")],
             ["round trip", f"{found.round_trip_ms:.3g} ms, part of every time below"],
         ],
     )

@@ -24,7 +24,7 @@ from pg_hashindex.errors import (
 from pg_hashindex.index.catalog import default_index_name
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
-from pg_hashindex.quality import evaluate, sizes
+from pg_hashindex.quality import reaching, sizes
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
@@ -33,6 +33,7 @@ from pg_hashindex.training import train
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
 from ._shared import (
+    ASSUMED,
     NO,
     Share,
     confirm,
@@ -41,7 +42,7 @@ from ._shared import (
     echo,
     filter_columns_option,
     note,
-    print_evaluation,
+    print_table,
     progress,
     refuse_columns,
     table_options,
@@ -52,11 +53,9 @@ _METHOD, _BITS = "itq", 256
 _LEVELS: Literal[4] = 4
 # From this many rows, reading lists of codes is faster than reading all codes.
 _LANDMARK_ROWS = 10_000
-_CANDIDATES = (20, 50, 100, 200, 400, 800)
 _QUERIES = 100
 # The settings of an index that nobody configured.
 _UNCHOSEN = 200
-_MOST_PROBES = 1000
 _SLOW_BUILD_SECONDS = 1800
 
 
@@ -123,7 +122,8 @@ def quickstart(
                 note(better)
                 raise click.exceptions.Exit(NO)
             current = _schema_is_current(database_url)
-            note(_plan(found, name, chosen, tuned, current))
+            distance = chosen + (ASSUMED if metric is None and found.metric_assumed else "")
+            note(_plan(found, name, distance, tuned, current))
             if not yes:
                 confirm("Go on?")
             if not current:
@@ -144,10 +144,7 @@ def quickstart(
             note(f"index {name} is there, and complete: nothing was changed")
         echo(_next(index, found))
         if not reached:
-            note(
-                f"recall {recall:g} is not reached; find what does: pg-hashindex tune "
-                f"{name} --recall {recall:g}"
-            )
+            note(f"find what reaches it: pg-hashindex tune {name} --recall {recall:g}")
             raise click.exceptions.Exit(NO)
 
 
@@ -294,17 +291,19 @@ def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
     )
 
 
-def _plan(found: Diagnosis, name: str, metric: str, tuned: bool, current: bool) -> str:
+def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool) -> str:
     table, steps = found.table, []
     size = sizes.megabytes(sizes.expected_bytes(table.rows))
     if not current:
         steps.append("install schema hashindex, or bring it up to this release")
     if tuned:
-        steps.append("try methods and settings on a sample, and train the best model")
+        steps.append(
+            f"try methods and settings on a sample by distance {distance}, and train the best model"
+        )
     else:
         steps.append(
             f"train model {name}: {_METHOD}, {_bits(found)} projections of {_LEVELS} levels, "
-            f"distance {metric}"
+            f"distance {distance}"
         )
     steps += [
         f"create index {name} of {table.rows} rows, about {size}, and triggers on {table.name} "
@@ -382,7 +381,16 @@ def _tuned(
     **options: Any,
 ) -> HashIndex:
     table = found.table
-    advice = tune_table(connection, table.name, table.column, Goal(recall), on_step=note, **options)
+    with progress(f"tuning for {table.name}") as bars:
+        advice = tune_table(
+            connection,
+            table.name,
+            table.column,
+            Goal(recall),
+            on_step=note,
+            progress=bars,
+            **options,
+        )
     if advice.applicable is None:
         kind = None if advice.recommended is None else advice.recommended.kind
         note(
@@ -396,38 +404,48 @@ def _tuned(
 
 
 def _measured(connection: Connection, name: str, recall: float) -> tuple[HashIndex, bool, bool]:
-    """Measure, and have searches keep as few candidates as reach the recall.
+    """Measure, and have searches keep as few candidates and read as few lists as reach the recall.
 
     Returns the index, whether it reaches the recall, and whether it was configured.
     """
-    changed = False
-    while True:
-        index = HashIndex.open(connection, name)
-        with progress(f"measuring index {name}") as bars:
-            tried = evaluate.evaluate(
-                index,
-                queries=_QUERIES,
-                candidates=sorted({*_CANDIDATES, index.candidates}),
-                record=False,
-                progress=bars,
-            )
-        own = next(point for point in tried.points if point.candidates == index.candidates)
-        enough = next((point for point in tried.points if point.recall >= recall), None)
-        if enough is not None:
-            break
-        if index.access != "landmarks" or (probes := 2 * (index.probes or 1)) > _MOST_PROBES:
-            break
-        note(f"recall {own.recall:.3g} with {index.probes} probes: trying {probes}")
-        index.configure(probes=probes)
-        changed = True
-    print_evaluation(tried)
+    index = HashIndex.open(connection, name)
+    with progress(f"measuring index {name}") as bars:
+        tried = reaching.reach(index, recall, queries=_QUERIES, progress=bars)
+    own, best = tried.own, tried.best
+    of_lists = index.access == "landmarks"
+    print_table(
+        ["candidates", *(["probes"] if of_lists else []), f"recall@{own.k}", "p50 ms", "p95 ms"],
+        [
+            *(
+                [
+                    str(point.candidates),
+                    *([point.probes] if of_lists else []),
+                    point.recall,
+                    point.p50_ms,
+                    point.p95_ms,
+                ]
+                for point in tried.points
+            ),
+            [
+                "exact search",
+                *([None] if of_lists else []),
+                1.0,
+                tried.exact_p50_ms,
+                tried.exact_p95_ms,
+            ],
+        ],
+    )
     # Somebody's choice stays, if it is good enough.
     unchosen = index.candidates == _UNCHOSEN
-    if enough is not None and enough != own and (unchosen or own.recall < recall):
-        index = index.configure(candidates=enough.candidates)
-        note(f"searches keep {enough.candidates} candidates from now on")
-        changed = True
-    return index, enough is not None, changed
+    changed = best != own and (unchosen or own.recall < recall)
+    if changed:
+        probes = best.probes if of_lists else None
+        index = index.configure(candidates=best.candidates, probes=probes)
+        lists = f", of {best.probes} lists," if of_lists else ""
+        note(f"searches keep {best.candidates} candidates{lists} from now on")
+    if tried.cause is not None:
+        note(f"recall {recall:g} is not reached: {tried.cause}")
+    return index, tried.cause is None, changed
 
 
 def _next(index: HashIndex, found: Diagnosis) -> str:

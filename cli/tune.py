@@ -124,14 +124,17 @@ def tune(
     if plot_file is not None:
         check_plot(plot_file)
     with connected(database_url) as connection:
+        told: dict[str, Any] = {"on_step": note}
         if table is not None and column is not None:
             if applied and name is not None:
                 check_free(connection, name, table)
-            of_table: dict[str, Any] = {"id_column": id_column, "metric": metric}
-            advice = tune_table(connection, table, column, goal, tried, on_step=note, **of_table)
+            told |= {"id_column": id_column, "metric": metric}
+            with progress(f"tuning for {table}") as bars:
+                advice = tune_table(connection, table, column, goal, tried, progress=bars, **told)
         else:
             found = HashIndex.open(connection, index or "")
-            advice = tune_index(found, goal, tried, on_step=note)
+            with progress(f"tuning index {index}") as bars:
+                advice = tune_index(found, goal, tried, progress=bars, **told)
         made = None
         # Print first, so that results are not lost if applying fails or the disk is full.
         if not as_json:

@@ -6,7 +6,10 @@ The session of a run holds an advisory lock, and the run's row has the lock's nu
 fails, because a right is missing say, the run continues without a record.
 """
 
+import os
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -90,7 +93,24 @@ _LIST: LiteralString = """
 def progress_bar(what: str, total: int | None, shown: bool, unit: str = "row") -> Any:
     """Return a bar for stderr, which only a terminal shows, and only if it is to be shown."""
     hidden = None if shown else True
-    return tqdm(desc=what, total=total, unit=unit, unit_scale=unit == "row", disable=hidden)
+    # On a terminal that does not tell its size, as one that records, tqdm would show nothing.
+    columns, lines = (None, None) if _tells_its_size() else shutil.get_terminal_size()
+    return tqdm(
+        desc=what,
+        total=total,
+        unit=unit,
+        unit_scale=unit == "row",
+        disable=hidden,
+        ncols=columns,
+        nrows=lines,
+    )
+
+
+def _tells_its_size() -> bool:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
 
 
 class Job:

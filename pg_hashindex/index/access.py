@@ -13,10 +13,9 @@ from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
-from tqdm import tqdm
 
 from ..db.connection import execute, outside_transactions, translated_errors
-from ..db.jobs import Job
+from ..db.jobs import Job, progress_bar
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
@@ -146,19 +145,19 @@ def _build_indexes(index: IndexRow, path: Access, job: Job, progress: bool) -> b
     if path == "lookup":
         _execute(index, _SET_CHUNKS, name=True, codes=index.codes)
     rows = _execute(index, _INDEXES, name=True).fetchall()
-    for number, (name, create, attach, valid) in enumerate(
-        tqdm(rows, unit="index", desc="indexing codes", disable=None if progress else True), 1
-    ):
-        if _building(index) != path:
-            return False
-        job.phase(f"building index {number} of {len(rows)} for {path}")
-        if valid is False:
-            _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
-        if not valid:
-            _execute(index, "{ddl}", ddl=sql.SQL(create))
-        if attach is not None:
-            # Does nothing if it is attached already.
-            _execute(index, "{ddl}", ddl=sql.SQL(attach))
+    with progress_bar("indexing codes", len(rows), progress, "index") as bar:
+        for number, (name, create, attach, valid) in enumerate(rows, 1):
+            if _building(index) != path:
+                return False
+            job.phase(f"building index {number} of {len(rows)} for {path}")
+            if valid is False:
+                _execute(index, "DROP INDEX CONCURRENTLY {invalid}", invalid=sql.SQL(name))
+            if not valid:
+                _execute(index, "{ddl}", ddl=sql.SQL(create))
+            if attach is not None:
+                # Does nothing if it is attached already.
+                _execute(index, "{ddl}", ddl=sql.SQL(attach))
+            bar.update()
     if path == "lookup":
         # The planner needs statistics of the chunks, which are expressions in indexes.
         _execute(index, "ANALYZE {codes}", codes=index.codes)

@@ -218,7 +218,8 @@ def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
             f", and finds {best.recall:.1%} of the true {found.k} nearest if {best.candidates} "
             "candidates are re-ranked by the vectors themselves."
         )
-    code, lines = table.quoted_column, ()
+    code = table.quoted_column
+    lines: tuple[str, ...] = ()
     if best is None or best.centred:
         text += " Centre the vectors first, or signs say less (lines for psql)."
         code = f"{code} - :'mean'::{table.type}"

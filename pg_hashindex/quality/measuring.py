@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -185,14 +185,26 @@ class Measuring:
             "none with a code to be a query"
         )
 
-    def measure(self, index: IndexRow, candidates: int, done: Callable[[], object]) -> Measured:
-        """Search an index by its own access path, ranking and probes; call ``done`` after each."""
+    def measure(
+        self,
+        index: IndexRow,
+        candidates: int,
+        done: Callable[[], object],
+        *,
+        probes: int | None = None,
+    ) -> Measured:
+        """Search an index by its own access path and ranking; call ``done`` after each.
+
+        ``probes`` are the index's own by default.
+        """
         if index.encoded_in == "python":
             # Read the row before anything is timed.
             _ = index.loaded_model
         with translated_errors(table=index.qualified_table):
             answers = ask(
-                lambda query: self._search(index, query, candidates), self.asked, done=done
+                lambda query: self._search(index, query, candidates, probes),
+                self.asked,
+                done=done,
             )
         self.milliseconds = answers.milliseconds
         return Measured(
@@ -204,7 +216,7 @@ class Measuring:
             model=index.model_name,
             access=index.access,
             ranking=index.ranking,
-            probes=index.probes,
+            probes=index.probes if probes is None else probes,
             k=self.k,
             queries=len(self.asked),
             skipped=self.skipped,
@@ -219,10 +231,13 @@ class Measuring:
         ).fetchall()
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
-    def _search(self, index: IndexRow, query: _Asked, candidates: int) -> list[Hit]:
+    def _search(
+        self, index: IndexRow, query: _Asked, candidates: int, probes: int | None
+    ) -> list[Hit]:
         # The row itself is always found: ask for one more answer and candidate, and leave it out.
         more = query.key_text is not None
         search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
+        search = replace(search, probes=probes)
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)

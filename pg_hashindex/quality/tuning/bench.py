@@ -164,9 +164,9 @@ def _sweep(connection: Connection) -> None:
 class Bench:
     """The scratch table, queries, exact answers and time limit of all trials.
 
-    ``deadline`` is the end, as time.monotonic, and ``say`` is called with the current step in
-    words. ``full`` are the rows of the full table; ``left_out`` are things that are not tried, and
-    why.
+    ``deadline`` is the end, as time.monotonic, ``say`` is called with the current step in words,
+    and ``tick`` after each query. ``full`` are the rows of the full table; ``left_out`` are things
+    that are not tried, and why.
     """
 
     def __init__(
@@ -177,10 +177,11 @@ class Bench:
         metric: Metric,
         deadline: float,
         say: Callable[[str], None],
+        tick: Callable[[], object] | None = None,
     ) -> None:
         self.scratch, self.drawn, self.goal, self.metric = scratch, drawn, goal, metric
         self.connection: Connection = scratch.connection
-        self.deadline, self.say = deadline, say
+        self.deadline, self.say, self.tick = deadline, say, tick
         self.trials: list[Trial] = []
         self.left_out: list[str] = []
         self.sample = len(drawn.keys)
@@ -268,6 +269,7 @@ class Bench:
                 lines,
                 warm_up=_WARM_UP,
                 most_seconds=most_seconds,
+                done=self.tick,
             )
 
     def add(self, trial: Trial, answers: Answers, fixed: tuple[int, float] = (0, 0.0)) -> Trial:

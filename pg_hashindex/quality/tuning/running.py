@@ -15,6 +15,7 @@ Scratch tables are never distributed, so times of a table that Citus distributes
 server.
 """
 
+import math
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ import psycopg
 from psycopg import sql
 
 from ...db.connection import Connection, one_row, prepare, translated_errors
-from ...db.jobs import Job
+from ...db.jobs import Job, progress_bar
 from ...errors import InvalidInputError
 from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
@@ -67,7 +68,12 @@ Step = Callable[[str], None]
 
 
 def tune_index(
-    index: HasRow, goal: Goal, effort: Effort | None = None, *, on_step: Step | None = None
+    index: HasRow,
+    goal: Goal,
+    effort: Effort | None = None,
+    *,
+    on_step: Step | None = None,
+    progress: bool = False,
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -84,6 +90,8 @@ def tune_index(
     effort : Effort, optional
     on_step : callable, optional
         Called with the current step in words.
+    progress : bool
+        Whether to draw a bar on stderr: of the time that tuning may take at the most.
 
     Raises
     ------
@@ -104,6 +112,7 @@ def tune_index(
         goal,
         effort or Effort(),
         on_step,
+        progress,
     )
 
 
@@ -117,6 +126,7 @@ def tune_table(
     id_column: str | None = None,
     metric: Metric | None = None,
     on_step: Step | None = None,
+    progress: bool = False,
 ) -> Advice:
     """Find the method, bits, access path and settings that reach a recall the fastest.
 
@@ -134,6 +144,7 @@ def tune_table(
     metric : {"l2", "cosine", "ip"}, optional
         That of a vector index of the column, or else cosine, by default.
     on_step : callable, optional
+    progress : bool
 
     Raises
     ------
@@ -144,7 +155,9 @@ def tune_table(
     """
     effort = effort or Effort()
     metric = metric or metric_of_column(connection, table, column)
-    return _tune(connection, table, column, id_column, metric, None, goal, effort, on_step)
+    return _tune(
+        connection, table, column, id_column, metric, None, goal, effort, on_step, progress
+    )
 
 
 def _tune(
@@ -157,24 +170,35 @@ def _tune(
     goal: Goal,
     effort: Effort,
     on_step: Step | None,
+    progress: bool,
 ) -> Advice:
     goal.check()
     effort.check()
-    deadline = time.monotonic() + 60 * effort.minutes
+    began = time.monotonic()
+    deadline = began + 60 * effort.minutes
     with translated_errors():
         prepare(connection)
     subject = table if index is None else index.name
     # First, since its errors say best what is wrong with the connection or its role.
-    with scratch(connection) as made, Job(connection, "tune", subject) as job:
+    most = round(60 * effort.minutes) if math.isfinite(effort.minutes) else None
+    with (
+        scratch(connection) as made,
+        Job(connection, "tune", subject) as job,
+        progress_bar("tuning", most, progress, "s") as bar,
+    ):
+
+        def tick() -> None:
+            bar.update(int(time.monotonic() - began) - bar.n)
 
         def say(message: str) -> None:
+            tick()
             job.phase(message)
             if on_step is not None:
                 on_step(message)
 
         say(f"drawing rows of {table}")
         drawn = draw(connection, table, column, id_column, effort, goal.k, metric)
-        bench = Bench(made, drawn, goal, metric, deadline, say)
+        bench = Bench(made, drawn, goal, metric, deadline, say, tick)
         bench.load()
         try_pgvector(bench)
         if index is None:

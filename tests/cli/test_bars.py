@@ -1,0 +1,89 @@
+"""Bars on a terminal: what takes long shows the share that is done, and the time left."""
+
+import os
+import pty
+import re
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from fixtures.commands import Run
+from pgvector import Vector
+
+from pg_hashindex.db.connection import Connection, connect
+
+pytestmark = pytest.mark.newest
+
+# The share, the bar, what is done of how much, the time that has passed and the time left.
+BAR = r"{}: +(\d+)%\|[^|]*\| *[\d.k]+/[\d.k]+ \[\d\d:\d\d<[\d:?]+"
+
+
+def on_terminal(arguments: Sequence[str], url: str) -> str:
+    """Run the command line on a pseudo-terminal that does not tell its size; return the output."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        program = [sys.executable, "-m", "pg_hashindex", *arguments, "--database-url", url]
+        os.execve(program[0], program, {**os.environ, "COLUMNS": "100", "TERM": "xterm"})
+    shown = b""
+    while True:
+        try:
+            read = os.read(terminal, 1 << 16)
+        except OSError:  # the other side is closed
+            break
+        if not read:
+            break
+        shown += read
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    text = shown.decode()
+    assert os.waitstatus_to_exitcode(status) == 0, text
+    return text
+
+
+@pytest.fixture
+def docs(empty_url: str) -> str:
+    with connect(empty_url) as connection:
+        _fill(connection)
+    return empty_url
+
+
+def _fill(connection: Connection) -> None:
+    rows = np.random.default_rng(1).standard_normal((1500, 16)).astype(np.float32)
+    connection.execute("CREATE TABLE docs (id int PRIMARY KEY, part int, v vector(16))")
+    with connection.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
+        for number, row in enumerate(rows):
+            copy.write_row((number, number % 10, Vector(row)))
+    connection.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
+
+
+@pytest.mark.parametrize(
+    ("command", "bars"),
+    [
+        (["doctor"], ["searching"]),
+        (["quickstart", "--anyway", "--yes"], ["reading", "encoding", "measuring docs_v"]),
+    ],
+)
+def test_bars(docs: str, command: list[str], bars: list[str]) -> None:
+    shown = on_terminal([*command, "--table", "docs", "--column", "v"], docs)
+    for bar in bars:
+        shares = [int(share) for share in re.findall(BAR.format(bar), shown)]
+        assert shares, bar
+        assert shares[-1] >= 99
+    # A line above the bar is a line by itself.
+    assert re.search(r"(\r|\n)(measuring index docs_v|searching by docs_hnsw)\r\n", shown)
+    assert "Traceback" not in shown
+
+
+def test_bars_of_tuning(docs: str, run: Run) -> None:
+    run("schema", "upgrade", "--database-url", docs)
+    options = ["--recall", ".5", "--minutes", ".1", "--queries", "20"]
+    shown = on_terminal(["tune", "--table", "docs", "--column", "v", *options], docs)
+    # Of the time that it may take at the most.
+    assert re.search(BAR.format("tuning") + r".*s/s\]", shown)
+    assert "/6 [" in shown
+
+
+def test_quiet_shows_no_bar(docs: str) -> None:
+    shown = on_terminal(["-q", "doctor", "--table", "docs", "--column", "v"], docs)
+    assert "%|" not in shown
