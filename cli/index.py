@@ -34,6 +34,7 @@ from ._shared import (
     seed_option,
     table_options,
     trust_option,
+    words,
 )
 
 if TYPE_CHECKING:
@@ -233,6 +234,12 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
 @access_option(None)
+@click.option(
+    "--filter-columns",
+    callback=words,
+    metavar="COLUMN,...",
+    help="Columns to copy beside the codes from then on, '' for none; by default they stay.",
+)
 @click.option(
     "--tolerance",
     type=Share(),

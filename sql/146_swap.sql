@@ -1,4 +1,4 @@
--- Gives an index another model, and another column if wanted, while it is searched. A second index with a name of its own is made beside it, and encoded,
+-- Gives an index another model, another column or other filter columns, while it is searched. A second index with a name of its own is made beside it, and encoded,
 -- built and kept fresh like any other. Then the two exchange everything but their names: two rows of the catalog, and the
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
@@ -20,7 +20,7 @@ COMMENT ON FUNCTION hashindex._find_swap IS
     'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
-    name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL
+    name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL, filter_columns text[] DEFAULT NULL
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -33,6 +33,7 @@ DECLARE
     next_name text;
     wanted text;
     vectors text;
+    filters text[];
 BEGIN
     -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);
@@ -42,6 +43,7 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
     vectors := coalesce(begin_swap.column_name, i.column_name);
+    filters := coalesce(begin_swap.filter_columns, i.filter_columns);
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
@@ -54,19 +56,19 @@ BEGIN
     END IF;
     wanted := coalesce(begin_swap.access, i.building, i.access);
     beside := hashindex._find_swap(i.name, '{next,ready}');
-    IF beside.model_id = used.id AND beside.column_name = vectors
+    IF (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters)
         AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
         -- A former run was cut off; this one continues it.
         RETURN beside.name;
     ELSIF beside.name IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %', i.name,
+        RAISE EXCEPTION 'index "%" is being swapped to model % of column % by access path %, with filter columns %', i.name,
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id),
-            beside.column_name, coalesce(beside.building, beside.access)
+            beside.column_name, coalesce(beside.building, beside.access), beside.filter_columns
             USING ERRCODE = 'object_in_use',
                   HINT = format('Finish that swap, or give it up: pg-hashindex index repair %s --undo.', i.name);
     END IF;
     beside := hashindex._find_swap(i.name, '{previous}');
-    IF beside.name IS NOT NULL AND i.model_id = used.id AND i.column_name = vectors
+    IF beside.name IS NOT NULL AND (i.model_id, i.column_name, i.filter_columns) = (used.id, vectors, filters)
             AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
             USING ERRCODE = 'object_in_use', HINT = format('Drop its former codes with: pg-hashindex index prune %s.', i.name);
@@ -75,7 +77,7 @@ BEGIN
             (SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE m.id = beside.model_id)
             USING ERRCODE = 'object_in_use',
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
-                                CASE WHEN beside.model_id <> used.id OR beside.column_name <> vectors THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
+                                CASE WHEN (beside.model_id, beside.column_name, beside.filter_columns) <> (used.id, vectors, filters) THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.
@@ -85,7 +87,7 @@ BEGIN
     ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
-        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, i.filter_columns,
+        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, filters,
         -- Owners are trusted if they were when the index was made.
         (SELECT bool_and(has_function_privilege(c.relowner, format('hashindex.%I()', hashindex._sync_name(i.storage)), 'EXECUTE'))
          FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p JOIN pg_class c ON c.oid = p.part)
@@ -103,8 +105,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text) IS
-    'makes a second index with another model, of another column if one is named, beside an index, to be encoded and then exchanged with it; returns its name';
+COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text, text[]) IS
+    'makes a second index with another model, of another column or with other filter columns if they are named, beside an index, to be encoded and then exchanged with it; returns its name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
@@ -164,10 +166,10 @@ BEGIN
     -- One statement, since storage is unique.
     UPDATE hashindex.index x
     SET (model_id, column_name, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
-         probes, trained_rows, chunks, storage, landmark_table, encoded, next_generation, built_pages, built_from, generation)
+         probes, trained_rows, chunks, storage, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, generation)
         = (o.model_id, o.column_name, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
            o.ranking, o.candidates, o.probes, o.trained_rows, o.chunks, o.storage, o.landmark_table, o.encoded,
-           o.next_generation, o.built_pages, o.built_from, hashindex._new_generation(greatest(x.generation, o.generation)))
+           o.next_generation, o.built_pages, o.built_from, o.filter_columns, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;

@@ -211,7 +211,7 @@ COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, te
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
-CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text) RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex.swap_model(index_name text, model text, filter_columns text[] DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -219,15 +219,18 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
+    filters text[] := coalesce(swap_model.filter_columns, i.filter_columns);
 BEGIN
     PERFORM hashindex._check_administrator();
-    IF used.id NOT IN (i.model_id, coalesce(beside.model_id, i.model_id)) AND used.network IS NULL THEN
+    IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
+        AND ((beside.model_id, beside.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
         -- The table is locked before the catalog's row, as by builds. Dropping former codes locks out readers too.
         EXECUTE format('LOCK TABLE %I.%I IN %s MODE', i.schema_name, i.table_name,
                        CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
-    IF i.model_id = used.id THEN
+    filters := coalesce(swap_model.filter_columns, i.filter_columns);
+    IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
@@ -237,8 +240,9 @@ BEGIN
     IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = format('Run pg-hashindex index swap %s --model %s:%s before it; the migration then changes nothing.', i.name, used.name, used.version);
-    ELSIF beside.model_id = used.id THEN
+                  HINT = format('Run pg-hashindex index swap %s --model %s:%s%s before it; the migration then changes nothing.', i.name, used.name, used.version,
+                                CASE WHEN filters <> i.filter_columns THEN format(' --filter-columns "%s"', array_to_string(filters, ',')) END);
+    ELSIF (beside.model_id, beside.filter_columns) = (used.id, filters) THEN
         -- The former codes were kept fresh since the last swap, so they need no encoding.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
@@ -246,7 +250,7 @@ BEGIN
             -- First, so that we wait for readers of the table before any writer waits for us.
             PERFORM hashindex.drop_index(beside.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version));
+        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), filter_columns => filters);
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.
@@ -258,5 +262,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.swap_model(text, text) IS
-    'gives an index another model, in this transaction; writers wait until it ends; returns false if it has that model already';
+COMMENT ON FUNCTION hashindex.swap_model(text, text, text[]) IS
+    'gives an index another model, and other filter columns if they are named, in this transaction; writers wait until it ends; returns false if it has them already';

@@ -362,6 +362,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         *,
         column: str | None = None,
         access: Access | None = None,
+        filter_columns: Sequence[str] | None = None,
         tolerance: float = 0.01,
         force: bool = False,
         k: int = 10,
@@ -386,6 +387,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             compare these from then on. By default, the column stays.
         access : {"scan", "lookup", "landmarks", "hnsw"}, optional
             How searches will find candidates; unchanged by default.
+        filter_columns : sequence of str, optional
+            Columns to copy beside the codes from then on, as `create` does; unchanged by default.
         tolerance : float
             How much recall may fall, 0 to 1.
         force : bool
@@ -427,6 +430,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             model,
             column=column,
             access=access,
+            filter_columns=filter_columns,
             tolerance=tolerance,
             force=force,
             k=k,

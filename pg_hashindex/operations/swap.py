@@ -5,7 +5,7 @@ and built like any other index, so an interrupted run can be continued. Triggers
 both up to date until the old ones are pruned.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import LiteralString
@@ -54,6 +54,7 @@ def swap(
     *,
     column: str | None = None,
     access: Access | None = None,
+    filter_columns: Sequence[str] | None = None,
     tolerance: float = 0.01,
     force: bool = False,
     k: int = 10,
@@ -72,8 +73,9 @@ def swap(
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     with _only_swapper(index), Job(index.connection, "swap", index.name) as job:
         job.phase("preparing")
-        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
-        [(name,)] = index.change(begin, [index.name, model, access, column])
+        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4, $5::text[])"
+        filters = None if filter_columns is None else list(filter_columns)
+        [(name,)] = index.change(begin, [index.name, model, access, column, filters])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second, progress=progress)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
@@ -130,7 +132,13 @@ def resume(index: IndexRow, *, progress: bool = False) -> Swapped | None:
     coming = beside(index, ["next", "ready"])
     if coming is None:
         return None
-    return swap(index, coming.model_name, column=coming.column_name, progress=progress)
+    return swap(
+        index,
+        coming.model_name,
+        column=coming.column_name,
+        filter_columns=coming.filter_columns,
+        progress=progress,
+    )
 
 
 def beside(index: IndexRow, states: list[SwapState]) -> IndexRow | None:

@@ -161,13 +161,44 @@ def test_filter_columns_are_of_an_index_as_it_was_made(
         project.declares(declared(extra(), model="lsh", **same))
         project.check()
     project.declares(declared(extra(), model="lsh:1", filter_columns=[]))
+    # Another model and other filter columns are one swap: searches go on by the codes of before.
     text = project.generate()
-    assert "filter_columns=['price', 'category'])" in body(text, "downgrade")[-1]
+    assert body(text, "upgrade") == [
+        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2', "
+        "filter_columns=[], existing_filter_columns=['price', 'category'])"
+    ]
+    assert body(text, "downgrade") == [
+        "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1', "
+        "filter_columns=['price', 'category'], existing_filter_columns=[])"
+    ]
     assert _filter_columns(connection) == ["price", "category"]
+    oid = "SELECT to_regclass(format('hashindex.%I', code_table))::oid FROM hashindex.index"
+    made = connection.execute(oid + " WHERE name = 'items_idx'").fetchone()
     project.upgrade()
     assert _filter_columns(connection) == []
+    assert_fresh(LiveIndex.open(connection, "items_idx"))
+    project.check()
     project.downgrade()
     assert _filter_columns(connection) == ["price", "category"]
+    # The codes of before were kept fresh, and serve again.
+    assert connection.execute(oid + " WHERE name = 'items_idx'").fetchone() == made
+    # Filter columns alone: the model stays as it is, though there is a newer one of its name.
+    project.upgrade()
+    project.declares(declared(extra(), model="lsh", filter_columns=["price"]))
+    assert body(project.generate("fewer"), "upgrade") == [
+        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
+        "filter_columns=['price'], existing_filter_columns=[])"
+    ]
+    project.upgrade()
+    assert indexes(connection)[0][2] == "lsh:1"
+    assert _filter_columns(connection) == ["price"]
+    assert_fresh(LiveIndex.open(connection, "items_idx"))
+    project.downgrade()
+    assert _filter_columns(connection) == []
+    connection.execute("SELECT hashindex.swap_model('items_idx', 'lsh:2', '{price,category}')")
+    assert not connection.execute(
+        "SELECT hashindex.swap_model('items_idx', 'lsh:2', '{price,category}')"
+    ).fetchone()[0]
     connection.execute("SELECT hashindex.swap_model('items_idx', 'lsh:1')")
     assert _filter_columns(connection) == ["price", "category"]
     index = LiveIndex.open(connection, "items_idx")
@@ -333,9 +364,18 @@ def test_a_model_that_is_not_there(
     project.upgrade()
     assert indexes(connection)[0][2] == "lsh:1"
     project.check()
-    # Without defer it is written all the same: the model may come before the revision runs.
-    project.declares(declared(model="other"))
-    assert "op.swap_hash_model('items_idx', 'other'" in project.generate()
+    # No swap to a model that is missing is written, with defer or without; other changes are.
+    for defer in (True, False):
+        project.declares(declared(model="other", defer=defer))
+        with caplog.at_level("WARNING"):
+            project.check()
+        assert "hash index 'items_idx' keeps model 'lsh:1': 'other' does not exist" in caplog.text
+        caplog.clear()
+    project.declares(declared(model="other", filter_columns=["category"]))
+    assert body(project.generate(), "upgrade") == [
+        "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
+        "filter_columns=['category'], existing_filter_columns=[])"
+    ]
 
 
 def test_a_database_without_our_schema(empty_url: str, tmp_path: Path) -> None:

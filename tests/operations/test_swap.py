@@ -537,3 +537,29 @@ def test_searches_of_other_sessions_go_on(
         thread.join()
     assert failures == []
     assert min(counts) > 0
+
+
+def test_other_filter_columns(in_table: HashIndex, connection: Connection) -> None:
+    """With the same model: searches by the codes of before go on until the new ones are there."""
+    connection.execute(
+        "SELECT hashindex.begin_swap('items_idx', 'lsh', filter_columns => '{category}')"
+    )
+    assert reopened(in_table).filter_columns == []
+    # A swap to others is refused; a repair continues with these.
+    with pytest.raises(InUseError, match="with filter columns {category}"):
+        in_table.swap("lsh", force=True, queries=5)
+    in_table.repair()
+    assert reopened(in_table).filter_columns == ["category"]
+    assert_fresh(reopened(in_table))
+    in_table.rollback()
+    assert reopened(in_table).filter_columns == []
+    in_table.prune()
+    in_table.swap("lsh", filter_columns=["category"], force=True, queries=5)
+    assert reopened(in_table).filter_columns == ["category"]
+    in_table.prune()
+    # By default they stay.
+    in_table.swap("lsh", force=True, queries=5)
+    assert reopened(in_table).filter_columns == ["category"]
+    with pytest.raises(InvalidInputError, match='no column "nothing" to filter by'):
+        in_table.prune()
+        in_table.swap("lsh", filter_columns=["nothing"], force=True, queries=5)

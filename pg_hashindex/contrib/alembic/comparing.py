@@ -1,7 +1,7 @@
 """Autogenerate: compare declared indexes with those of the database."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -164,9 +164,7 @@ def _changes(
         _log.info("Detected hash index %r, to be made again", name)
         return drop, [CreateHashIndexOp(spec)]
     changes: list[MigrateOperation] = []
-    if spec.model not in (found.spec.model, _model(found)):
-        _log.info("Detected model %r of hash index %r", spec.model, name)
-        changes.append(SwapHashModelOp(name, spec.model, _model(found)))
+    changes += _swap(spec, found, sizes)
     settings = {
         key: value
         for key in SETTINGS
@@ -185,17 +183,41 @@ def _changes(
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
 
 
+def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOperation]:
+    """Return the one operation for another model and other filter columns, if there are any."""
+    model, filters = _model(found), None
+    if spec.model not in (found.spec.model, model):
+        model = spec.model
+    if spec.filter_columns is not None and not _same(
+        spec.filter_columns, found.spec.filter_columns
+    ):
+        filters = list(spec.filter_columns)
+    if model == _model(found) and filters is None:
+        return []
+    if _size(replace(spec, model=model), sizes) is None:
+        left = (
+            "hash index %r keeps model %r: %r does not exist here; bring it in, and generate again"
+        )
+        _log.warning(left, spec.name, _model(found), model)
+        model = _model(found)
+        if filters is None:
+            return []
+    _log.info("Detected model or filter columns of hash index %r", spec.name)
+    before = None if filters is None else list(found.spec.filter_columns or ())
+    return [SwapHashModelOp(spec.name, model, _model(found), filters, before)]
+
+
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
     place = attrgetter("schema", "table", "column", "layout")
     return place(spec) != place(was) or any(
-        _in_any_order(getattr(spec, key)) not in (None, _in_any_order(getattr(was, key)))
-        for key in ("key", "metric", "filter_columns")
+        getattr(spec, key) not in (None, getattr(was, key)) for key in ("key", "metric")
     )
 
 
-def _in_any_order(value: Any) -> Any:
-    return sorted(value) if isinstance(value, list | tuple) else value
+def _same(names: Sequence[str], others: Sequence[str] | None) -> bool:
+    """Return whether filter columns are the same, in any order."""
+    return sorted(names) == sorted(others or ())
 
 
 def _to_be_made(found: Existing) -> IndexSpec:

@@ -6,7 +6,7 @@ operation; calling it from a revision, as a method of ``alembic.op`` too, runs t
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypedDict, Unpack
 
@@ -100,20 +100,29 @@ class DropHashIndexOp(_IndexOp):
 
 
 class SwapHashModelOp(_IndexOp):
-    """Give an index another model."""
+    """Give an index another model, or other filter columns, or both at once."""
 
     _shown = "swap_hash_model"
 
-    def __init__(self, name: str, model: str, existing_model: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        existing_model: str | None = None,
+        filter_columns: Sequence[str] | None = None,
+        existing_filter_columns: Sequence[str] | None = None,
+    ) -> None:
         self.name, self.model, self.existing_model = name, model, existing_model
+        self.filter_columns = filter_columns
+        self.existing_filter_columns = existing_filter_columns
 
     def _statements(self) -> list[str]:
-        return [statements.swap_statement(self.name, self.model)]
+        return [statements.swap_statement(self.name, self.model, self.filter_columns)]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        before = self.existing_model
-        existing = {} if before is None else {"existing_model": before}
-        return "swap_hash_model", [self.name, self.model], existing
+        names = ("existing_model", "filter_columns", "existing_filter_columns")
+        named = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return "swap_hash_model", [self.name, self.model], named
 
     def reverse(self) -> "SwapHashModelOp":
         """Return the operation that restores the previous model."""
@@ -122,7 +131,19 @@ class SwapHashModelOp(_IndexOp):
                 f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
                 "does not say which model the index had; give it existing_model too"
             )
-        return SwapHashModelOp(self.name, self.existing_model, self.model)
+        if self.filter_columns is not None and self.existing_filter_columns is None:
+            raise InvalidInputError(
+                f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
+                "does not say which filter columns the index had; give it existing_filter_columns "
+                "too"
+            )
+        return SwapHashModelOp(
+            self.name,
+            self.existing_model,
+            self.model,
+            self.existing_filter_columns,
+            self.filter_columns,
+        )
 
 
 class ConfigureHashIndexOp(_IndexOp):
@@ -354,13 +375,20 @@ def drop_hash_index(
 
 
 @_runs
-def swap_hash_model(name: str, model: str, *, existing_model: str | None = None) -> _Op:
-    """Give an index another model, whose codes are made in the migration's transaction.
+def swap_hash_model(
+    name: str,
+    model: str,
+    *,
+    existing_model: str | None = None,
+    filter_columns: Sequence[str] | None = None,
+    existing_filter_columns: Sequence[str] | None = None,
+) -> _Op:
+    """Give an index another model, or other filter columns, in the migration's transaction.
 
     Writers wait until the migration ends. For a large table run ``pg-hashindex index swap`` before
-    it: if the index has the model already, nothing is done. Recall is not compared. The old codes
-    are kept up to date, so that a downgrade can return to them, until ``pg-hashindex index prune``
-    or the next swap drops them.
+    it: if the index has model and filter columns already, nothing is done. Recall is not compared.
+    The old codes are kept up to date, so that a downgrade can return to them, until ``pg-hashindex
+    index prune`` or the next swap drops them.
 
     Parameters
     ----------
@@ -370,6 +398,10 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
         evaluates.
     existing_model : str, optional
         The model before, so that the operation can be reversed.
+    filter_columns : sequence of str, optional
+        The columns that are copied beside the codes from then on; by default they stay.
+    existing_filter_columns : sequence of str, optional
+        Those before, so that the operation can be reversed.
 
     Raises
     ------
@@ -378,7 +410,7 @@ def swap_hash_model(name: str, model: str, *, existing_model: str | None = None)
     InUseError
         If another swap of the index is under way.
     """
-    return SwapHashModelOp(name, model, existing_model)
+    return SwapHashModelOp(name, model, existing_model, filter_columns, existing_filter_columns)
 
 
 @_runs

@@ -1,7 +1,7 @@
 """Statements that make, change and drop declared indexes, as text that scripts can run too."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -48,9 +48,10 @@ def drop_statement(
     return statement.as_string(None)
 
 
-def swap_statement(name: str, model: str) -> str:
-    """Return SQL that gives an index another model."""
-    return _call("swap_model", {"index_name": name, "model": model})
+def swap_statement(name: str, model: str, filter_columns: Sequence[str] | None = None) -> str:
+    """Return SQL that gives an index another model, or other filter columns too."""
+    filters = {} if filter_columns is None else {"filter_columns": list(filter_columns)}
+    return _call("swap_model", {"index_name": name, "model": model, **filters})
 
 
 def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
