@@ -157,6 +157,41 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_filter_columns IS 'refuses filter columns that cannot be kept beside codes';
 
+-- Advice that PostgreSQL would refuse is none: a partitioned table has no unique key without the columns that it is partitioned by, and no table
+-- has two primary keys.
+CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    kind "char" := (SELECT c.relkind FROM pg_class c WHERE c.oid = base);
+    has_key boolean := EXISTS (SELECT FROM pg_index x WHERE x.indrelid = base AND x.indisprimary);
+    divided text;
+BEGIN
+    IF kind = 'm' THEN
+        RETURN 'A materialised view has no keys and no triggers: make the index of the table behind it.';
+    END IF;
+    -- Of the partitions that are partitioned themselves too. An expression is no column.
+    SELECT string_agg(DISTINCT pg_get_partkeydef(t.relid), ' and ') INTO divided
+    FROM pg_partition_tree(base) t JOIN pg_partitioned_table p ON p.partrelid = t.relid
+    WHERE p.partnatts <> 1 OR NOT EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
+          AND a.attname = CASE WHEN has_key THEN wanted ELSE coalesce(wanted, a.attname) END
+    );
+    IF divided IS NOT NULL THEN
+        RETURN format('%s is partitioned by %s, and PostgreSQL keeps a column of it unique only if it is partitioned by that column alone. '
+                      'Make an index of each partition, where the column can be unique, or partition the table by it.', base, divided);
+    ELSIF wanted IS NOT NULL THEN
+        RETURN format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);', base, wanted, wanted);
+    ELSIF has_key THEN
+        RETURN 'Name a column as id_column that is unique by itself and NOT NULL; the primary key has several columns.';
+    END IF;
+    RETURN 'Name a unique NOT NULL column as id_column, or add a primary key.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._key_hint IS 'how a table gets a key of one column, the wanted one if it is named';
+
 CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -196,13 +231,12 @@ BEGIN
     IF id_column IS NULL AND wanted IS NULL THEN
         RAISE EXCEPTION 'table % has no primary key of one column', table_name
             USING ERRCODE = 'invalid_table_definition',
-                  HINT = 'Name a unique NOT NULL column as id_column, or add a primary key.';
+                  HINT = hashindex._key_hint(table_name, wanted);
     ELSIF id_column IS NULL THEN
         RAISE EXCEPTION 'column "%" of % is not a key: it must be NOT NULL with a unique index of its own',
             wanted, table_name
             USING ERRCODE = 'invalid_table_definition',
-                  HINT = format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);',
-                                table_name, wanted, wanted);
+                  HINT = hashindex._key_hint(table_name, wanted);
     ELSIF shape IS NOT NULL THEN
         RAISE EXCEPTION 'key "%" of % is of type %, %', id_column, table_name, id_type, shape
             USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of a scalar type.';

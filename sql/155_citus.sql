@@ -95,8 +95,8 @@ BEGIN
         RAISE EXCEPTION 'table % is distributed by "%", and codes are found by a key of one column that the table is distributed by',
             base, distribution_column
             USING ERRCODE = 'feature_not_supported',
-                  HINT = format('Distribute the table by its key; if "%s" is unique, make it the key: ALTER TABLE %s ADD PRIMARY KEY (%I);',
-                                distribution_column, base, distribution_column);
+                  HINT = format('Distribute the table by its key; if "%s" is unique, make it the key, and name it as id_column. %s',
+                                distribution_column, hashindex._key_hint(base, distribution_column));
     END IF;
 END
 $$;

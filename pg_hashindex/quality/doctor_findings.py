@@ -101,9 +101,13 @@ class TableFacts:
                 "behind it"
             )
         if self.primary_key is None and self.other_key is None:
+            advice = "add one, and name it by --id"
+            if self.kind == "partitioned table":
+                # Its unique keys have the columns that it is partitioned by.
+                advice = "make an index of each partition, where one can be"
             return (
                 f"{self.name} has no column that is unique by itself and NOT NULL, by which codes "
-                "are found: add one, and name it by --id"
+                f"are found: {advice}"
             )
         return None
 

@@ -1,6 +1,7 @@
 """Creating and dropping indexes: what is refused, under which names, and what is left behind."""
 
 import itertools
+import re
 import subprocess
 from typing import Any
 
@@ -173,6 +174,64 @@ def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, ind
     # The hint's command mends it.
     connection.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
     assert create(connection, table="things", id_column="id").id_type == "integer"
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    ("made", "id_column", "hint"),
+    [
+        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition"),
+        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", None, "is partitioned by RANGE .day."),
+        ("CHECK (id > 0)) PARTITION BY LIST (abs(day))", "id", "partitioned by LIST .abs.day.."),
+        (
+            "UNIQUE (id)) PARTITION BY HASH (id)",
+            "id",
+            "Run: ALTER TABLE public.things ALTER COLUMN id",
+        ),
+        ("CHECK (id > 0)) PARTITION BY HASH (id)", None, "or add a primary key"),
+        ("PRIMARY KEY (id, day))", None, "; the primary key has several columns"),
+        (
+            "PRIMARY KEY (id, day))",
+            "day",
+            "Run: ALTER TABLE public.things ALTER COLUMN day SET NOT NULL",
+        ),
+    ],
+)
+def test_hints_for_a_key_can_be_followed(
+    connection: Connection, model: Model, made: str, id_column: str | None, hint: str
+) -> None:
+    """PostgreSQL refuses a unique key without the columns that a table is partitioned by."""
+    connection.execute(
+        f"CREATE TABLE things (id int, day int, embedding vector(8), {made}".encode()
+    )
+    with pytest.raises(InvalidInputError, match=hint) as raised:
+        create(connection, table="things", id_column=id_column)
+    command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
+    if command is not None:
+        connection.execute(command[1].encode())
+        assert create(connection, table="things", id_column=id_column).id_column == id_column
+    elif "each partition" in hint:
+        connection.execute("CREATE TABLE part PARTITION OF things FOR VALUES FROM (0) TO (9)")
+        with pytest.raises(InvalidInputError) as raised:
+            create(connection, table="part", id_column=id_column)
+        command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
+        connection.execute(command[1].encode())
+        assert create(connection, table="part", id_column=id_column).id_column == id_column
+
+
+@pytest.mark.newest
+def test_a_partition_that_is_partitioned_by_another_column(
+    connection: Connection, model: Model
+) -> None:
+    connection.execute(
+        "CREATE TABLE things (id int NOT NULL, day int, embedding vector(8)) "
+        "PARTITION BY HASH (id); CREATE TABLE part PARTITION OF things "
+        "FOR VALUES WITH (MODULUS 2, REMAINDER 0) PARTITION BY RANGE (day)"
+    )
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        connection.execute("ALTER TABLE things ADD UNIQUE (id)")
+    with pytest.raises(InvalidInputError, match="things is partitioned by RANGE .day."):
+        create(connection, table="things", id_column="id")
 
 
 def test_a_unique_index_with_more_columns_included_is_a_key(
