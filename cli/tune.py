@@ -104,8 +104,8 @@ def tune(
     """Find the settings of INDEX, or codes for --table, that reach a recall the fastest.
 
     Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end:
-    first the exact scan, pgvector's HNSW and binary_quantize, then codes. If the table is larger
-    than the sample, recall, times and bytes are estimates. Exit code 1 if nothing reaches the
+    first the exact scan, pgvector's HNSW and binary_quantize (centred too where the vectors do not
+    lie around 0), then codes. If the table is larger than the sample, recall, times and bytes are estimates. Exit code 1 if nothing reaches the
     recall within the limits.
     """
     only_table = {"--id": id_column, "--metric": metric, "--name": name}

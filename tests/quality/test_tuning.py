@@ -456,3 +456,32 @@ def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> N
     assert [one.kind for one in advice.trials] == ["exact"]
     assert advice.recommended is advice.trials[0]
     assert "pgvector's HNSW: the time was up" in advice.left_out
+
+
+def test_signs_are_centred_where_the_data_asks_for_it(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain signs of vectors on one side of 0 are all alike."""
+    only(monkeypatch)
+    rows = np.random.default_rng(2).standard_normal((1500, 32)).astype(np.float32)
+    for table, shift in (("around", 0), ("beyond", 9)):
+        connection.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v vector(32))".encode())
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                f"INSERT INTO {table} VALUES (%s, %s)".encode(),
+                [(i, Vector(row + shift)) for i, row in enumerate(rows)],
+            )
+    advice = tune_table(connection, "around", "v", Goal(0.9), QUICK, metric="l2")
+    kinds = {one.kind for one in advice.trials}
+    assert "binary_quantize" in kinds
+    assert "centred_binary_quantize" not in kinds
+    assert any("lie around 0 as they are" in reason for reason in advice.left_out)
+    # The sample is a part of the table, so recall among all rows is counted by codes of Python.
+    effort = replace(QUICK, sample=1000, queries=40)
+    advice = tune_table(connection, "beyond", "v", Goal(0.9), effort, metric="l2")
+    found = {(one.kind, one.candidates): one for one in advice.trials}
+    plain = found["binary_quantize", 80]
+    centred = found["centred_binary_quantize", 80]
+    assert plain.recall < 0.2 < 0.4 < centred.recall
+    assert centred.recall == pytest.approx(centred.sample_recall, abs=0.2)
+    assert centred.system == "pgvector's binary_quantize, centred"

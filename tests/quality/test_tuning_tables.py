@@ -203,7 +203,7 @@ def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Code
 
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
 @pytest.mark.parametrize("kind", ["vector(8)", "vector(2001)", "halfvec(2001)"])
-@pytest.mark.parametrize("system", ["pgvector", "binary_quantize"])
+@pytest.mark.parametrize("system", ["pgvector", "binary_quantize", "centred_binary_quantize"])
 def test_how_to_have_hnsw(
     connection: Connection,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +221,7 @@ def test_how_to_have_hnsw(
             'CREATE TABLE part PARTITION OF "My Docs" FOR VALUES WITH (MODULUS 1, REMAINDER 0)'
         )
     connection.execute(
-        'INSERT INTO "My Docs" SELECT i, (SELECT array_agg(sin(i * j)) '
+        'INSERT INTO "My Docs" SELECT i, (SELECT array_agg(sin(i * j) + 0.3) '
         "FROM generate_series(1, %s) j)::vector FROM generate_series(1, 60) i",
         [dimension],
     )
@@ -242,6 +242,7 @@ def test_how_to_have_hnsw(
         assert ("::" in create + search) is (kind == "vector(2001)")
     else:
         assert "bit_hamming_ops" in create
+        assert ("'[" in create) is ("'[" in search) is (system == "centred_binary_quantize")
     connection.execute(create.encode())
     connection.execute(setting.encode())
     connection.execute("SET enable_seqscan = off; SET enable_sort = off")

@@ -14,12 +14,16 @@ from ...models.model import Metric, Model
 from ...models.quantization import Levels, bits_of
 
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
-Kind = Literal["codes", "pgvector", "binary_quantize", "exact"]
+Kind = Literal["codes", "pgvector", "binary_quantize", "centred_binary_quantize", "exact"]
+
+#: The kinds of signs: of the vectors, and of the vectors less their mean.
+SIGNS: tuple[Kind, ...] = ("binary_quantize", "centred_binary_quantize")
 
 #: The kinds without codes, in words.
 SYSTEMS = {
     "pgvector": "pgvector's HNSW",
     "binary_quantize": "pgvector's binary_quantize",
+    "centred_binary_quantize": "pgvector's binary_quantize, centred",
     "exact": "exact scan",
 }
 
@@ -86,13 +90,13 @@ class Trial:
 
     Attributes
     ----------
-    kind : {"codes", "pgvector", "binary_quantize", "exact"}
+    kind : {"codes", "pgvector", "binary_quantize", "centred_binary_quantize", "exact"}
     method, bits, levels : optional
         The method of the model, the bits of a code, and the levels of a projection.
     own : bool
         Whether the model is the index's own, so that `HashIndex.configure` is enough.
     access, ranking, candidates, probes : optional
-        As in `HashIndex.configure`; "binary_quantize" has only candidates.
+        As in `HashIndex.configure`; kinds of signs have only candidates.
     ef_search : int, optional
         ``hnsw.ef_search`` of pgvector's HNSW.
     recall : float
@@ -273,9 +277,7 @@ def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
             "more time (tune --minutes)"
         )
     reason = _why(chosen, reaching, goal)
-    if chosen.kind in ("codes", "binary_quantize") and all(
-        trial.kind != "pgvector" for trial in trials
-    ):
+    if chosen.kind in ("codes", *SIGNS) and all(trial.kind != "pgvector" for trial in trials):
         reason += "; not compared with HNSW of the vectors"
     return chosen, reason
 
@@ -323,7 +325,7 @@ def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
         words += "; plain codes win, learning adds nothing here"
     rivals: tuple[Kind, ...] = ("codes",)
     if chosen.kind == "codes":
-        rivals = ("pgvector", "binary_quantize")
+        rivals = ("pgvector", *SIGNS)
     for kind in rivals:
         others = [trial for trial in reaching if trial.kind == kind]
         if others:

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, LiteralString
 
 import numpy as np
+from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
@@ -37,6 +39,8 @@ from .sample import Drawn
 
 _TABLE = "items"
 _WARM_UP = 10
+# Vectors whose mean is so large a part of their deviations, over all dimensions, ask for centring.
+_OFF_CENTRE = 0.1
 
 _numbers = itertools.count(1)
 
@@ -193,6 +197,15 @@ class Bench:
         self._empty_ms = 0.0
         row = self.connection.execute(EXTENSION).fetchone()
         self._extension = "public" if row is None else str(row[0])
+
+    @cached_property
+    def mean(self) -> NDArray[np.float32] | None:
+        """The mean of the vectors; None where they lie around 0, so that signs need no centring."""
+        mean, deviation = self.drawn.X.mean(axis=0), self.drawn.X.std(axis=0)
+        if np.abs(mean).mean() < _OFF_CENTRE * deviation.mean():
+            return None
+        # It is written into statements.
+        return np.array([float(f"{value:.4g}") for value in mean], np.float32)
 
     @property
     def table(self) -> sql.Identifier:

@@ -22,12 +22,9 @@ from ...metrics.truth import NearestRows
 from ...models.model import Model
 from ...models.quantization import LEVELS, Levels, bits_of, query_codes, weighted_query_codes
 from ...training import train
-from .advice import name_codes
+from .advice import SIGNS, name_codes
 from .bench import Bench
 from .sample import Effort, blocks
-
-#: The name of the signs of vectors, as pgvector's ``binary_quantize`` makes them.
-BINARY = "binary_quantize"
 
 #: Numbers of candidates to choose from.
 CANDIDATES = (10, 15, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
@@ -199,8 +196,8 @@ def code_all(
 ) -> tuple[list[Coded], int]:
     """Train models, and find the ranks of true neighbours by their codes.
 
-    Models that cannot be trained in time are left out. The first one is ``binary_quantize``, unless
-    vectors are too long for it. Also returns the number of rows among which ranks were counted.
+    Models that cannot be trained in time are left out. The first ones are those of `SIGNS`, unless
+    vectors are too long for them. Also returns the number of rows among which ranks were counted.
     """
     X, k = bench.drawn.X, bench.goal.k
     until = bench.seconds_left * (1 - _TRAINING_SHARE)
@@ -209,7 +206,7 @@ def code_all(
     def make(candidate: Candidate) -> None:
         if bench.seconds_left < until and len(made) > 1:
             raise InvalidInputError("training took too long for more models")
-        if candidate.reference is None and candidate.name != BINARY:
+        if candidate.reference is None and candidate.name not in SIGNS:
             rows = min(len(bench.drawn.X), _TRAINING_ROWS)
             bench.say(f"training {candidate.name} on {rows} rows")
         start = time.perf_counter()
@@ -218,13 +215,13 @@ def code_all(
         _check_knows(bench, model)
         made.append((candidate, model, took))
 
-    # Any two rows will do, since this method does not learn.
-    two = np.outer([0.0, 1.0], np.ones(X.shape[1])).astype(np.float32)
-    signs = Candidate(BINARY, lambda: Sign(center=None).fit(two).to_model("signs"))
-    for candidate in (signs, *candidates):
+    signs = [Candidate(SIGNS[0], partial(_signs, np.zeros(X.shape[1], np.float32)))]
+    if (mean := bench.mean) is not None:
+        signs.append(Candidate(SIGNS[1], partial(_signs, mean)))
+    for candidate in (*signs, *candidates):
         bench.attempt(candidate.name, partial(make, candidate))
     if bench.seconds_left <= 0:
-        bench.left_out += [f"{one.name}: the time was up" for one, _, _ in made if one != signs]
+        bench.left_out += [f"{one.name}: the time was up" for one, _, _ in made if one not in signs]
         made.clear()
     if not made:
         return [], 0
@@ -259,6 +256,13 @@ def code_all(
         )
         for (candidate, model, took), of_full, of_sample in zip(made, every, sample, strict=True)
     ], every[0].n_rows
+
+
+def _signs(mean: NDArray[np.float32]) -> Model:
+    """Return the model whose codes ``binary_quantize`` makes of vectors less a mean."""
+    # The mean of two rows is what this method learns.
+    rows = np.stack([mean - 1, mean + 1])
+    return Sign(center="mean").fit(rows).to_model("signs")
 
 
 def _part(k: int, share: float) -> int:

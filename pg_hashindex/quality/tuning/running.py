@@ -1,8 +1,8 @@
 """Tuning: try pgvector's own indexes, then codes, on a sample of a table's rows, in a given time.
 
-The exact query, pgvector's HNSW and its ``binary_quantize`` are measured before anything is
-trained. If the sample is the whole table, all figures are measured. Else these are estimated for
-the full table:
+The exact query, pgvector's HNSW and its ``binary_quantize``, centred too where the vectors do not
+lie around 0, are measured before anything is trained. If the sample is the whole table, all
+figures are measured. Else these are estimated for the full table:
 
 - recall by codes: true neighbours and the places that they take by code are counted among the rows
   of the full table (see `models`). What an access path loses of that on the sample, it is taken to
@@ -37,9 +37,9 @@ from ...models.model import Metric
 from ...models.quantization import bits_of
 from ..doctor_catalog import metric_of_column
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
-from .advice import SYSTEMS, Advice, Goal, Kind, Trial, recommend
+from .advice import SIGNS, SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
-from .models import BINARY, CANDIDATES, Coded, code_all, of_index, of_table, worth_building
+from .models import CANDIDATES, Coded, code_all, of_index, of_table, worth_building
 from .sample import Effort, draw
 
 #: Ranking, candidates and probes of a search.
@@ -207,7 +207,7 @@ def _tune(
             candidates = of_index(bench, index)
         coded, n_reference = code_all(bench, candidates, effort)
         _estimate_signs(bench, coded)
-        learned = [one for one in coded if one.name != BINARY]
+        learned = [one for one in coded if one.name not in SIGNS]
         for one in worth_building(bench, learned):
             CodeTrials(bench, one).run()
         chosen, reason = recommend(bench.trials, goal)
@@ -239,19 +239,19 @@ def _tune(
 
 def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
     """Estimate the recall of ``binary_quantize`` among all rows, as that of other codes."""
-    signs = next((one for one in coded if one.name == BINARY), None)
-    if signs is None or bench.drawn.whole:
+    if bench.drawn.whole:
         return
+    signs = {one.name: one for one in coded if one.name in SIGNS}
     for place, trial in enumerate(bench.trials):
-        if trial.kind == BINARY and trial.candidates is not None:
-            recall = signs.recall(trial.candidates, "hamming", trial.sample_recall)
+        if trial.kind in signs and trial.candidates is not None:
+            recall = signs[trial.kind].recall(trial.candidates, "hamming", trial.sample_recall)
             bench.trials[place] = replace(trial, recall=round(recall, 4))
 
 
 def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     """Return how to apply the recommendation: SQL, or commands and the SQL of a search."""
     source = bench.drawn.source
-    if chosen.kind in ("pgvector", "binary_quantize"):
+    if chosen.kind in ("pgvector", *SIGNS):
         index = PgvectorIndex(bench, chosen.kind, source.table, source.key or "", source.vector)
         # On a table with partitions PostgreSQL refuses CONCURRENTLY.
         create = index.create("" if bench.drawn.partitioned else "CONCURRENTLY ")
@@ -283,7 +283,10 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
 
 def try_pgvector(bench: Bench) -> None:
     """Try pgvector's HNSW over the vectors, and over their signs with an exact re-rank."""
-    kinds: tuple[Kind, ...] = ("pgvector", "binary_quantize")
+    kinds: tuple[Kind, ...] = ("pgvector", *SIGNS)
+    if bench.mean is None:
+        kinds = kinds[:-1]
+        bench.leave_out(f"{SYSTEMS[SIGNS[-1]]}: the vectors lie around 0 as they are")
     for kind in kinds:
         index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
         bench.attempt(SYSTEMS[kind], partial(_try_hnsw, bench, index, SYSTEMS[kind]))
@@ -298,9 +301,14 @@ class PgvectorIndex:
         of_column = bench.drawn.source.vector_type
         self.kind, self.type = kind, of_column
         indexed = "{column}", "$1"
-        if kind == "binary_quantize":
+        if kind in SIGNS:
             self.type = "bit"
             indexed = "({signs}({column})::bit({d}))", "({signs}($1::{vector})::bit({d}))"
+            if kind == "centred_binary_quantize":
+                indexed = (
+                    "({signs}({column} {minus} {mean}::{vector})::bit({d}))",
+                    "({signs}($1::{vector} {minus} {mean}::{vector})::bit({d}))",
+                )
         elif of_column == "vector" and bench.dimension > HNSW_DIMENSIONS["vector"]:
             self.type = "halfvec"
             indexed = "({column}::{half}({d}))", "$1::{half}({d})"
@@ -316,6 +324,10 @@ class PgvectorIndex:
             "signs": bench.of_pgvector("binary_quantize"),
             "vector": bench.of_pgvector(of_column),
             "half": bench.of_pgvector("halfvec"),
+            "minus": bench.operator_of("-"),
+            "mean": sql.Literal(
+                None if bench.mean is None else f"[{','.join(f'{x:.4g}' for x in bench.mean)}]"
+            ),
             "d": sql.Literal(bench.dimension),
             "k": sql.Literal(bench.goal.k),
         }
@@ -334,7 +346,7 @@ class PgvectorIndex:
         text: LiteralString = (
             "SELECT {shown} FROM {table} ORDER BY {indexed} {operator} {query} LIMIT {k}"
         )
-        if self.kind == "binary_quantize":
+        if self.kind in SIGNS:
             text = (
                 "SELECT {shown} FROM (SELECT {key}, {column} FROM {table} ORDER BY "
                 "{indexed} {hamming} {query} LIMIT {candidates}) c "
@@ -382,7 +394,7 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
                 bytes=n_bytes,
                 build_s=built,
                 sample_recall=recall,
-                candidates=count if index.kind == "binary_quantize" else None,
+                candidates=count if index.kind in SIGNS else None,
                 ef_search=ef_search,
             )
             bench.add(trial, answers)
