@@ -105,8 +105,8 @@ def tune(
 
     Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end:
     first the exact scan, pgvector's HNSW and binary_quantize (centred too where the vectors do not
-    lie around 0), then codes. If the table is larger than the sample, recall, times and bytes are estimates. Exit code 1 if nothing reaches the
-    recall within the limits.
+    lie around 0), then codes. If the table is larger than the sample, recall, times and bytes are
+    estimates. Exit code 1 if nothing reaches the recall within the limits.
     """
     only_table = {"--id": id_column, "--metric": metric, "--name": name}
     if (index is None) == (table is None):
