@@ -43,7 +43,7 @@ STOPPED = 130
 #: Names of the languages that evaluate models, as they are printed.
 LANGUAGES = {"sql": "SQL", "python": "Python"}
 
-database_option = click.option(
+url_option = click.option(
     "--database-url",
     envvar=["PG_HASHINDEX_DATABASE_URL", "DATABASE_URL"],
     show_envvar=True,
@@ -53,6 +53,28 @@ database_option = click.option(
     "password in this option (ps): have it in the variable or in ~/.pgpass.",
     callback=lambda context, parameter, value: _required(value),
 )
+
+
+def _remember_trust(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    context.meta[_TRUST] = given
+
+
+#: Kept for `connected`, since every command that connects may meet another role's table or schema.
+_TRUST = f"{__name__}.trust_owner"
+trust_option = click.option(
+    "--trust-owner",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_trust,
+    help="Trust other roles that own the table or the schema: they can run code as you.",
+)
+
+
+def trusted() -> bool:
+    """Return whether --trust-owner was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_TRUST))
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -75,6 +97,7 @@ def words(context: click.Context, option: click.Parameter, value: str | None) ->
     return None if value is None else [word.strip() for word in value.split(",") if word.strip()]
 
 
+database_option = together(url_option, trust_option)
 of_database = together(database_option, json_option)
 of_index = together(click.argument("name"), of_database)
 
@@ -88,11 +111,6 @@ filter_columns_option = click.option(
     callback=words,
     metavar="COLUMN,...",
     help="Columns to copy beside the codes: filters on them drop rows before these are read.",
-)
-trust_option = click.option(
-    "--trust-owner",
-    is_flag=True,
-    help="Accept a table of another role, which can then run code as the administrator.",
 )
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
@@ -266,8 +284,11 @@ class LateGroup(click.Group):
 def connected(url: str) -> "Iterator[Connection]":
     """Open a connection for one command."""
     from pg_hashindex.db.connection import connect
+    from pg_hashindex.db.owners import trust_owners
 
     with connect(url) as connection:
+        if trusted():
+            trust_owners(connection)
         connection.add_notice_handler(_warn)
         with _noting_rows_left_out():
             yield connection

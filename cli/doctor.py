@@ -84,7 +84,9 @@ def doctor(
     """Say whether pgvector's indexes serve a table, and what to do where they do not.
 
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
-    IVFFlat indexes of the column, with several settings, with exact search.
+    IVFFlat indexes of the column, with several settings, with exact search. Reading only is no
+    fence: the owner of a table can run code as you, so a table of another role is refused unless
+    --trust-owner is given.
     """
     from pg_hashindex.quality.doctor import diagnose
 

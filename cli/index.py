@@ -33,7 +33,7 @@ from ._shared import (
     queries_option,
     seed_option,
     table_options,
-    trust_option,
+    trusted,
     words,
 )
 
@@ -102,7 +102,6 @@ def index() -> None:
 @access_option("scan")
 @ranking_option
 @filter_columns_option
-@trust_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -168,7 +167,7 @@ def configure(database_url: str, name: str, build: bool, as_json: bool, **settin
     Searches do not wait; they use the previous access path until the new one is built.
     """
     with opened(database_url, name) as found:
-        found.configure(**settings)
+        found.configure(trust_owner=trusted(), **settings)
         if build and found.building is not None:
             with progress(f"building access by {found.building}") as bars:
                 found.encode(progress=bars)
@@ -426,8 +425,8 @@ _roles = click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
 @click.option(
     "--reveal-codes",
     is_flag=True,
-    help="Also where they then learn more than the table tells them: codes of rows that row security "
-    "hides, or vectors that the model keeps as anchors.",
+    help="Also where they then learn more than the table tells them: codes of rows that row "
+    "security hides, or vectors that the model keeps as anchors.",
 )
 @of_index
 @_roles

@@ -46,7 +46,7 @@ from ._shared import (
     progress,
     refuse_columns,
     table_options,
-    trust_option,
+    trusted,
 )
 
 _METHOD, _BITS = "itq", 256
@@ -77,7 +77,6 @@ _SLOW_BUILD_SECONDS = 1800
 )
 @filter_columns_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
-@trust_option
 @click.option("--anyway", is_flag=True, help="Go on where pgvector's HNSW suits the table better.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
@@ -91,7 +90,6 @@ def quickstart(
     metric: Metric | None,
     filter_columns: list[str],
     tuned: bool,
-    trust_owner: bool,
     anyway: bool,
     yes: bool,
 ) -> None:
@@ -107,7 +105,7 @@ def quickstart(
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         refuse_unsuitable(connection, table)
-        _refuse_rights(connection, found, id_column, trust_owner)
+        _refuse_rights(connection, found, id_column)
         refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         name = name or _default_name(found)
         index = _index(connection, found, name)
@@ -128,13 +126,14 @@ def quickstart(
                 confirm("Go on?")
             if not current:
                 with translated_errors(), create_engine(database_url).begin() as transaction:
-                    schema.upgrade(transaction)
+                    there = schema.administrator(transaction) if trusted() else None
+                    schema.upgrade(transaction, owner=None if there is None else there[0])
                 note("installed schema hashindex")
             if index is None:
                 made = _tuned if tuned else _made
                 options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
                 if not tuned:
-                    options |= {"filter_columns": filter_columns, "trust_owner": trust_owner}
+                    options |= {"filter_columns": filter_columns}
                 index = made(connection, found, name, recall, anyway, **options)
             if not _is_complete(index):
                 with progress(f"encoding the rows of {found.table.name} as {name}") as bars:
@@ -170,8 +169,7 @@ _RIGHTS = """
            pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
            (SELECT pg_catalog.string_agg(r, ', ')
             FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
-            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
-           c.relowner::regrole::text, pg_catalog.pg_has_role(c.relowner, a.oid, 'USAGE')
+            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r))
     FROM pg_catalog.pg_class c
     LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
     JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
@@ -179,14 +177,12 @@ _RIGHTS = """
 """
 
 
-def _refuse_rights(
-    connection: Connection, found: Diagnosis, id_column: str | None, trust_owner: bool
-) -> None:
+def _refuse_rights(connection: Connection, found: Diagnosis, id_column: str | None) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
-    row = one_row(connection, _RIGHTS, [table])
-    role, database, installed, may_create, administrator, administers = row[:6]
-    missing, owner, trusted = row[6:]
+    role, database, installed, may_create, administrator, administers, missing = one_row(
+        connection, _RIGHTS, [table]
+    )
     if installed and not administers:
         raise MissingRightsError(
             f"role {role} does not administer schema hashindex; a superuser grants that with: "
@@ -203,11 +199,6 @@ def _refuse_rights(
         raise MissingRightsError(
             f"role {administrator} may not keep an index of {table}; its owner grants that with: "
             f"GRANT {missing} ON {table} TO {administrator}"
-        )
-    if not trusted and not trust_owner:
-        raise MissingRightsError(
-            f"table {table} belongs to role {owner}, who can run code as {administrator} if it is "
-            "indexed: give --trust-owner where that role is trusted, or run this as the owner"
         )
     if found.table.primary_key is None and id_column is None:
         raise InvalidInputError(
@@ -316,7 +307,7 @@ def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool
 
 def _schema_is_current(database_url: str) -> bool:
     with translated_errors(), create_engine(database_url).connect() as connection:
-        return schema.status(connection).up_to_date
+        return schema.status(connection, trust_owner=trusted()).up_to_date
 
 
 def _bits(found: Diagnosis) -> int:

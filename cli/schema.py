@@ -5,7 +5,17 @@ import click
 from pg_hashindex import schema as installed
 from pg_hashindex.db.connection import create_engine, translated_errors
 
-from ._shared import NO, confirm, database_option, json_option, note, print_json, print_table
+from ._shared import (
+    NO,
+    confirm,
+    database_option,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    trusted,
+    url_option,
+)
 
 
 @click.group()
@@ -14,22 +24,31 @@ def schema() -> None:
 
 
 @schema.command()
-@database_option
-def upgrade(database_url: str) -> None:
-    """Install the schema, or bring it up to this release."""
+@click.option(
+    "--owner",
+    metavar="ROLE",
+    help="Role that administers the schema: it owns a schema that is made, and must own one that "
+    "is there.  [default: your role]",
+)
+@url_option
+def upgrade(database_url: str, owner: str | None) -> None:
+    """Install the schema, or bring it up to this release.
+
+    A schema hashindex of another role is refused unless --owner names that role: it can run code as
+    whoever uses the schema.
+    """
     with translated_errors(), create_engine(database_url).begin() as connection:
-        before = installed.status(connection)
-        installed.upgrade(connection)
-        after = installed.status(connection)
-        superuser = installed.superuser(connection)
-    if superuser is not None:
+        changed = installed.upgrade(connection, owner=owner)
+        after = installed.status(connection, trust_owner=True)
+        administrator, superuser = installed.administrator(connection) or ("", False)
+    if superuser:
         note(
-            f"warning: schema hashindex belongs to superuser {superuser}, and triggers run as it. "
-            "For another owner, while there is nothing to keep: pg-hashindex schema downgrade; "
-            "CREATE ROLE hashindex_admin LOGIN; CREATE SCHEMA hashindex AUTHORIZATION "
-            "hashindex_admin; and upgrade again"
+            f"warning: schema hashindex belongs to superuser {administrator}, and triggers run as "
+            "it. For another owner, while there is nothing to keep: pg-hashindex schema downgrade; "
+            "CREATE ROLE hashindex_admin LOGIN; pg-hashindex schema upgrade --owner hashindex_admin"
         )
-    note("already up to date" if before == after else f"schema is at revision {after.revision}")
+    note(f"schema is at revision {after.revision}" if changed else "already up to date")
+    note(f"role {administrator} administers it: whoever searches or writes trusts that role")
 
 
 @schema.command()
@@ -40,8 +59,8 @@ def downgrade(database_url: str, yes: bool) -> None:
     if not yes:
         confirm("Remove schema hashindex and all models in it?")
     with translated_errors(), create_engine(database_url).begin() as connection:
-        there = installed.status(connection).installed
-        installed.downgrade(connection, drop_models=True)
+        there = installed.status(connection, trust_owner=trusted()).installed
+        installed.downgrade(connection, drop_models=True, trust_owner=trusted())
     note("schema hashindex is removed" if there else "schema hashindex is not installed")
 
 
@@ -51,7 +70,7 @@ def downgrade(database_url: str, yes: bool) -> None:
 def status(database_url: str, as_json: bool) -> None:
     """Compare the database with this release; exit code 1 if an upgrade is due."""
     with translated_errors(), create_engine(database_url).connect() as connection:
-        found = installed.status(connection)
+        found = installed.status(connection, trust_owner=trusted())
     if as_json:
         print_json(found.as_dict())
     else:

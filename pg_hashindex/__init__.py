@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from . import training as training
     from .db import schema as schema
     from .db.connection import connect as connect
+    from .db.owners import trust_owners as trust_owners
     from .errors import HashIndexError as HashIndexError
     from .index.async_index import AsyncHashIndex as AsyncHashIndex
     from .index.catalog import IndexSummary as IndexSummary
@@ -42,6 +43,7 @@ _HOMES = {
     "schema": "db.schema",
     "store": "models.store",
     "training": "training",
+    "trust_owners": "db.owners:trust_owners",
     "tuning": "quality.tuning",
 }
 

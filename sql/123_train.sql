@@ -10,7 +10,8 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     metric text DEFAULT 'cosine',
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
-    force boolean DEFAULT false
+    force boolean DEFAULT false,
+    trust_owner boolean DEFAULT false
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -66,6 +67,9 @@ BEGIN
         RAISE EXCEPTION 'seed is %; it must be 0 or more', seed USING ERRCODE = 'invalid_parameter_value';
     ELSIF bits IS NULL AND method <> 'sign' THEN
         RAISE EXCEPTION 'method "%" needs a number of bits', method USING ERRCODE = 'invalid_parameter_value', HINT = 'Try 256.';
+    END IF;
+    IF trust_owner IS NOT TRUE THEN
+        PERFORM hashindex._check_owners(table_name, '{}');
     END IF;
     PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
     EXECUTE format('SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE %1$I IS NOT NULL LIMIT 1', column_name, table_name) INTO dimension;
@@ -267,5 +271,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean) IS
+COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean, boolean) IS
     'trains a model on rows of a table by itq, lsh or sign, and stores it; returns its name and version';

@@ -1,6 +1,6 @@
 -- Finds an index, and says which operators, types and rankings its statements use.
 
-CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
+CREATE OR REPLACE FUNCTION hashindex._row_of(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -16,7 +16,21 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error';
+COMMENT ON FUNCTION hashindex._row_of IS 'catalog row of an index whose table will not be read, or an error';
+
+CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    found hashindex.index := hashindex._row_of(index_name);
+BEGIN
+    PERFORM hashindex._check_trust(found);
+    RETURN found;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
 
 CREATE OR REPLACE FUNCTION hashindex._vector_schema() RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE

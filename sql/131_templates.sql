@@ -162,7 +162,7 @@ BEGIN
             '(SELECT c.id, c.code FROM %s c ORDER BY %s LIMIT hashindex_pool)', codes,
             hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true)
         ),
-        'exact', format('%L::regclass, %L, %L, %L', base, i.id_column, i.column_name, i.metric),
+        'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.id_column, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             -- Each candidate costs a step in the graph.

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION hashindex.configure_index(
     access text DEFAULT NULL,
     ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
-    probes integer DEFAULT NULL
+    probes integer DEFAULT NULL,
+    trust_owner boolean DEFAULT false
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -18,6 +19,12 @@ DECLARE
     meant text;
     given_up text;
 BEGIN
+    IF trust_owner THEN
+        PERFORM hashindex._check_administrator();
+        UPDATE hashindex.index x
+        SET trusted_owners = x.trusted_owners || ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_of(x) u)
+        WHERE configure_index.name IN (x.name, x.swap_of);
+    END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
     i := hashindex.find_index(configure_index.name);
     IF i.next_generation IS NOT NULL AND configure_index.access <> 'landmarks' THEN
@@ -83,8 +90,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer) IS
-    'sets the defaults of an index''s searches; another access path takes over once pg-hashindex index encode has built it';
+COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer, boolean) IS
+    'sets the defaults of an index''s searches, and trusts the owners of its table with trust_owner; another access path takes over once pg-hashindex index encode has built it';
 
 -- Puts the path that was built into use. Landmarks are put into use by _finish_build.
 CREATE OR REPLACE FUNCTION hashindex._finish_access(name text) RETURNS void

@@ -37,7 +37,7 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec', column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
     END IF;
-    IF column_dimension = -1 THEN
+    IF column_dimension = -1 AND dimension IS NOT NULL THEN
         -- The column's type has no dimension, so look for a row that the model cannot take.
         EXECUTE format(
             'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',

@@ -31,6 +31,10 @@ BEGIN
         RAISE EXCEPTION '% is NULL', missing
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
+    IF trust_owner IS NOT TRUE THEN
+        PERFORM hashindex._check_owners(create_index.table_name, '{}');
+    END IF;
+    i.trusted_owners := ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
     used := hashindex.find_model(model);
     i.name := create_index.name;
     i.storage := i.name;
@@ -96,7 +100,7 @@ BEGIN
         i.code_column := i.storage || '_code';
     END IF;
     PERFORM hashindex._check_distributable(i);
-    PERFORM hashindex._check_owner(i, trust_owner);
+    PERFORM hashindex._check_keeper(i);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;
@@ -107,7 +111,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM hashindex._create_functions(i);
-    -- The table's owner needs EXECUTE to attach a partition; the grant also records that he is trusted.
+    -- The table's owner needs EXECUTE to attach a partition.
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
         (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)

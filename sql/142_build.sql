@@ -319,7 +319,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(drop_unused.name);
+    i hashindex.index := hashindex._row_of(drop_unused.name);
     unused regclass;
 BEGIN
     FOR unused IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use ORDER BY t.relation::text LOOP

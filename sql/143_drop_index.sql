@@ -27,7 +27,7 @@ SET search_path FROM CURRENT
 SET client_min_messages = warning
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(drop_index.name);
+    i hashindex.index := hashindex._row_of(drop_index.name);
     dropped text;
 BEGIN
     PERFORM hashindex._check_administrator();
@@ -37,7 +37,7 @@ BEGIN
     -- Not by DROP TRIGGER, which only the owner of the table may run.
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.storage));
     -- While we waited for writers, a swap or rollback may have given these codes to another index.
-    IF (hashindex._locked_index(i.name)).storage <> i.storage THEN
+    IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;
     FOR dropped IN SELECT f::text FROM hashindex._functions_of(i) f LOOP

@@ -76,15 +76,109 @@ $$;
 
 COMMENT ON FUNCTION hashindex._is_hidden IS 'whether row security of a table hides rows from the administrator';
 
--- A table's owner can make everybody who reads it run his code, by policies, partial indexes and CHECK constraints.
-CREATE OR REPLACE FUNCTION hashindex._check_owner(i hashindex.index, trust_owner boolean) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true)
+RETURNS TABLE (owner text, refusal text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
+SET search_path FROM CURRENT
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    {untrusted_owners};
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._untrusted_owners IS
+    'owners of a table, of its partitions and of their schemas that are neither the caller nor the administrator, nor trusted by name';
+
+-- PostgreSQL runs functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the
+-- table: so this is asked before a statement names it.
+CREATE OR REPLACE FUNCTION hashindex._check_owners(base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)')
+RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    untrusted record;
+BEGIN
+    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted) u LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '%, when a query on it is planned', untrusted.refusal
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = format('Connect as role %I, or if that role may do all that you may: %s', untrusted.owner, remedy);
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_owners IS
+    'refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted';
+
+-- By the table that has the name now: another one may have been put in its place. Not by to_regclass, which fails in a schema that
+-- the caller may not use.
+CREATE OR REPLACE FUNCTION hashindex._base_of(i hashindex.index) RETURNS oid
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE n.nspname = i.schema_name AND c.relname = i.table_name;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._base_of IS 'the table of an index, or NULL';
+
+CREATE OR REPLACE FUNCTION hashindex._untrusted_of(i hashindex.index) RETURNS TABLE (owner text, refusal text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY SELECT u.* FROM hashindex._untrusted_owners(hashindex._base_of(i), i.trusted_owners) u;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._untrusted_of IS 'owners of the table of an index, of its partitions and of their schemas that are not trusted';
+
+CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM (SELECT x.* FROM pg_class x WHERE x.oid = base OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
+        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
+        WHERE c.relkind = 'r' AND NOT c.relhassubclass
+          AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR pg_get_userbyid(c.relowner) = ANY (trusted))
+          AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR pg_get_userbyid(s.owner) = ANY (trusted))
+    ) OR NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted));
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._is_trusted IS
+    'whether all owners of a table are trusted; a table without partitions in a schema of the administrator is looked up in one step';
+
+CREATE OR REPLACE FUNCTION hashindex._check_trust(i hashindex.index) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF hashindex._is_trusted(hashindex._base_of(i), i.trusted_owners) THEN
+        RETURN;
+    END IF;
+    PERFORM hashindex._check_owners(
+        hashindex._base_of(i), i.trusted_owners, format('pg-hashindex index configure %s --trust-owner', coalesce(i.swap_of, i.name))
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_trust IS 'refuses the table of an index if an owner of it is not trusted; each read of the table begins with this';
+
+CREATE OR REPLACE FUNCTION hashindex._check_keeper(i hashindex.index) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     administrator regrole := hashindex._administrator();
     base regclass := format('%I.%I', i.schema_name, i.table_name);
-    owned record;
     grants text;
 BEGIN
     -- Encoding locks rows, which needs UPDATE; partitions are read and locked by the rights on their parent.
@@ -94,16 +188,7 @@ BEGIN
         WHERE NOT (p.is_partition AND r <> 'TRIGGER') AND NOT has_table_privilege(administrator, p.part, r)
     ) l
     WHERE l.missing IS NOT NULL;
-    SELECT p.part, c.relowner::regrole AS owner INTO owned
-    FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-    WHERE NOT pg_has_role(c.relowner, administrator, 'USAGE') ORDER BY p.is_partition LIMIT 1;
-    IF FOUND AND trust_owner IS NOT TRUE THEN
-        RAISE EXCEPTION 'table % belongs to role %, not to the administrator %', owned.part, owned.owner, administrator
-            USING ERRCODE = 'insufficient_privilege', HINT = format(
-                'Its owner can run code as %s, through policies, partial indexes and CHECK constraints. Where he may be trusted with '
-                'that, %screate the index with --trust-owner (trust_owner => true).', administrator, 'run: ' || grants || ' then '
-            );
-    ELSIF grants IS NOT NULL THEN
+    IF grants IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
     ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
@@ -115,7 +200,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_owner IS 'refuses a table that the administrator may not index, or whose owner is not trusted';
+COMMENT ON FUNCTION hashindex._check_keeper IS 'refuses a table whose rows the administrator may not read and lock, or does not see';
 
 -- Rows of the table are written only if codes are in a column of it. Then every trigger of the table runs as the one that encodes.
 CREATE OR REPLACE FUNCTION hashindex._trigger_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
@@ -421,7 +506,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._row_of(index_name);
 BEGIN
     PERFORM hashindex._check_administrator();
     IF role IS NULL THEN

@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    base regclass := hashindex._base_of(i);
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;

@@ -17,7 +17,7 @@ COMMENT ON FUNCTION hashindex._is_comparable IS 'condition on a row r of answers
 -- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
 -- table's present file, and the snapshot the file that it had.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
-    base regclass, id_column text, column_name text, metric text, query {ext}.vector, k integer,
+    base regclass, id_column text, column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
@@ -37,8 +37,11 @@ DECLARE
         coalesce(filter, 'true'), hashindex._is_comparable(metric, '$1')
     );
     own_path text := current_setting('search_path');
-    path text := set_config('search_path', coalesce(caller_path, own_path), true);
+    path text;
 BEGIN
+    -- Another table may have been put in the place of the one that has the codes.
+    PERFORM hashindex._check_owners(base, trusted_owners);
+    path := set_config('search_path', coalesce(caller_path, own_path), true);
     RETURN QUERY EXECUTE statement USING query, k;
     path := pg_catalog.set_config('search_path', own_path, true);
     IF NOT FOUND AND EXISTS (
@@ -187,8 +190,9 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    RETURN QUERY SELECT e.*
-    FROM hashindex._exact_search(base::regclass, i.id_column, i.column_name, i.metric, checked, k, wanted_rows, filter_path) e;
+    RETURN QUERY SELECT e.* FROM hashindex._exact_search(
+        base::regclass, i.id_column, i.column_name, i.metric, i.trusted_owners, checked, k, wanted_rows, filter_path
+    ) e;
 END
 $$;
 

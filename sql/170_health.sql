@@ -238,16 +238,24 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._row_of(index_name);
     repair text := 'pg-hashindex index repair ' || i.name;
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    base regclass := hashindex._base_of(i);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    whole boolean := NOT EXISTS (SELECT FROM hashindex._table_faults(i));
+    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_of(i) u);
+    whole boolean := untrusted = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
     IF hashindex._vector_schema() <> '{ext}' THEN
         -- Other checks call functions that fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
+        RETURN;
+    END IF;
+    IF untrusted <> '{}' THEN
+        -- Other checks read the table.
+        RETURN QUERY SELECT 'rights', 'broken', cardinality(untrusted)::double precision,
+            array_to_string(untrusted[:5], '; ') || ': searches, encoding and most checks are refused', format(
+                'if that role may do all that you may: pg-hashindex index configure %s --trust-owner; else drop the index', coalesce(i.swap_of, i.name));
         RETURN;
     END IF;
     RETURN QUERY
@@ -304,13 +312,6 @@ BEGIN
             WHERE acl.grantee <> administrator AND acl.privilege_type NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
             GROUP BY acl.grantee, o.name
         ) w(wrong)
-        UNION ALL
-        SELECT 'rights', 'warning', format('%s belongs to role %s since the index was made', p.part, c.relowner::regrole),
-               format('its owner can run code as %s', administrator),
-               format('if he may be trusted with that: GRANT EXECUTE ON FUNCTION %s TO %s; else drop the index', f, c.relowner::regrole)
-        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        CROSS JOIN to_regprocedure(format('hashindex.%I()', hashindex._sync_name(i.storage))) f
-        WHERE NOT has_function_privilege(c.relowner, f, 'EXECUTE')
         UNION ALL
         SELECT 'rights', 'warning', w.fault, NULL, w.advice FROM hashindex._rights_faults(i) w
         UNION ALL

@@ -127,6 +127,8 @@ def upgrade() -> None:
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
         # Whether all rows have had their codes once. Until then searches are exact.
         sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
+        # Roles that own the table, a partition or their schemas, and are trusted by their names.
+        sa.Column("trusted_owners", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
         # Each creation, build and swap sets a new value. If a snapshot sees another value than the
         # search function has, the snapshot is too old for the codes.
         sa.Column("generation", sa.BigInteger, nullable=False),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import InvalidInputError
-from . import schema
+from . import schema, sql_files
 
 NAME = "pg_hashindex"
 
@@ -124,7 +124,7 @@ def _update_script(revision: str) -> str:
 
 
 def _part(name: str) -> str:
-    text = (schema._folder("sql") / "extension" / f"{name}.sql").read_text("utf-8")
+    text = (sql_files.folder("sql") / "extension" / f"{name}.sql").read_text("utf-8")
     return text.replace("{stamp}", schema.comment())
 
 

@@ -25,8 +25,9 @@ from psycopg.rows import class_row
 from tqdm import tqdm
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, one_row, prepare, translated_errors
+from .connection import Connection, execute, one_row, translated_errors
 from .locks import hold
+from .owners import prepare_schema
 
 __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
 
@@ -367,7 +368,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
         The oldest first.
     """
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         cursor = RawCursor(connection, row_factory=class_row(JobRow))
         found = cursor.execute(_LIST).fetchall()
     return [job for job in found if ended or job.state in ("running", "dead")]
@@ -376,6 +377,6 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
 def end_dead(connection: Connection) -> int:
     """Mark every dead job as failed, so that it is no longer listed; return how many there were."""
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         with connection.transaction():
             return execute(connection, _END_DEAD, [None, None, "given up"]).rowcount

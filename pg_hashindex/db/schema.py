@@ -16,12 +16,10 @@ An application's own alembic installs it from a revision of its own::
 import contextlib
 import hashlib
 import importlib.metadata
-import importlib.resources
 import io
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import alembic.command
@@ -32,9 +30,19 @@ import alembic.script
 import sqlalchemy as sa
 
 from ..errors import InUseError, MissingSchemaError
+from . import sql_files
 from .connection import translated_errors
+from .owners import SCHEMA_OWNER, refuse_owner
 
-__all__ = ["SchemaStatus", "downgrade", "script", "statements", "status", "superuser", "upgrade"]
+__all__ = [
+    "SchemaStatus",
+    "administrator",
+    "downgrade",
+    "script",
+    "statements",
+    "status",
+    "upgrade",
+]
 
 # alembic.op and alembic.context are module-wide, so a process does one run at a time. This lock is
 # taken after the database's lock, and never held while waiting for that one.
@@ -109,7 +117,7 @@ class SchemaStatus:
         return {**asdict(self), "up_to_date": self.up_to_date}
 
 
-def upgrade(connection: sa.Connection) -> None:
+def upgrade(connection: sa.Connection, *, owner: str | None = None) -> bool:
     """Install the schema, or bring it up to this release; a second call changes nothing.
 
     Where the extension pg_hashindex is installed, this runs ``ALTER EXTENSION ... UPDATE``.
@@ -118,6 +126,14 @@ def upgrade(connection: sa.Connection) -> None:
     ----------
     connection : sqlalchemy.Connection
         The caller commits. Two upgrades at once wait for each other.
+    owner : str, optional
+        The role that is to administer the schema: the owner of one that is made, and of one that is
+        there, which is refused otherwise. By default the current role, or a member of it.
+
+    Returns
+    -------
+    bool
+        Whether anything was changed.
 
     Raises
     ------
@@ -126,21 +142,29 @@ def upgrade(connection: sa.Connection) -> None:
     MissingSchemaError
         If the extension is installed, and the server has no files of this release.
     """
-    with translated_errors(), _kept_settings(connection):
-        found = status(connection)
+    with translated_errors(), _kept_settings(connection) as before:
+        _set(connection, "hashindex.owner", owner or before["hashindex.owner"])
+        first, *others = _functions(before_tables=True)
+        _run(connection, first)
+        found = _status(connection)
         if found.extension is not None:
+            # Its owner may be another role.
+            _set(connection, "role", before["role"])
             _update_extension(connection, found)
-            return
-        for text in _functions(before_tables=True):
+            return _status(connection) != found
+        for text in others:
             _run(connection, text)
         with _kept_proxies():
             alembic.command.upgrade(_config(connection), "head")
         for text in _functions(before_tables=False):
             _run(connection, text)
         _run(connection, f"{_REBUILD} {stamp()}")
+        return _status(connection) != found
 
 
-def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
+def downgrade(
+    connection: sa.Connection, *, drop_models: bool = False, trust_owner: bool = False
+) -> None:
     """Remove the schema; the user's own tables stay as they are.
 
     Parameters
@@ -149,15 +173,19 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
         The caller commits.
     drop_models : bool
         Whether to drop trained models with it.
+    trust_owner : bool
+        As for `status`.
 
     Raises
     ------
+    MissingRightsError
+        As for `status`.
     InUseError
         If there are indexes, models that may not be dropped, or objects of the user's that use our
         functions.
     """
     with translated_errors():
-        if not status(connection).installed:
+        if not status(connection, trust_owner=trust_owner).installed:
             return
         # This waits for an upgrade or another downgrade, and only the owner may do it.
         _run(
@@ -165,7 +193,7 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
             "DO $$ BEGIN COMMENT ON SCHEMA hashindex IS 'pg_hashindex, about to go'; "
             "EXCEPTION WHEN invalid_schema_name THEN END $$",
         )
-        found = status(connection)
+        found = _status(connection)
         if not found.installed:
             return
         names = list(connection.scalars(sa.text("SELECT name FROM hashindex.index ORDER BY name")))
@@ -213,8 +241,30 @@ def downgrade(connection: sa.Connection, *, drop_models: bool = False) -> None:
         )
 
 
-def status(connection: sa.Connection) -> SchemaStatus:
-    """Compare the database with this release."""
+def status(connection: sa.Connection, *, trust_owner: bool = False) -> SchemaStatus:
+    """Compare the database with this release.
+
+    Parameters
+    ----------
+    connection : sqlalchemy.Connection
+    trust_owner : bool
+        Whether a superuser trusts the role that owns the schema: it can run code as whoever uses
+        the schema.
+
+    Raises
+    ------
+    MissingRightsError
+        If a superuser asks, another role owns the schema, and ``trust_owner`` is False.
+    """
+    with translated_errors():
+        is_super = connection.scalar(sa.text("SELECT current_setting('is_superuser')::boolean"))
+        row = connection.execute(sa.text(SCHEMA_OWNER)).one_or_none()
+        if is_super and row is not None and not trust_owner:
+            refuse_owner(*row)
+        return _status(connection)
+
+
+def _status(connection: sa.Connection) -> SchemaStatus:
     with translated_errors():
         row = connection.execute(sa.text(_STATUS)).one()
         installed = row.installed
@@ -261,16 +311,19 @@ def _update_extension(connection: sa.Connection, found: SchemaStatus) -> None:
     _run(connection, _REBUILD)
 
 
-def superuser(connection: sa.Connection) -> str | None:
-    """Return the owner of the schema if it is a superuser, as which triggers should not run."""
+def administrator(connection: sa.Connection) -> tuple[str, bool] | None:
+    """Return the owner of the schema, and whether it is a superuser: no trigger should run as one.
+
+    None without the schema.
+    """
     with translated_errors():
-        name: str | None = connection.scalar(
+        row = connection.execute(
             sa.text(
-                "SELECT r.rolname FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r "
-                "ON r.oid = n.nspowner WHERE n.nspname = 'hashindex' AND r.rolsuper"
+                "SELECT r.rolname, r.rolsuper FROM pg_catalog.pg_namespace n "
+                "JOIN pg_catalog.pg_roles r ON r.oid = n.nspowner WHERE n.nspname = 'hashindex'"
             )
-        )
-    return name
+        ).one_or_none()
+    return None if row is None else (row[0], row[1])
 
 
 def script() -> str:
@@ -329,18 +382,11 @@ def _run(connection: sa.Connection, statements: str) -> None:
     connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
 
 
-def _folder(name: str) -> Path:
-    # Installed, sql/ and alembic/ are subpackages; in a checkout they stand beside the package.
-    package = Path(str(importlib.resources.files("pg_hashindex")))
-    installed = package / name
-    return installed if installed.is_dir() else package.parent / name
-
-
 def _functions(*, before_tables: bool) -> list[str]:
     """Return the texts of ``sql/`` in their order; those after the tables begin with templates."""
-    files = sorted(_folder("sql").glob("*.sql"), key=lambda file: file.name)
+    files = sorted(sql_files.folder("sql").glob("*.sql"), key=lambda file: file.name)
     texts = [
-        file.read_text("utf-8")
+        sql_files.text(file)
         for file in files
         if (int(file.name[:3]) < _FIRST_AFTER_TABLES) == before_tables
     ]
@@ -360,7 +406,9 @@ def _naming_pgvector(text: str) -> str:
 
 def _templates() -> str:
     """Return the SQL of a function that returns a template of ``sql/templates`` by its name."""
-    files = sorted((_folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name)
+    files = sorted(
+        (sql_files.folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name
+    )
     cases = "\n".join(
         f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8')}$template$"
         for file in files
@@ -397,7 +445,7 @@ def stamp() -> str:
 
 def _config(connection: sa.Connection | None = None) -> alembic.config.Config:
     config = alembic.config.Config()
-    config.set_main_option("script_location", str(_folder("alembic")).replace("%", "%%"))
+    config.set_main_option("script_location", str(sql_files.folder("alembic")).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     return config
@@ -410,18 +458,23 @@ def _head() -> str:
 
 
 @contextlib.contextmanager
-def _kept_settings(connection: sa.Connection) -> Iterator[None]:
+def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
     # sql/ sets search_path and role for its transaction, which here is the caller's.
-    names = ("role", "search_path")
+    names = ("role", "search_path", "hashindex.owner")
     before = {
-        name: connection.scalar(sa.text("SELECT current_setting(:name)"), {"name": name})
+        name: connection.scalar(sa.text("SELECT current_setting(:name, true)"), {"name": name})
+        or ""
         for name in names
     }
-    yield
+    yield before
     for name, value in before.items():
-        connection.execute(
-            sa.text("SELECT set_config(:name, :value, true)"), {"name": name, "value": value}
-        )
+        _set(connection, name, value)
+
+
+def _set(connection: sa.Connection, name: str, value: str) -> None:
+    connection.execute(
+        sa.text("SELECT pg_catalog.set_config(:name, :value, true)"), {"name": name, "value": value}
+    )
 
 
 @contextlib.contextmanager

@@ -10,10 +10,11 @@ import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..errors import InvalidInputError
+from ..errors import InvalidInputError, MissingRightsError
 from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection, execute, one_row
+from .owners import ask_schema, untrusted_owner
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
@@ -35,11 +36,14 @@ class TableRow(NamedTuple):
 
 
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
-    """Find a table or view: its full name, its kind as in pg_class, and its estimated rows."""
+    """Find a table or view: its full name, its kind as in pg_class, and its estimated rows.
+
+    Refuses one whose owner is not trusted, so that nothing reads it.
+    """
     try:
         row = execute(
             connection,
-            "SELECT n.nspname, c.relname, c.relkind, c.reltuples::bigint "
+            "SELECT c.oid, n.nspname, c.relname, c.relkind, c.reltuples::bigint "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
             "WHERE c.oid = $1::regclass::oid",
             [name],
@@ -51,7 +55,9 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
         raise InvalidInputError(
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
         )
-    schema, table, kind, rows = row
+    oid, schema, table, kind, rows = row
+    if (why := untrusted_owner(connection, oid)) is not None:
+        raise MissingRightsError(why)
     return sql.Identifier(schema, table), kind, rows
 
 
@@ -99,6 +105,7 @@ class TableSource:
 
     def with_key(self, column: str | None) -> "TableSource":
         """Read the key too: a unique column that is never NULL, the primary key by default."""
+        ask_schema(self.connection)
         statement = "SELECT id_column FROM hashindex._find_key($1::regclass, $2)"
         (key,) = one_row(self.connection, statement, [self.name, column])
         # Without a length: a cast to varchar(4) could make two keys equal.

@@ -11,12 +11,20 @@ from typing import Any, Literal, LiteralString, Protocol, cast
 import psycopg
 from psycopg import AsyncRawCursor, RawCursor, sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import class_row, dict_row, tuple_row
 
 from ..db.citus import is_distributed
-from ..db.connection import Connection, execute, one_row, prepare, translated_errors
+from ..db.connection import Connection, execute, one_row, translated_errors
 from ..db.locks import patiently
-from ..errors import DatabaseStateError, InvalidInputError, UnknownIndexError
+from ..db.owners import (
+    SCHEMA_OWNER,
+    answer,
+    must_ask,
+    prepare_schema,
+    refusal,
+    trusts_owners,
+)
+from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ..models import store
 from ..models.model import Metric, Model
 from ..models.network import NetworkKind
@@ -36,7 +44,8 @@ _CATALOG: LiteralString = """
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
-           m.network ->> 'kind'::text AS network
+           m.network ->> 'kind'::text AS network,
+           (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
 _NAMED: LiteralString = "WHERE i.name = $1"
@@ -230,6 +239,8 @@ class IndexRow:
     filter_columns: list[str]
     encoded: bool
     network: NetworkKind | None
+    #: An owner of the table who is not trusted, and why that matters.
+    untrusted: list[str] | None
 
     @property
     def row(self) -> "IndexRow":
@@ -366,6 +377,13 @@ class IndexRow:
         with translated_errors():
             execute(self.connection, statement, [self.name])
 
+    def check_trust(self) -> None:
+        """Refuse to read the table if one of its owners is not trusted."""
+        if self.untrusted is not None and not trusts_owners(self.connection):
+            owner, why = self.untrusted
+            trust = f"pg-hashindex index configure {self.swap_of or self.name} --trust-owner"
+            raise MissingRightsError(refusal(owner, why, trust))
+
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
     ) -> list[tuple[Any, ...]]:
@@ -461,9 +479,12 @@ def drop_index(row: IndexRow, *, patience: float | None = None) -> None:
 def read_rows(
     connection: Connection, which: LiteralString, values: Sequence[Any] = ()
 ) -> list[IndexRow]:
-    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ..."""
+    """Read rows of the catalog; ``which`` is the end of the query, with parameters $1, $2, ...
+
+    Before the table of a row is read, call its `IndexRow.check_trust`.
+    """
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         # Not in autocommit mode, the statement begins a transaction, which this block ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
@@ -471,23 +492,30 @@ def read_rows(
             return [IndexRow(connection=connection, **row) for row in rows]
 
 
-def read_row(connection: Connection, name: str) -> IndexRow:
-    """Read an index's row in the catalog."""
+def read_row(connection: Connection, name: str, *, to_read: bool = True) -> IndexRow:
+    """Read an index's row in the catalog; check its table, unless that is not ``to_read``."""
     found = read_rows(connection, _NAMED, [name])
     if not found:
         raise _unknown(name)
+    if to_read:
+        found[0].check_trust()
     return found[0]
 
 
 async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) -> IndexRow:
     """Read an index's row in the catalog; see `read_row`."""
     with translated_errors():
+        if must_ask(connection):
+            asked = AsyncRawCursor(connection, row_factory=tuple_row)
+            answer(connection, await (await asked.execute(SCHEMA_OWNER)).fetchone())
         cursor = AsyncRawCursor(connection, row_factory=dict_row)
         row = await (await cursor.execute(_CATALOG + _NAMED, [name])).fetchone()
     if row is None:
         raise _unknown(name)
     # A search needs only its settings and adapters, which both kinds of connections have.
-    return IndexRow(connection=cast(Connection, connection), **row)
+    found = IndexRow(connection=cast(Connection, connection), **row)
+    found.check_trust()
+    return found
 
 
 def check_index_name(name: object) -> None:

@@ -9,8 +9,9 @@ from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from ..db.connection import Connection, prepare, translated_errors
+from ..db.connection import Connection, translated_errors
 from ..db.locks import patiently
+from ..db.owners import prepare_schema, trusts_owners
 from ..errors import HashIndexError
 from ..models.model import Metric
 from .catalog import (
@@ -81,7 +82,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         UnknownIndexError
             If there is none.
         """
-        return cls(connection, name, read_row(connection, name))
+        return cls(connection, name, read_row(connection, name, to_read=False))
 
     @classmethod
     def create(
@@ -134,9 +135,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Columns of the table that are copied beside the codes. A filter on only these drops rows
             before they are read from the table.
         trust_owner : bool
-            Whether to accept a table of a role other than the administrator, the owner of schema
-            ``hashindex``. A table's owner can run code with the rights of roles that read the
-            table.
+            Whether to trust the owners of the table, of its partitions and of their schemas, where
+            they are not the administrator, the owner of schema ``hashindex``. Each can run code
+            with the rights of roles that read the table. The index keeps their names.
         patience : float, optional
             Seconds to try again for, while transactions keep the table in use; 60 by default. No
             attempt waits for a lock for longer than a moment.
@@ -161,7 +162,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     metric,
                     layout,
                     list(filter_columns),
-                    trust_owner,
+                    trust_owner or trusts_owners(connection),
                 ],
             )
             if access != "scan" or ranking is not None:
@@ -170,7 +171,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                 )
 
         with translated_errors(table=table):
-            prepare(connection)
+            prepare_schema(connection)
             patiently(connection, make, table=table, patience=patience)
         return cls.open(connection, name)
 
@@ -182,20 +183,29 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ------
         UnknownIndexError
             If it was dropped.
+        MissingRightsError
+            If an owner of its table is not trusted.
         """
         self._row = read_row(self.connection, self.name).after(self._row)
+        return self._row
+
+    @property
+    def _unread(self) -> IndexRow:
+        """The row, for what does not read the table."""
+        self._row = read_row(self.connection, self.name, to_read=False).after(self._row)
         return self._row
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self.row, name)
+        return getattr(self._unread, name)
 
     def _ask(self, asked: Search | Within | Hybrid) -> Any:
         """Run the statement of a search; again if the index or its table changed meanwhile."""
         row = self._row
         if row is None or asked.needs_row_of_now(row):
             row = self.row
+        row.check_trust()
         asked_again = False
         while True:
             try:
@@ -285,6 +295,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ranking: Ranking | None = None,
         candidates: int | None = None,
         probes: int | None = None,
+        trust_owner: bool = False,
         patience: float | None = None,
     ) -> Self:
         """Change the defaults of searches; None leaves a setting as it is.
@@ -303,6 +314,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Rows kept by code before the exact order.
         probes : int, optional
             Landmarks whose lists are read, 1 to 1000.
+        trust_owner : bool
+            Whether to trust the owners that the table, its partitions and their schemas have now,
+            as `create` does.
         patience : float, optional
             As `drop`, since tables that searches no longer use are dropped.
 
@@ -319,10 +333,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If a value is out of range, or the index or its model cannot serve it.
         """
         counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
-        values = [self.name, access, ranking, *counts]
-        row = self.row
+        values = [self.name, access, ranking, *counts, trust_owner]
+        row = self._unread
         with translated_errors(table=row.qualified_table):
-            configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5)"
+            configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5, $6)"
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
@@ -565,7 +579,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from ..operations import health
 
-        return health.check(self.row, full=full)
+        return health.check(self._unread, full=full)
 
     def repair(self, *, full: bool = False, undo: bool = False, progress: bool = False) -> Repaired:
         """Repair the index after changes that its triggers did not see.
@@ -711,7 +725,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InUseError
             If transactions kept the table in use for so long. Nothing is changed then.
         """
-        drop_index(self.row, patience=patience)
+        drop_index(self._unread, patience=patience)
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:

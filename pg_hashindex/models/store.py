@@ -18,7 +18,8 @@ from psycopg import AsyncRawCursor, RawCursor
 from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
-from ..db.connection import Connection, execute, prepare, translated_errors
+from ..db.connection import Connection, execute, translated_errors
+from ..db.owners import prepare_schema
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model
@@ -134,7 +135,7 @@ def save(connection: Connection, model: Model) -> Model:
         layers.append("ROW(%s, NULL, NULL, NULL, NULL)::hashindex.layer")
         values.append(_NETWORK)
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         with connection.transaction():
             # Two concurrent saves of one name must not get the same version.
             connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
@@ -207,7 +208,7 @@ def script(connection: Connection, reference: str) -> str:
 def check_may_save(connection: Connection) -> None:
     """Refuse a role that may not save models; called before training."""
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         connection.execute("SELECT hashindex._check_administrator()")
 
 
@@ -228,7 +229,7 @@ def load(connection: Connection, reference: str) -> Model:
         If layers, network or learned codes do not match the saved checksum.
     """
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         cursor = RawCursor(connection, row_factory=tuple_row)
         row = cursor.execute(_MODEL, [reference]).fetchall()[0]
         layers = cursor.execute(_LAYERS, row[:1], binary=True).fetchall()
@@ -329,7 +330,7 @@ def describe(connection: Connection, reference: str) -> StoredModel:
 
 def _describe(connection: Connection, which: str, values: list[str]) -> list[StoredModel]:
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         cursor = connection.cursor(row_factory=class_row(StoredModel))
         cursor.execute(
             f"""
@@ -377,7 +378,7 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
         If an index uses one of them; nothing is dropped then.
     """
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         with connection.transaction():
             latest = describe(connection, reference)
             models = (

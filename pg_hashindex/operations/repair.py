@@ -11,9 +11,10 @@ from typing import LiteralString, TypeAlias
 
 from psycopg import Rollback
 
-from ..db.connection import Connection, execute, outside_transactions, prepare, translated_errors
+from ..db.connection import Connection, execute, outside_transactions, translated_errors
 from ..db.jobs import Job
 from ..db.locks import only_one, patiently
+from ..db.owners import prepare_schema, trusts_owners
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
 from ..index.building import end_left_rebalance
@@ -37,17 +38,7 @@ _REBIND: LiteralString = """
     RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
 """
 
-# The owner of another table may be another role; one who was trusted has this right.
-_CHECK_OWNER: LiteralString = """
-    SELECT hashindex._check_owner(i, (
-        SELECT pg_catalog.bool_and(has_function_privilege(c.relowner, f, 'EXECUTE'))
-        FROM pg_catalog.pg_class c, hashindex._functions_of(i) f
-        WHERE c.oid = to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
-            AND f::oid = to_regproc(
-                pg_catalog.format('hashindex.%I', hashindex._sync_name(i.storage))
-            )::oid
-    )) FROM hashindex.index i WHERE i.name = $1
-"""
+_TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => true)"
 
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
@@ -121,7 +112,7 @@ def drop_orphans(connection: Connection) -> list[Orphan]:
 
 def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
         with connection.transaction():
             return [Orphan(*row) for row in execute(connection, statement).fetchall()]
 
@@ -216,8 +207,9 @@ class _Repairer:
     def _rebind(self, names: Names) -> None:
         for index in self._rows():
             row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
-            # Before anything of the table is read: an error here takes the names back.
-            execute(self.connection, _CHECK_OWNER, [index.name])
+            if trusts_owners(self.connection):
+                execute(self.connection, _TRUST, [index.name])
+            read_row(self.connection, index.name)
             self._refuse_faults(index)
             assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])

@@ -29,6 +29,7 @@ from ..db.connection import (
     translated_errors,
 )
 from ..db.jobs import progress_bar
+from ..db.owners import settings_kept
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
@@ -98,7 +99,9 @@ def diagnose(
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
-    Nothing of ours needs to be installed. Rows are asked by an exact scan, then by each HNSW or
+    That is no fence: a table's owner can run code as the role that plans a query on it, so a table
+    of another role is refused unless `trust_owners` was called for the connection. Nothing of ours
+    needs to be installed. Rows are asked by an exact scan, then by each HNSW or
     IVFFlat index with several settings, where EXPLAIN says that the index is used.
 
     Parameters
@@ -150,7 +153,11 @@ def diagnose(
     deadline = time.monotonic() + timeout
     with outside_transactions(connection, "the doctor looks at one state of the table"):
         try:
-            with translated_errors(), connection.transaction():
+            with (
+                translated_errors(),
+                settings_kept(connection),
+                connection.transaction(),
+            ):
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # The first statement: it waits for whoever has locked the table.

@@ -12,6 +12,7 @@ from psycopg import sql
 
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.jobs import progress_bar
+from ..db.owners import settings_kept
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
@@ -139,7 +140,7 @@ def sample_table(
         raise InvalidInputError(f"the sample must have 1 row or more, got {rows}")
     with translated_errors(table=table):
         prepare(connection)
-        with connection.transaction():
+        with settings_kept(connection), connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back
             # afterwards.
             connection.execute("SET TRANSACTION READ ONLY")

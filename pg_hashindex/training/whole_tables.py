@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from ..db.connection import Connection, prepare, translated_errors
 from ..db.jobs import progress_bar
+from ..db.owners import settings_kept
 from ..db.table_source import TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable
@@ -60,7 +61,7 @@ def train_on_table(
     """
     with translated_errors(table=table):
         prepare(connection)
-        with connection.transaction():
+        with settings_kept(connection), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
             return train(_passes(source, progress), name, method, **options)

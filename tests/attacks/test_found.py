@@ -32,7 +32,7 @@ def upgrade(connection: Connection) -> None:
     )
     try:
         with engine.begin() as upgrading:
-            schema.upgrade(upgrading)
+            schema.upgrade(upgrading, owner="keeper")
     finally:
         engine.dispose()
 
@@ -282,13 +282,13 @@ def test_nobody_keeps_an_upgrade_waiting(
                 mallory.execute(refused.encode())
         with engine.begin() as upgrading:
             upgrading.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-            schema.upgrade(upgrading)
+            schema.upgrade(upgrading, owner="keeper")
     # A second upgrade does wait for the first.
     with engine.begin() as first, engine.connect() as second:
-        schema.upgrade(first)
+        schema.upgrade(first, owner="keeper")
         second.exec_driver_sql("SET lock_timeout = '100ms'")
         with pytest.raises(HashIndexError, match="lock"):
-            schema.upgrade(second)
+            schema.upgrade(second, owner="keeper")
     engine.dispose()
 
 

@@ -86,7 +86,9 @@ def upgrade(connection: Connection, path: str = "public") -> None:
     engine = database.create_engine(connection.info.dsn)
     with engine.begin() as upgrading:
         upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")
-        schema.upgrade(upgrading)
+        administrator = schema.administrator(upgrading)
+        assert administrator is not None
+        schema.upgrade(upgrading, owner=administrator[0])
     engine.dispose()
 
 

@@ -64,7 +64,8 @@ def test_a_table_with_the_name_of_a_shard(
     """
     shard, node = spread.connection.execute(
         "SELECT s.shardid, n.nodeport FROM pg_dist_shard s "
-        "JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node n USING (groupid) WHERE s.logicalrelid = %s::regclass LIMIT 1",
+        "JOIN pg_dist_placement p USING (shardid) JOIN pg_dist_node n USING (groupid) "
+        "WHERE s.logicalrelid = %s::regclass LIMIT 1",
         [TABLE],
     ).fetchall()[0]
     urls = {

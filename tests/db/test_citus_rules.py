@@ -14,7 +14,7 @@ from fixtures.sql_lint import (
 )
 from pgvector import Vector
 
-from pg_hashindex import schema
+from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
@@ -91,7 +91,7 @@ def test_ties_are_broken_by_id(written: Connection) -> None:
 
 
 def test_ties_among_shards_are_broken_by_id() -> None:
-    folder = schema._folder("sql") / "templates"
+    folder = sql_files.folder("sql") / "templates"
     files = ["search_parts", "candidates_scan", "candidates_landmarks"]
     texts = {name: (folder / f"{name}.sql").read_text() for name in files}
     free = (*FREE, r"^\{distance\}$", r", \{table\}\.\{key\}$")
@@ -138,7 +138,7 @@ def test_updates_call_no_stable_function_with_columns(connection: Connection, mo
     } - {"format"}  # what writes the statement is no part of it
     assert {"encode", "now", "random"} & unstable >= {"now", "random"}
     assert "encode_with" not in unstable
-    texts = {file.name: file.read_text() for file in schema._folder("sql").glob("*.sql")}
+    texts = {file.name: file.read_text() for file in sql_files.folder("sql").glob("*.sql")}
     texts |= {f"{layout} encoding": text for layout, text in encoding._WRITE.items()}
     assert any("UPDATE" in text for text in texts.values())
     found = {name: unstable_updates(text, unstable) for name, text in texts.items()}

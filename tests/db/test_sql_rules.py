@@ -10,14 +10,15 @@ from fixtures.catalog import catalog
 from fixtures.sql_lint import order_keys, untied, without_strings, writes
 
 from pg_hashindex import schema, store
+from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
-FILES = sorted(schema._folder("sql").glob("*.sql"))
-TEMPLATES = sorted(schema._folder("sql").glob("templates/*.sql"))
+FILES = sorted(sql_files.folder("sql").glob("*.sql"))
+TEMPLATES = sorted(sql_files.folder("sql").glob("templates/*.sql"))
 
 # Functions for other sessions, generated columns and parallel workers: they read no table.
 PURE = {"project_with", "_quantize", "encode_with"}
@@ -331,7 +332,7 @@ def test_every_file_may_be_run_again(connection: Connection, items: str, path: o
         with connection.transaction():
             for file in FILES:
                 if file in (FILES[0], path):
-                    connection.execute(schema._naming_pgvector(file.read_text()).encode())
+                    connection.execute(schema._naming_pgvector(sql_files.text(file)).encode())
     assert catalog(connection) == before
 
 
@@ -339,5 +340,5 @@ def test_every_file_may_be_run_again_beside_indexes(with_indexes: Connection) ->
     before = catalog(with_indexes)
     with with_indexes.transaction():
         for file in FILES:
-            with_indexes.execute(schema._naming_pgvector(file.read_text()).encode())
+            with_indexes.execute(schema._naming_pgvector(sql_files.text(file)).encode())
     assert catalog(with_indexes) == before

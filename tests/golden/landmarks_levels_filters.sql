@@ -15,7 +15,7 @@ DECLARE
     n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
+        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Only now read the model: who has no rights on codes has none on it.
@@ -152,7 +152,7 @@ BEGIN
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_k) e;
 END
 $function$;
 

@@ -10,7 +10,8 @@ from typing import Any, Union
 import psycopg
 import sqlalchemy as sa
 
-from ...db.connection import Connection, connect, prepare, translated_errors
+from ...db.connection import Connection, connect, translated_errors
+from ...db.owners import prepare_schema
 from ...errors import ConnectionFailedError, InvalidInputError
 
 #: The sources of connections.
@@ -71,7 +72,7 @@ class Connections:
                 assert self._connection is not None  # noqa: S101
                 # psycopg serializes the statements of threads, but not whole transactions.
                 with self._lock:
-                    prepare(self._connection)
+                    prepare_schema(self._connection)
                     yield self._connection
                 return
             try:
@@ -84,7 +85,7 @@ class Connections:
             try:
                 connection = lent.driver_connection
                 assert isinstance(connection, psycopg.Connection)  # noqa: S101
-                prepare(connection)
+                prepare_schema(connection)
                 yield connection
             finally:
                 lent.close()

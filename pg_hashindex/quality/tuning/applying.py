@@ -5,7 +5,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...db.connection import Connection, execute, outside_transactions, prepare, translated_errors
+from ...db.connection import Connection, execute, outside_transactions, translated_errors
+from ...db.owners import prepare_schema
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ...index.catalog import check_index_name
 from ...index.handle import HashIndex
@@ -25,7 +26,7 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     check_index_name(name)
     if table is not None:
         with translated_errors():
-            prepare(connection)
+            prepare_schema(connection)
             row = execute(connection, _MAY_INDEX, [table]).fetchone()
         if row is not None and not row[1]:
             raise MissingRightsError(

@@ -25,10 +25,10 @@ from ...db.connection import (
     Connection,
     execute,
     outside_transactions,
-    prepare,
     translated_errors,
 )
 from ...db.locks import claim, release
+from ...db.owners import prepare_schema
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import OPERATORS, Metric
@@ -125,7 +125,7 @@ class Scratch:
 @contextmanager
 def scratch(connection: Connection) -> Iterator[Scratch]:
     """Make a scratch schema, and drop it with its contents at the end, also after errors."""
-    prepare(connection)
+    prepare_schema(connection)
     with outside_transactions(connection, "tuning commits what it tries"), translated_errors():
         _check_rights(connection)
         _sweep(connection)

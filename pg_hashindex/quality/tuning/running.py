@@ -26,8 +26,9 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from ...db.connection import Connection, one_row, prepare, translated_errors
+from ...db.connection import Connection, one_row, translated_errors
 from ...db.jobs import Job, progress_bar
+from ...db.owners import prepare_schema
 from ...errors import InvalidInputError
 from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
@@ -177,7 +178,7 @@ def _tune(
     began = time.monotonic()
     deadline = began + 60 * effort.minutes
     with translated_errors():
-        prepare(connection)
+        prepare_schema(connection)
     subject = table if index is None else index.name
     # First, since its errors say best what is wrong with the connection or its role.
     most = round(60 * effort.minutes) if math.isfinite(effort.minutes) else None

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from ...db.citus import is_distributed, refuse_unsuitable
 from ...db.connection import Connection, execute, one_row, translated_errors
+from ...db.owners import settings_kept
 from ...db.table_source import TableSource, find_relation
 from ...errors import InvalidInputError
 from ...index.search import as_count
@@ -94,7 +95,7 @@ def draw(
     What no index could be made of is refused, and too few rows, rows or logged queries of another
     dimension.
     """
-    with translated_errors(), connection.transaction():
+    with translated_errors(), settings_kept(connection), connection.transaction():
         connection.execute("SET TRANSACTION READ ONLY")
         refuse_unsuitable(connection, table)
         distributed = is_distributed(connection, table)

@@ -1,0 +1,119 @@
+"""Whose tables, and whose schema: asked before anything is read.
+
+PostgreSQL runs functions of a table's owner (in partial indexes, policies and CHECK constraints) as
+the role that plans a query on the table, and a superuser's session runs whatever the owner of
+schema ``hashindex`` has put there. ``sql/queries/untrusted_owners.sql`` says who is trusted.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, LiteralString
+
+import psycopg
+
+from ..errors import MissingRightsError
+from .connection import Connection, execute, prepare
+from .sql_files import query
+
+#: Connections whose caller trusts the owners of tables and of the schema.
+_TRUSTING: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
+# Connections that have found the schema's owner to be trusted, which only that owner can change.
+_ASKED: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
+
+SCHEMA_OWNER: LiteralString = """
+    SELECT pg_catalog.pg_has_role(n.nspowner, current_user, 'USAGE'),
+           pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
+           pg_catalog.quote_ident(current_user)
+    FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hashindex'
+"""
+
+
+def trust_owners(connection: psycopg.BaseConnection[Any]) -> None:
+    """Let a connection read tables of any owner, and a schema ``hashindex`` of any owner."""
+    _TRUSTING.add(connection)
+
+
+def trusts_owners(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Return whether `trust_owners` was called for a connection."""
+    return connection in _TRUSTING
+
+
+def untrusted_owner(connection: Connection, table: int, trusted: Sequence[str] = ()) -> str | None:
+    """Say why a table, by its oid, may not be read; None if it may be.
+
+    ``trusted`` names roles that are trusted besides the caller and the administrator.
+    """
+    if trusts_owners(connection):
+        return None
+    values = [table, list(trusted), False]
+    row = execute(connection, query("untrusted_owners"), values).fetchone()
+    return None if row is None else refusal(*row)
+
+
+#: How a caller says that an owner is trusted.
+_TRUST = "--trust-owner (in Python, pg_hashindex.trust_owners(connection))"
+
+
+def refusal(owner: str, why: str, trust: str = _TRUST) -> str:
+    """Return the message for an owner who is not trusted."""
+    return (
+        f"{why}, when a query on it is planned; connect as role {owner}, or if that role may do "
+        f"all that you may: {trust}"
+    )
+
+
+@contextlib.contextmanager
+def settings_kept(connection: Connection) -> Iterator[None]:
+    """Set the path and the role back, where the block may have read a trusted role's table."""
+    if not trusts_owners(connection):
+        yield
+        return
+    names = ["search_path", "role"]
+    current = "SELECT n, pg_catalog.current_setting(n) FROM pg_catalog.unnest($1::text[]) n"
+    before = execute(connection, current, [names]).fetchall()
+    yield
+    for name, value in before:
+        execute(connection, "SELECT pg_catalog.set_config($1, $2, false)", [name, value])
+
+
+def ask_schema(connection: Connection) -> None:
+    """Refuse a superuser's session the schema ``hashindex`` of another role, before it is read.
+
+    Every other role trusts the administrator, as docs/security.md says.
+    """
+    if must_ask(connection):
+        answer(connection, execute(connection, SCHEMA_OWNER).fetchone())
+
+
+def must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Return whether the owner of the schema matters to a session, and was not asked for yet."""
+    # The server reports this parameter, so that asking costs no round trip.
+    return (
+        connection.info.parameter_status("is_superuser") == "on"
+        and connection not in _ASKED
+        and connection not in _TRUSTING
+    )
+
+
+def answer(connection: psycopg.BaseConnection[Any], row: tuple[Any, ...] | None) -> None:
+    """Refuse by the row that `SCHEMA_OWNER` returned, or remember that nothing speaks against."""
+    if row is not None:
+        refuse_owner(*row)
+        _ASKED.add(connection)
+
+
+def refuse_owner(trusted: bool, owner: str, role: str) -> None:
+    """Refuse a schema whose owner, by a row of `SCHEMA_OWNER`, could do more as the caller."""
+    if not trusted:
+        raise MissingRightsError(
+            f"schema hashindex belongs to role {owner}, which can run code as superuser {role} "
+            f"whenever {role} uses it; connect as role {owner}, or if that role may do all that "
+            f"you may: {_TRUST}"
+        )
+
+
+def prepare_schema(connection: Connection) -> None:
+    """Prepare a connection as `connection.prepare` does, and ask whose the schema is."""
+    prepare(connection)
+    ask_schema(connection)

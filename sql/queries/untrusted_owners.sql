@@ -1,0 +1,40 @@
+-- Owners of a table, of its partitions, of what a view reads, and of their schemas, if they could do more by running code as the caller.
+-- $1: the table; $2: names of roles that are trusted; $3: whether a superuser trusts the administrator. SET ROLE does not hold code back.
+WITH RECURSIVE read (oid) AS (
+    SELECT $1::pg_catalog.oid
+    UNION
+    SELECT below.oid FROM read r CROSS JOIN LATERAL (
+        SELECT c.oid, c.relkind, c.relhassubclass FROM pg_catalog.pg_class c WHERE c.oid = r.oid OFFSET 0
+    ) c CROSS JOIN LATERAL (
+        SELECT h.inhrelid FROM pg_catalog.pg_inherits h WHERE c.relhassubclass AND h.inhparent = c.oid
+        UNION ALL
+        SELECT d.refobjid FROM pg_catalog.pg_rewrite w JOIN pg_catalog.pg_depend d ON d.objid = w.oid
+        WHERE c.relkind = 'v' AND w.ev_class = c.oid AND d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass::pg_catalog.oid
+          AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid
+    ) below (oid)
+), owned (place, object, owner) AS (
+    SELECT DISTINCT o.*
+    -- Rows are looked up one by one: a join would read all of pg_class.
+    FROM read r CROSS JOIN LATERAL (
+        SELECT c.oid, c.relkind, c.relowner, c.relnamespace FROM pg_catalog.pg_class c WHERE c.oid = r.oid OFFSET 0
+    ) c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_database b ON b.datname = pg_catalog.current_database()
+    CROSS JOIN LATERAL (VALUES
+        (1, CASE c.relkind WHEN 'v' THEN 'view ' ELSE 'table ' END OPERATOR(pg_catalog.||) c.oid::pg_catalog.regclass::pg_catalog.text, c.relowner),
+        -- PostgreSQL lets the owner of the database own schema public.
+        (2, 'schema ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(n.nspname), CASE
+            WHEN n.nspowner = 'pg_database_owner'::pg_catalog.regrole::pg_catalog.oid THEN b.datdba ELSE n.nspowner END)
+    ) o
+), caller (name, super) AS (
+    SELECT r.rolname, r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
+    ORDER BY r.rolsuper DESC LIMIT 1
+)
+SELECT r.rolname::pg_catalog.text AS owner,
+       pg_catalog.format('%s belongs to role %I, which can run code as %I', o.object, r.rolname, me.name) AS refusal
+FROM caller me CROSS JOIN owned o JOIN pg_catalog.pg_roles r ON r.oid = o.owner
+WHERE NOT pg_catalog.pg_has_role(o.owner, me.name, 'USAGE') AND r.rolname::pg_catalog.text <> ALL ($2::pg_catalog.text[])
+  AND NOT EXISTS (
+      SELECT FROM pg_catalog.pg_namespace n
+      WHERE n.nspname = 'hashindex' AND ($3 OR NOT me.super) AND pg_catalog.pg_has_role(o.owner, n.nspowner, 'USAGE')
+  )
+ORDER BY o.place, o.object

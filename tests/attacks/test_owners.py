@@ -1,0 +1,502 @@
+"""Whose table and whose schema it is, is asked first: no owner's code runs as another role."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.commands import Run
+from fixtures.databases import run_as_admin
+from fixtures.roles import As, make_administrator
+from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
+
+import pg_hashindex
+from pg_hashindex import schema, store
+from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
+from pg_hashindex.contrib.sqlalchemy.statements import create_statement
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.errors import DatabaseStateError, HashIndexError, MissingRightsError
+from pg_hashindex.index.async_index import AsyncHashIndex
+from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.quality import evaluate
+from pg_hashindex.quality.doctor import diagnose
+from pg_hashindex.quality.tuning import Goal, tune_table
+from pg_hashindex.training.sampling import sample_table
+from pg_hashindex.training.whole_tables import train_on_table
+
+pytestmark = pytest.mark.newest
+
+TABLE = "mallory.docs"
+#: Everything that is given a table by its name.
+BY_TABLE: dict[str, Callable[[Connection], object]] = {
+    "create_index": lambda c: HashIndex.create(
+        c, "stolen", table=TABLE, column="embedding", model="lsh"
+    ),
+    "declare_index": lambda c: c.execute(
+        create_statement(IndexSpec("stolen", "docs", "embedding", "lsh", schema="mallory")).encode()
+    ),
+    "train in SQL": lambda c: c.execute(
+        f"SELECT hashindex.train('new', '{TABLE}', 'embedding', 'lsh', 8, force => true)".encode()
+    ),
+    "sample_table": lambda c: sample_table(c, TABLE, "embedding"),
+    "sample_table, labels": lambda c: sample_table(c, TABLE, "embedding", labels="category"),
+    "train_on_table": lambda c: train_on_table(c, TABLE, "embedding", "new", "lsh", n_bits=8),
+    "pairs": lambda c: sample_table(c, "own", "embedding", pairs=TABLE),
+    "a view of it": lambda c: sample_table(c, "own", "embedding", graph="looks"),
+    "diagnose": lambda c: diagnose(c, TABLE, "embedding"),
+    "diagnose, no measuring": lambda c: diagnose(c, TABLE, "embedding", measure=False),
+    "a log of queries": lambda c: diagnose(c, "own", "embedding", queries=TABLE),
+    "tune_table": lambda c: tune_table(c, TABLE, "embedding", Goal(0.9)),
+}
+REFUSED = r"(table|schema|view) \S+ belongs to role mallory, which can run code as"
+
+
+@pytest.fixture
+def keeper(connection: Connection, as_role: As, items: str, model: object) -> Connection:
+    """A session of the administrator, who owns table own too."""
+    session = as_role("keeper")
+    connection.execute("GRANT CREATE ON SCHEMA public TO keeper")
+    connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
+    make_administrator(connection, "keeper")
+    session.execute(
+        "CREATE TABLE own (id bigint PRIMARY KEY, embedding vector(8)); "
+        "INSERT INTO own SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 40) n"
+    )
+    return session
+
+
+@pytest.fixture
+def mallory(connection: Connection, as_role: As) -> Connection:
+    return lay_trap(connection, as_role)
+
+
+@pytest.fixture(params=["keeper", "superuser"])
+def victim(
+    request: pytest.FixtureRequest, keeper: Connection, connection: Connection
+) -> Connection:
+    """The administrator, or a superuser."""
+    connection.execute("ALTER TABLE own OWNER TO postgres; GRANT SELECT ON own TO keeper")
+    if request.param == "keeper":
+        connection.execute("ALTER TABLE own OWNER TO keeper")
+        return keeper
+    return connection
+
+
+def assert_refused(error: BaseException, match: str = REFUSED) -> None:
+    assert SPRUNG not in str(error), error
+    assert re.search(match, str(error)), error
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_trap_works(connection: Connection, mallory: Connection, as_role: As, way: str) -> None:
+    trapped_table(mallory, TABLE, way=way)
+    victim = as_role("victim") if way == "policy" else connection
+    statement = f"SELECT id FROM {TABLE} WHERE id > 3" if way != "check" else (
+        f"UPDATE {TABLE} SET category = 'b'"
+    )  # fmt: skip
+    with pytest.raises(psycopg.Error, match=SPRUNG):
+        victim.execute(statement.encode())
+
+
+@pytest.mark.parametrize("column", ["vector", "vector(8)"])
+@pytest.mark.parametrize("action", BY_TABLE)
+def test_a_table_of_a_stranger(
+    victim: Connection, mallory: Connection, action: str, column: str
+) -> None:
+    trapped_table(mallory, TABLE, column=column)
+    victim.execute("CREATE VIEW looks AS SELECT id, category FROM mallory.docs")
+    with pytest.raises((HashIndexError, psycopg.Error)) as error:
+        BY_TABLE[action](victim)
+    assert_refused(error.value)
+    assert "--trust-owner" in str(error.value)
+
+
+@pytest.mark.parametrize("way", ["partition", "child", "schema"])
+@pytest.mark.parametrize("action", ["create_index", "sample_table", "diagnose", "train in SQL"])
+def test_a_part_of_it_is_a_strangers(
+    victim: Connection, connection: Connection, mallory: Connection, action: str, way: str
+) -> None:
+    """A partition, a table that inherits, or the schema, whose owner may replace the table."""
+    role = victim.info.user
+    made = {
+        "schema": "CREATE TABLE mallory.docs (LIKE own INCLUDING ALL); INSERT INTO mallory.docs "
+        "TABLE own; ALTER TABLE mallory.docs OWNER TO {role}",
+        "partition": "CREATE TABLE docs (id bigint PRIMARY KEY, category text, "
+        "embedding vector(8)) PARTITION BY RANGE (id); ALTER TABLE docs OWNER TO {role};"
+        "CREATE TABLE low PARTITION OF docs FOR VALUES FROM (0) TO (100);"
+        "INSERT INTO docs SELECT id, 'a', embedding FROM own; ALTER TABLE low OWNER TO mallory",
+        "child": "CREATE TABLE docs (LIKE own INCLUDING ALL); INSERT INTO docs TABLE own;"
+        "ALTER TABLE docs OWNER TO {role}; CREATE TABLE low () INHERITS (docs);"
+        "ALTER TABLE low OWNER TO mallory",
+    }
+    connection.execute(made[way].format(role=role).encode())
+    if way != "schema":
+        connection.execute("GRANT CREATE ON SCHEMA public TO mallory")
+        mallory.execute("CREATE INDEX ON low (id) WHERE mallory.springs(1)")
+        connection.execute("CREATE SCHEMA IF NOT EXISTS mine; ALTER TABLE docs SET SCHEMA mine")
+        connection.execute("GRANT ALL ON SCHEMA mine TO PUBLIC")
+    named = "mallory.docs" if way == "schema" else "mine.docs"
+    calls: dict[str, Callable[[], object]] = {
+        "create_index": lambda: HashIndex.create(
+            victim, "stolen", table=named, column="embedding", model="lsh"
+        ),
+        "sample_table": lambda: sample_table(victim, named, "embedding"),
+        "diagnose": lambda: diagnose(victim, named, "embedding"),
+        "train in SQL": lambda: victim.execute(
+            f"SELECT hashindex.train('new', '{named}', 'embedding', 'lsh', 8)".encode()
+        ),
+    }
+    with pytest.raises((HashIndexError, psycopg.Error)) as error:
+        calls[action]()
+    assert_refused(error.value)
+
+
+def test_a_table_of_a_member_of_the_caller(
+    connection: Connection, keeper: Connection, as_role: As
+) -> None:
+    """A role that has the caller's rights already gains nothing by running code as the caller."""
+    ann = as_role("ann")
+    connection.execute("GRANT keeper TO ann; GRANT CREATE ON SCHEMA public TO ann")
+    ann.execute("CREATE TABLE anns (LIKE own INCLUDING ALL); INSERT INTO anns TABLE own")
+    ann.execute("GRANT SELECT, UPDATE, TRIGGER ON anns TO keeper")
+    assert len(sample_table(keeper, "anns", "embedding").X) == 40
+    HashIndex.create(keeper, "anns", table="anns", column="embedding", model="lsh").encode()
+
+
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "doctor": ("doctor", "--table", TABLE, "--column", "embedding"),
+    "quickstart": ("quickstart", "--table", TABLE, "--column", "embedding", "--yes", "--anyway"),
+    "quickstart --tune": (
+        "quickstart", "--table", TABLE, "--column", "embedding", "--yes", "--tune",
+    ),
+    "model train": (
+        "model", "train", "new", "--method", "lsh", "--bits", "8", "--table", TABLE, "--column",
+        "embedding", "--force",
+    ),
+    "tune": ("tune", "--table", TABLE, "--column", "embedding", "--recall", "0.9"),
+    "index create": (
+        "index", "create", "stolen", "--table", TABLE, "--column", "embedding", "--model", "lsh",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_on_a_table_of_a_stranger(
+    on: Run, connection: Connection, model: object, mallory: Connection, command: str
+) -> None:
+    """As a superuser, who would give the owner everything."""
+    trapped_table(mallory, TABLE)
+    said = on(*COMMANDS[command], code=3).output
+    assert SPRUNG not in said
+    assert "belongs to role mallory, which can run code as postgres" in said
+    assert "connect as role mallory" in said.lower()
+    assert "--trust-owner" in said
+    # Who says so is taken at his word: the function runs now.
+    assert SPRUNG in on(*COMMANDS[command], "--trust-owner", code=None).output
+
+
+#: Everything that reads the table of an index that is there.
+BY_INDEX: dict[str, Callable[[HashIndex], object]] = {
+    "encode": lambda i: i.encode(),
+    "waiting": lambda i: i.waiting(),
+    "summary": lambda i: i.summary(),
+    "rebalance": lambda i: i.rebalance(),
+    "configure, encode": lambda i: i.configure(access="landmarks").encode(),
+    "swap": lambda i: i.swap("other", queries=5, force=True),
+    "repair": lambda i: i.repair(full=True),
+    "evaluate": lambda i: evaluate.evaluate(i, queries=5),
+    "near_duplicates": lambda i: i.near_duplicates(into="found", max_distance=0.1),
+    "a handle opened later": lambda i: HashIndex.open(i.connection, i.name).search([1.0] * 8, 5),
+    "search_like": lambda i: HashIndex.open(i.connection, i.name).search_like(1, 5),
+}
+BY_INDEX_IN_SQL = {
+    "encode_rows": "SELECT hashindex.encode_rows('docs')",
+    "recall": "SELECT hashindex.recall('docs')",
+    "exact_search": "SELECT * FROM hashindex.exact_search('docs', '[1,2,3,4,5,6,7,8]')",
+    "search": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]')",
+    "filtered": "SELECT * FROM hashindex.search('docs', '[1,2,3,4,5,6,7,8]', filter => 'id > 3')",
+    "hybrid": "SELECT * FROM hashindex.hybrid('docs', '[1,2,3,4,5,6,7,8]', 'a', 'category')",
+    "swap_model": "SELECT hashindex.swap_model('docs', 'other')",
+    "build_landmarks": "SELECT hashindex.build_landmarks('docs')",
+    "near_duplicates": "SELECT * FROM hashindex.near_duplicates('docs', .1, 3)",
+}
+
+
+@pytest.fixture
+def replaced(connection: Connection, keeper: Connection, mallory: Connection) -> HashIndex:
+    """The administrator's index of his table, which the schema's new owner has replaced."""
+    connection.execute("CREATE SCHEMA shop AUTHORIZATION keeper")
+    keeper.execute(
+        "CREATE TABLE shop.docs (id bigint PRIMARY KEY, category text, embedding vector(8))"
+    )
+    keeper.execute("INSERT INTO shop.docs SELECT id, 'a', embedding FROM own")
+    index = HashIndex.create(keeper, "docs", table="shop.docs", column="embedding", model="lsh")
+    index.encode()
+    store.save(
+        keeper, pg_hashindex.hashers.LSH(n_bits=8).fit([[1.0] * 8, [2.0] * 8]).to_model("other")
+    )
+    connection.execute("GRANT USAGE ON SCHEMA shop TO PUBLIC; ALTER SCHEMA shop OWNER TO mallory")
+    mallory.execute("DROP TABLE shop.docs")
+    trapped_table(mallory, "shop.docs", column="vector(8)")
+    return index
+
+
+@pytest.mark.parametrize("action", BY_INDEX)
+def test_a_table_that_a_stranger_has_replaced(
+    replaced: HashIndex, victim: Connection, action: str
+) -> None:
+    with pytest.raises(HashIndexError) as error:
+        BY_INDEX[action](HashIndex.open(victim, "docs"))
+    assert_refused(error.value)
+    assert "pg-hashindex index configure docs --trust-owner" in str(error.value)
+
+
+@pytest.mark.parametrize("action", BY_INDEX_IN_SQL)
+def test_in_sql(replaced: HashIndex, victim: Connection, action: str) -> None:
+    with pytest.raises(psycopg.Error) as error:
+        victim.execute(BY_INDEX_IN_SQL[action].encode())
+    assert_refused(error.value)
+
+
+async def test_an_async_handle(replaced: HashIndex, url: str) -> None:
+    async with await psycopg.AsyncConnection.connect(
+        url.replace("postgres@", "keeper@"), autocommit=True
+    ) as session:
+        with pytest.raises(MissingRightsError) as error:
+            await AsyncHashIndex.open(session, "docs")
+        assert_refused(error.value)
+
+
+def test_what_reads_no_table_goes_on(replaced: HashIndex, keeper: Connection) -> None:
+    """The index is listed and checked, which tells what is wrong, and can be dropped."""
+    assert [index.name for index in list_indexes(keeper)] == ["docs"]
+    found = HashIndex.open(keeper, "docs").check()
+    (rights,) = [finding for finding in found.findings if finding.check == "rights"]
+    assert rights.status == "broken"
+    assert "table shop.docs belongs to role mallory" in rights.detail
+    assert "index configure docs --trust-owner" in str(rights.advice)
+    HashIndex.open(keeper, "docs").drop()
+    assert list_indexes(keeper) == []
+
+
+def test_trust_is_kept_with_the_index(
+    connection: Connection, keeper: Connection, as_role: As
+) -> None:
+    """By the names of roles: another owner is asked for again."""
+    app = as_role("app")
+    connection.execute("CREATE SCHEMA app AUTHORIZATION app; GRANT USAGE ON SCHEMA app TO PUBLIC")
+    app.execute("CREATE TABLE app.docs (id bigint PRIMARY KEY, embedding vector(8))")
+    app.execute("GRANT SELECT, UPDATE, TRIGGER ON app.docs TO PUBLIC")
+    where: dict[str, Any] = {"table": "app.docs", "column": "embedding", "model": "lsh"}
+    with pytest.raises(MissingRightsError, match="belongs to role app"):
+        HashIndex.create(keeper, "docs", **where)
+    index = HashIndex.create(keeper, "docs", **where, trust_owner=True)
+    app.execute("INSERT INTO app.docs SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(1, 9) n")
+    kept = "SELECT trusted_owners FROM hashindex.index WHERE name = 'docs'"
+    assert keeper.execute(kept).fetchone() == (["app"],)
+    assert index.waiting() == 0
+    as_role("heir")
+    connection.execute("ALTER TABLE app.docs OWNER TO heir")
+    with pytest.raises(MissingRightsError, match="belongs to role heir"):
+        index.waiting()
+    assert index.configure(trust_owner=True).waiting() == 0
+    assert keeper.execute(kept).fetchone() == (["app", "heir"],)
+    with pytest.raises(MissingRightsError, match="does not administer"):
+        HashIndex.open(app, "docs").configure(trust_owner=True)
+
+
+def test_a_rebind_to_a_table_of_a_stranger(
+    connection: Connection, keeper: Connection, mallory: Connection
+) -> None:
+    index = HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    trapped_table(mallory, TABLE, column="vector(8)")
+    with pytest.raises(MissingRightsError) as error:
+        index.rebind(table=TABLE)
+    assert_refused(error.value)
+    assert HashIndex.open(keeper, "own").qualified_table == '"public"."own"'
+
+
+# A superuser, and the schema of another role.
+
+USES: dict[str, Callable[[Connection], object]] = {
+    "list indexes": list_indexes,
+    "open": lambda c: HashIndex.open(c, "own"),
+    "list models": store.list_models,
+    "load a model": lambda c: store.load(c, "lsh"),
+    "create": lambda c: HashIndex.create(c, "new", table="own", column="embedding", model="lsh"),
+    "sample with keys": lambda c: sample_table(
+        c, "items", "embedding", pairs="SELECT 1 AS a, 2 AS b, true AS same"
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_superuser_and_the_schema_of_another_role(keeper: Connection, url: str, use: str) -> None:
+    """He is told before anything in it is read, and may say that he trusts the role."""
+    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    keeper.execute(
+        "ALTER TABLE hashindex.index ENABLE ROW LEVEL SECURITY; "
+        "CREATE FUNCTION hashindex.runs() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+    )
+    with connect(url) as superuser:
+        with pytest.raises(MissingRightsError) as error:
+            USES[use](superuser)
+        assert_refused(
+            error.value,
+            "schema hashindex belongs to role keeper, which can run code as superuser postgres",
+        )
+        pg_hashindex.trust_owners(superuser)
+        USES[use](superuser)
+
+
+async def test_an_async_superuser(keeper: Connection, url: str) -> None:
+    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as session:
+        with pytest.raises(MissingRightsError, match="schema hashindex belongs to role keeper"):
+            await AsyncHashIndex.open(session, "own")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("index", "list"),
+        ("index", "show", "own"),
+        ("search", "own", "--like", "1"),
+        ("model", "list"),
+        ("jobs",),
+        ("schema", "status"),
+        ("schema", "downgrade", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_commands_of_a_superuser_in_the_schema_of_another_role(
+    on: Run, keeper: Connection, command: tuple[str, ...]
+) -> None:
+    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh").encode()
+    said = on(*command, code=3).output
+    assert "schema hashindex belongs to role keeper, which can run code as superuser" in said
+    assert "--trust-owner" in said
+    assert "schema hashindex belongs" not in on(*command, "--trust-owner", code=None).output
+
+
+# Schema hashindex, made by whoever may create schemas before it is installed.
+
+
+def upgrade(url: str, owner: str | None = None) -> None:
+    with create_engine(url).begin() as connection:
+        schema.upgrade(connection, owner=owner)
+
+
+PLANTED = {
+    "nothing": "SELECT 1",
+    "a view": "CREATE VIEW hashindex.alembic_version AS SELECT 'x'::varchar(32) AS version_num "
+    "WHERE hashindex.springs(1)",
+    "a table": "CREATE TABLE hashindex.alembic_version (version_num varchar(32)); "
+    "CREATE INDEX ON hashindex.alembic_version (version_num) WHERE hashindex.springs(1)",
+    "a function": "CREATE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid) "
+    "LANGUAGE sql AS 'SELECT NULL::text, NULL::oid'",
+}
+
+
+@pytest.fixture
+def squatter(server: Any, empty_url: str) -> Iterator[Connection]:
+    """A role that may create schemas, and has made schema hashindex."""
+    run_as_admin(server, "CREATE ROLE squatter LOGIN")
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        name = admin.info.dbname
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO squatter".encode())
+    session = connect(empty_url.replace("postgres@", "squatter@"))
+    session.execute("CREATE SCHEMA hashindex; GRANT USAGE ON SCHEMA hashindex TO PUBLIC")
+    session.execute(
+        "CREATE FUNCTION hashindex.springs(integer) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS "
+        "$$ BEGIN IF current_user <> 'squatter' THEN RAISE EXCEPTION 'the trap ran as %', "
+        "current_user; END IF; RETURN true; END $$"
+    )
+    yield session
+    session.close()
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        admin.execute("DROP OWNED BY squatter CASCADE; DROP ROLE squatter")
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_schema_that_was_there_first(
+    run: Run, squatter: Connection, empty_url: str, planted: str
+) -> None:
+    squatter.execute(PLANTED[planted].encode())
+    for arguments in (("upgrade",), ("status",), ("downgrade", "--yes")):
+        said = run("schema", *arguments, "--database-url", empty_url, code=3).output
+        assert SPRUNG not in said
+        assert "schema hashindex belongs to role squatter, which can run code as" in said
+    with pytest.raises(MissingRightsError, match="belongs to role squatter, not to keeper"):
+        upgrade(empty_url, "keeper")
+    with psycopg.connect(empty_url) as script:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="belongs to role squatter"):
+            script.execute(schema.statements().encode())
+
+
+def test_the_default_of_a_database_names_no_owner(squatter: Connection, empty_url: str) -> None:
+    """Its owner could choose it."""
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        name = admin.info.dbname
+        admin.execute(f"ALTER DATABASE {name} SET hashindex.owner = 'squatter'".encode())
+    with pytest.raises(MissingRightsError, match="belongs to role squatter"):
+        upgrade(empty_url)
+
+
+def test_an_owner_who_is_named_administers(run: Run, empty_url: str, as_role: As) -> None:
+    as_role("boss")
+    said = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
+    assert "role boss administers it: whoever searches or writes trusts that role" in said
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        owner = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'hashindex'"
+        assert admin.execute(owner).fetchone() == ("boss",)
+        assert admin.execute("SELECT count(*) FROM hashindex._strangers()").fetchone() == (0,)
+        settings = "SELECT current_setting('hashindex.owner', true), current_user"
+        assert admin.execute(settings).fetchone() in ((None, "postgres"), ("", "postgres"))
+    # From now on the role has to be named.
+    refused = run("schema", "upgrade", "--database-url", empty_url, code=3).output
+    assert "pg-hashindex schema upgrade --owner boss" in refused
+    again = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
+    assert "already up to date" in again
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        admin.execute("DROP SCHEMA hashindex CASCADE")
+
+
+STRANGERS = {
+    "a view": "CREATE VIEW hashindex.alembic_version AS SELECT ''::varchar(32) AS version_num "
+    "WHERE mallory.springs(1); ALTER VIEW hashindex.alembic_version OWNER TO mallory",
+    "a table": "CREATE TABLE hashindex.t (); ALTER TABLE hashindex.t OWNER TO mallory",
+    "a trigger": "CREATE TABLE hashindex.alembic_version (version_num varchar(32));"
+    "CREATE FUNCTION mallory.fires() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'the trap ran as %', current_user; END $$;"
+    "ALTER FUNCTION mallory.fires OWNER TO mallory;"
+    "CREATE TRIGGER fires BEFORE INSERT ON hashindex.alembic_version "
+    "FOR EACH STATEMENT EXECUTE FUNCTION mallory.fires()",
+    "a type": "CREATE TYPE hashindex.layer AS ENUM (); ALTER TYPE hashindex.layer OWNER TO mallory",
+    "a function": "CREATE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid) "
+    "LANGUAGE sql AS 'SELECT NULL::text, NULL::oid'; "
+    "ALTER FUNCTION hashindex._strangers OWNER TO mallory",
+}
+
+
+@pytest.mark.parametrize("planted", STRANGERS)
+def test_what_a_stranger_has_put_into_the_schema(empty_url: str, as_role: As, planted: str) -> None:
+    """Before the first read of anything in it."""
+    as_role("mallory")
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        admin.execute("CREATE SCHEMA mallory AUTHORIZATION mallory; CREATE SCHEMA hashindex")
+        admin.execute(
+            "CREATE FUNCTION mallory.springs(integer) RETURNS boolean LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'the trap ran as %', current_user; END $$;"
+            "ALTER FUNCTION mallory.springs OWNER TO mallory;"
+            "GRANT CREATE ON SCHEMA hashindex TO mallory"
+        )
+        admin.execute(STRANGERS[planted].encode())
+        admin.execute("REVOKE CREATE ON SCHEMA hashindex FROM mallory")
+    with pytest.raises(DatabaseStateError) as error:
+        upgrade(empty_url)
+    assert_refused(error.value, "belongs to role mallory, not to the owner of the schema")
+    with psycopg.connect(empty_url, autocommit=True) as admin:
+        admin.execute("DROP SCHEMA hashindex, mallory CASCADE")
