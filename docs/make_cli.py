@@ -12,7 +12,8 @@ HEAD = """# Command line
 
 Every command that works on a database finds it by the first of these: `--database-url URL`; the
 variable `PG_HASHINDEX_DATABASE_URL`; `DATABASE_URL`; libpq's own `PGHOST`, `PGPORT`, `PGDATABASE`,
-`PGUSER`, `PGSERVICE`, ...
+`PGUSER`, `PGSERVICE`, ... Other users of the machine see a command's options in `ps`: have a URL
+with a password in the variable, or the password in `~/.pgpass`.
 
 Results go to stdout, progress and notes to stderr. In a terminal, tables have lines and long work
 has progress bars; elsewhere tables are plain, and long work prints a line when it begins and one

@@ -320,7 +320,7 @@ def test_partitions(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
         "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO keeper;"
-        "GRANT ALL ON parts, low TO mallory"
+        "GRANT ALL ON parts, low TO mallory; REVOKE TRIGGER ON parts, low FROM mallory"
     )
     index = HashIndex.create(
         keeper,

@@ -1,5 +1,6 @@
 """An index changes its model while it is searched and written to."""
 
+import re
 import threading
 from typing import Any
 
@@ -173,7 +174,9 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     assert index.prune() == "lsh:1"
     after = objects(index.connection)
     assert {
-        (kind, name.replace("items_idx~2", "items_idx").replace('"', "")) for kind, name in after
+        # The name of a trigger function needs no quotes.
+        (kind, re.sub(r"items_idx(~2|\$2\$\w+)", "items_idx", name).replace('"', ""))
+        for kind, name in after
     } == {(kind, name.replace('"', "")) for kind, name in before}
     # The names of the first codes are free again.
     index.swap("lsh", force=True)
