@@ -16,6 +16,7 @@ pytest_plugins = (
     "fixtures.known",
     "fixtures.landmarks",
     "fixtures.migrating",
+    "fixtures.poolers",
     "fixtures.queries",
     "fixtures.roles",
     "fixtures.tenants",

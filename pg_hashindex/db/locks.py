@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import LiteralString, TypeVar
 
 import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 
-from ..errors import InUseError, InvalidInputError
+from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .connection import Connection, execute, one_row
 
 # All later requests queue behind a lock that somebody waits for.
@@ -42,6 +44,12 @@ _RELEASE: LiteralString = """
 """
 
 
+_POOLED = (
+    "a pooler in transaction mode gives each transaction another session of the server, and this "
+    "work holds locks of its session: connect to the server itself, or to a pooler in session mode"
+)
+
+
 def hold(connection: Connection) -> int:
     """Take a lock for this session that nobody else knows of, and return its number."""
     lock = secrets.randbelow(1 << 62)
@@ -55,6 +63,7 @@ def claim(connection: Connection, work: str, name: str) -> bool:
     The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
     a scratch schema.
     """
+    _refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
         execute(connection, _WAIT, [name])
@@ -62,7 +71,39 @@ def claim(connection: Connection, work: str, name: str) -> bool:
         claimed = execute(connection, _CLAIM, [work, name, lock]).rowcount > 0
         if not claimed:
             execute(connection, "SELECT pg_advisory_unlock($1::bigint)", [lock])
+    if claimed and not _has(connection, lock):
+        # Without the lock, the claim does not count. The lock ends with the pooler's session.
+        raise DatabaseStateError(_POOLED)
     return claimed
+
+
+def _refuse_pooled(connection: Connection) -> None:
+    """Refuse a pooler in transaction mode before a lock is left in one of its sessions."""
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        return
+    before = _session(connection)
+    # A pooler makes up the number that it tells when a connection begins.
+    if before == connection.info.backend_pid:
+        return
+    url = make_conninfo(connection.info.dsn, password=connection.info.password or None)
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as other:
+        # A session that this connection still has is not given to another one.
+        lent = _session(other) == before
+    if lent or _session(connection) != before:
+        raise DatabaseStateError(_POOLED)
+
+
+def _session(connection: Connection) -> int:
+    with connection.transaction():
+        (pid,) = one_row(connection, "SELECT pg_backend_pid()")
+    return int(pid)
+
+
+def _has(connection: Connection, lock: int) -> bool:
+    """Return whether the session of the next transaction holds a lock."""
+    with connection.transaction():
+        (held,) = one_row(connection, "SELECT hashindex._holds(pg_backend_pid(), $1)", [lock])
+    return bool(held)
 
 
 def release(connection: Connection, work: str, name: str) -> None:

@@ -1,0 +1,93 @@
+"""Behind PgBouncer: commands that hold locks of their session refuse transaction mode."""
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fixtures.checks import assert_fresh
+from fixtures.poolers import Pool
+from pg_hashindex.cli import main
+
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.errors import DatabaseStateError
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = [
+    pytest.mark.newest,
+    pytest.mark.parametrize("listed_template", ["l2"], indirect=True),
+]
+
+REFUSED = "a pooler in transaction mode gives each transaction another session of the server"
+
+COMMANDS: dict[str, list[str]] = {
+    "encode": ["index", "encode", "items_idx"],
+    "rebalance": ["index", "rebalance", "items_idx"],
+    "repair": ["index", "repair", "items_idx"],
+    "swap": ["index", "swap", "items_idx", "--model", "lsh", "--force", "--queries", "3"],
+    "tune": ["tune", "--table", "items", "--column", "embedding", "--recall", "0.5"],
+}
+
+
+def left_behind(connection: Connection) -> tuple[Any, ...] | None:
+    return connection.execute(
+        "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), "
+        "(SELECT count(*) FROM hashindex.claim), "
+        "(SELECT count(*) FROM hashindex.job WHERE state = 'running'), "
+        "(SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'hashindex_tune%')"
+    ).fetchone()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_transaction_mode_is_refused(
+    connection: Connection, listed: HashIndex, url: str, pooled: Pool, command: str
+) -> None:
+    before = left_behind(connection)
+    through = pooled(url, "transaction")
+    arguments = [*COMMANDS[command], "--database-url", through]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3, result.output
+    assert REFUSED in result.stderr
+    assert "connect to the server itself" in result.stderr
+    assert left_behind(connection) == before
+
+
+def test_session_mode_serves(listed: HashIndex, url: str, pooled: Pool) -> None:
+    with connect(pooled(url, "session")) as session:
+        index = HashIndex.open(session, "items_idx")
+        index.rebalance()
+        index.encode()
+    assert left_behind(listed.connection) == (0, 0, 0, 0)
+
+
+def test_a_session_that_is_exchanged_after_the_claim(
+    listed: HashIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pooler that was not known for one: the lock is asked for in another transaction."""
+    monkeypatch.setattr("pg_hashindex.db.locks._has", lambda connection, lock: False)
+    with pytest.raises(DatabaseStateError, match=REFUSED):
+        listed.rebalance()
+
+
+def test_searches_and_writes(listed: HashIndex, url: str, pooled: Pool) -> None:
+    through = pooled(url, "transaction")
+    with connect(through) as one, connect(through) as two:
+        for session in (one, two):
+            session.prepare_threshold = None
+        for number in range(6):
+            writer, reader = (one, two) if number % 2 else (two, one)
+            key = 10_000 + number
+            query = [float(number), 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+            writer.execute("INSERT INTO items VALUES (%s, 'a', %s::real[]::vector)", [key, query])
+            assert (
+                HashIndex.open(reader, "items_idx")
+                .search(query, 1, candidates=4000, probes=1000)[0]
+                .id
+                == key
+            )
+            found = reader.execute(
+                "SELECT id FROM hashindex.search('items_idx', %s::real[]::vector, 1, 4000, 1000, "
+                "filter => 'true')",
+                [query],
+            ).fetchone()
+            assert found == (str(key),)
+    assert_fresh(listed)
