@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo example test test-extension test-kernels lint docs extension tle release
+.PHONY: demo example test test-nightly test-extension test-kernels lint docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -21,6 +21,11 @@ TESTS ?= $(DATABASE_TESTS:%=tests/%)
 test-extension: .venv/installed
 	PG_HASHINDEX_TEST_INSTALL=extension OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
+
+# Random runs of the fault tests, for each night: they print the seed that repeats them.
+test-nightly: export PG_HASHINDEX_SEED ?= random
+test-nightly: .venv/installed
+	PG_HASHINDEX_EXAMPLES=40 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -rP tests/faults/test_stateful.py
 
 # The arithmetic of other CPUs: OpenBLAS and numpy add in another order without AVX-512 or AVX2, so
 # the last bit differs. The warning is of features this CPU lacks too.

@@ -28,24 +28,37 @@ class Cutter:
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
         self._listener.listen()
         self.was_cut = False
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._ends: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._begin(self._serve)
+
+    def _begin(self, act: Callable[..., None], *arguments: object) -> None:
+        thread = threading.Thread(target=act, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
-        self._listener.close()
+        # Pumps that still wait for data return once the ends are shut down.
+        for end in (self._listener, *self._ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(30)
+        for end in (self._listener, *self._ends):
+            end.close()
 
     def _serve(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 server = socket.socket(socket.AF_UNIX)
+                self._ends += [client, server]
                 server.connect(self._server)
                 for source, target, name in (
                     (client, server, "client"),
                     (server, client, "server"),
                 ):
-                    threading.Thread(
-                        target=self._pump, args=(source, target, name), daemon=True
-                    ).start()
+                    self._begin(self._pump, source, target, name)
 
     def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
         with contextlib.suppress(OSError):

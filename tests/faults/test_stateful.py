@@ -2,11 +2,12 @@
 
 import collections
 import os
+import random
 
 import pytest
 from faults.machine import Machine, install_models
 from fixtures.faults import FaultServer, record
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from pg_hashindex.db import locks
@@ -15,6 +16,8 @@ from pg_hashindex.index import encoding
 #: Runs for each layout and kind of model, and steps of a run.
 EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "4"))
 STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "50"))
+#: Seed of runs that differ from those of each day: a number, or "random" for one that is printed.
+SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 
 @pytest.mark.slow
@@ -42,6 +45,10 @@ def test_whatever_happens(
     machine = type(
         "One", (Machine,), {"url": url, "layout": layout, "model_names": models, "counts": counts}
     )
+    chosen = random.SystemRandom().randrange(1 << 32) if SEED == "random" else SEED
+    if chosen is not None:
+        print(f"\nrun it again with PG_HASHINDEX_SEED={chosen}")
+        machine = seed(int(chosen))(machine)
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -49,7 +56,7 @@ def test_whatever_happens(
             stateful_step_count=STEPS,
             deadline=None,
             # The same runs each time; other ones where many are asked for.
-            derandomize="PG_HASHINDEX_EXAMPLES" not in os.environ,
+            derandomize=chosen is None and "PG_HASHINDEX_EXAMPLES" not in os.environ,
             phases=[Phase.generate] if "PG_HASHINDEX_EXAMPLES" in os.environ else tuple(Phase),
             database=None,
             suppress_health_check=list(HealthCheck),
