@@ -31,6 +31,7 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.building import _Build
 from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -51,6 +52,10 @@ def machine_models() -> dict[str, Model]:
     turned = known_rows(known, ~made["lsh"].encode(known), BITS)
     made["lsh"] = replace(made["lsh"], learned=turned)
     return made
+
+
+class KilledError(BaseException):
+    """The operator's process is gone."""
 
 
 class Machine(Writers):
@@ -171,6 +176,26 @@ class Machine(Writers):
                 index.rebalance()
 
         self._operate(act)
+
+    @precondition(lambda self: self.layout == "table")
+    @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_take_over"]))
+    def kill_a_rebalance(self, step: str) -> None:
+        """Triggers log what is written until a command continues it, or gives it up."""
+        original = getattr(_Build, step)
+
+        def kill(*_: object) -> None:
+            raise KilledError
+
+        def act(index: HashIndex) -> None:
+            if (index.access, index.building) == ("landmarks", None):
+                with contextlib.suppress(KilledError):
+                    index.rebalance()
+
+        setattr(_Build, step, kill)
+        try:
+            self._operate(act)
+        finally:
+            setattr(_Build, step, original)
 
     @rule(
         name=SESSIONS,
