@@ -284,3 +284,62 @@ $$;
 
 COMMENT ON FUNCTION hashindex._check_names IS
     'refuses a table if searches use its name, or the name of one of its columns, for something else';
+
+-- The planner puts the bodies of SQL functions into the expressions of a table's indexes, constraints and policies, and looks their
+-- names up under the path of whoever reads the table. Functions of an index have a path of their own. What is found here would
+-- otherwise fail later, in the first session that has not planned the expression before.
+CREATE OR REPLACE FUNCTION hashindex._check_expressions(base regclass, layout text) RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    found record;
+    functions text;
+BEGIN
+    FOR found IN
+        SELECT e.*, format('%I.%I', n.nspname, c.relname) AS part, c.relname
+        FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part JOIN pg_namespace n ON n.oid = c.relnamespace
+        CROSS JOIN LATERAL (
+            SELECT 'pg_class'::regclass AS kind, x.indexrelid AS object, format('index %s', x.indexrelid::regclass) AS shown,
+                concat_ws(', ', pg_get_expr(x.indexprs, x.indrelid), pg_get_expr(x.indpred, x.indrelid)) AS expression
+            FROM pg_index x WHERE x.indrelid = p.part
+            UNION ALL
+            -- Only the planner of partitions and an UPDATE, which writes codes to a column, evaluate constraints.
+            SELECT 'pg_constraint'::regclass, k.oid, format('constraint "%s"', k.conname), pg_get_expr(k.conbin, k.conrelid)
+            FROM pg_constraint k WHERE k.conrelid = p.part AND k.contype = 'c' AND (p.is_partition OR layout = 'column')
+            UNION ALL
+            SELECT 'pg_attrdef'::regclass, d.oid, format('generated column "%s"', a.attname), pg_get_expr(d.adbin, d.adrelid)
+            FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+            WHERE d.adrelid = p.part AND a.attgenerated <> '' AND layout = 'column'
+            UNION ALL
+            SELECT 'pg_policy'::regclass, y.oid, format('policy "%s"', y.polname),
+                concat_ws(', ', pg_get_expr(y.polqual, y.polrelid), pg_get_expr(y.polwithcheck, y.polrelid))
+            FROM pg_policy y WHERE y.polrelid = p.part AND c.relrowsecurity
+        ) e
+        WHERE e.expression <> ''
+    LOOP
+        BEGIN
+            -- A row without a table: planning it finds what this expression calls, and nothing is evaluated.
+            EXECUTE format('SELECT %s FROM unnest(ARRAY[NULL::%s]) AS %I LIMIT 0', found.expression, found.part, found.relname);
+        EXCEPTION
+            WHEN undefined_function OR undefined_table OR undefined_object OR invalid_schema_name THEN
+                SELECT string_agg(format('ALTER FUNCTION %s SET search_path = %I, pg_temp;', f.oid::regprocedure, n.nspname), ' ' ORDER BY f.oid)
+                INTO functions
+                FROM pg_depend d JOIN pg_proc f ON f.oid = d.refobjid JOIN pg_namespace n ON n.oid = f.pronamespace
+                JOIN pg_language l ON l.oid = f.prolang
+                WHERE d.classid = found.kind AND d.objid = found.object AND d.refclassid = 'pg_proc'::regclass
+                  AND l.lanname = 'sql' AND f.prosqlbody IS NULL AND NOT EXISTS (
+                    SELECT FROM unnest(f.proconfig) s(setting) WHERE starts_with(s.setting, 'search_path=')
+                  );
+                RAISE EXCEPTION '% of % calls a function with a name that depends on search_path: %', found.shown, base, SQLERRM
+                    USING ERRCODE = 'invalid_table_definition', HINT = 'Writes and searches of the index set a path of their own. '
+                        'Qualify the names in the function''s body' || coalesce(', or run: ' || functions, '.');
+            -- A system column, which only rows of tables have.
+            WHEN undefined_column THEN NULL;
+        END;
+    END LOOP;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._check_expressions IS
+    'refuses a table whose expressions call SQL functions with names that are found under some search paths only';

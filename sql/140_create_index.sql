@@ -101,6 +101,7 @@ BEGIN
     END IF;
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
+    PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).*;

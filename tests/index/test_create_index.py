@@ -538,7 +538,12 @@ def test_versions_of_a_model(connection: Connection, items: str, model: Model) -
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_sql_alone(
-    server: EmbeddedServer, connection: Connection, items: str, model: Model, layout: Layout
+    server: EmbeddedServer,
+    url: str,
+    connection: Connection,
+    items: str,
+    model: Model,
+    layout: Layout,
 ) -> None:
     script = f"""
         SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{layout}');
@@ -547,9 +552,9 @@ def test_sql_alone(
         INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]');
         SELECT id FROM hashindex.search_plain('[1,2,3,4,5,6,7,8]', k => 2);
     """
-    dsn = connection.info.dsn
+    # Not the connection's own address: psql of PostgreSQL 15 does not know all options of libpq.
     done = subprocess.run(
-        [server.bin_dir / "psql", "-X", "-At", "-v", "ON_ERROR_STOP=1", dsn],
+        [server.bin_dir / "psql", "-X", "-At", "-v", "ON_ERROR_STOP=1", url],
         input=script,
         capture_output=True,
         text=True,
@@ -630,3 +635,82 @@ def test_codes_of_an_unlogged_table_are_unlogged(connection: Connection, model: 
         "SELECT relpersistence::text FROM pg_class WHERE relname = 'fast_codes'"
     ).fetchone()
     assert row == ("u",)
+
+
+# What of a table calls shop.norm, how it is named, and the layouts of an index that would meet it.
+CALLERS = {
+    "index": (
+        "CREATE INDEX items_norm ON items (shop.norm(category))",
+        "index public.items_norm of",
+        LAYOUTS,
+    ),
+    "predicate": (
+        "CREATE INDEX items_norm ON items (id) WHERE shop.norm(category) <> ''",
+        "index public.items_norm of",
+        LAYOUTS,
+    ),
+    "policy": (
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY seen ON items USING (shop.norm(category) IS NOT NULL)",
+        'policy "seen" of',
+        LAYOUTS,
+    ),
+    "constraint": (
+        "ALTER TABLE items ADD CONSTRAINT folded CHECK (shop.norm(category) IS NOT NULL)",
+        'constraint "folded" of',
+        ("column",),
+    ),
+    "generated column": (
+        "ALTER TABLE items ADD norm text GENERATED ALWAYS AS (shop.norm(category)) STORED",
+        'generated column "norm" of',
+        ("column",),
+    ),
+}
+# As many applications make them: the body names another function without its schema.
+SHOP = """
+    CREATE SCHEMA shop;
+    CREATE FUNCTION shop.fold(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower($1)';
+    SET search_path = shop, public;
+    CREATE FUNCTION shop.norm(text) RETURNS text LANGUAGE sql IMMUTABLE SET search_path = shop
+        AS 'SELECT fold($1)';
+"""
+
+
+@pytest.mark.parametrize("what", CALLERS)
+def test_names_that_depend_on_the_path_in_expressions_of_the_table(
+    connection: Connection, items: str, model: Model, what: str
+) -> None:
+    statement, shown, layouts = CALLERS[what]
+    connection.execute((SHOP + statement).encode())
+    # Since PostgreSQL 17 no index can be made with it so; one can become so.
+    connection.execute("ALTER FUNCTION shop.norm(text) RESET search_path")
+    message = (
+        f"{re.escape(shown)} public.items calls .*: function fold\\(text\\) does not exist; .* "
+        r"run: ALTER FUNCTION shop.norm\(text\) SET search_path = shop, pg_temp;"
+    )
+    for layout in LAYOUTS:
+        if layout in layouts:
+            assert_refused(connection, InvalidInputError, message, layout=layout)
+    # The cure that the message names.
+    connection.execute("ALTER FUNCTION shop.norm(text) SET search_path = shop, pg_temp")
+    for layout in LAYOUTS:
+        index = create(connection, layout, layout=layout)
+        assert index.encode() == len(index.search(np.ones(8), k=300))
+        assert_fresh(index)
+
+
+def test_expressions_that_find_their_names_are_not_refused(
+    connection: Connection, model: Model
+) -> None:
+    connection.execute(
+        "CREATE TABLE things (id int PRIMARY KEY, name text, embedding vector(8),"
+        " upper text GENERATED ALWAYS AS (upper(name)) STORED,"
+        " CHECK (tableoid IS NOT NULL)) PARTITION BY RANGE (id);"
+        "CREATE TABLE first PARTITION OF things FOR VALUES FROM (0) TO (10);"
+        "CREATE INDEX ON things (lower(name)) WHERE things.name <> '';"
+        "CREATE INDEX ON things USING hnsw ((embedding::halfvec(8)) halfvec_l2_ops);"
+        "ALTER TABLE things ENABLE ROW LEVEL SECURITY;"
+        "CREATE POLICY seen ON things USING (EXISTS (SELECT FROM pg_roles WHERE name = rolname))"
+    )
+    for layout in LAYOUTS:
+        assert create(connection, layout, table="things", layout=layout).encode() == 0
