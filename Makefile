@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo example test test-nightly test-extension test-kernels lint docs extension tle release
+.PHONY: demo example test test-nightly test-extension test-oldest test-kernels lint docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -26,6 +26,13 @@ test-extension: .venv/installed
 test-nightly: export PG_HASHINDEX_SEED ?= random
 test-nightly: .venv/installed
 	PG_HASHINDEX_EXAMPLES=40 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -rP tests/faults/test_stateful.py
+
+# The oldest PostgreSQL that is supported: tests that depend on the version, in the rooms whose SQL does, without the slow ones.
+# They skip, and say why, where Debian's PostgreSQL 15 or ../shared/servers is missing.
+OLDEST_TESTS := attacks contrib db faults index moving operations quality training
+test-oldest: .venv/installed
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --postgres 15 \
+		-m "not newest and not slow" $(OLDEST_TESTS:%=tests/%)
 
 # The arithmetic of other CPUs: OpenBLAS and numpy add in another order without AVX-512 or AVX2, so
 # the last bit differs. The warning is of features this CPU lacks too.

@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--postgres",
         action="append",
-        choices=["16", "18"],
-        help="PostgreSQL to run the database tests on; may be given again (default: 18 and 16)",
+        choices=["15", "16", "18"],
+        help="PostgreSQL to run the database tests on; may be given again (default: 18 and 16); "
+        "15 needs Debian's package postgresql-15, and ../shared/servers",
     )

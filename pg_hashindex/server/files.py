@@ -294,7 +294,9 @@ def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
             f"{data_dir / 'postgresql'}, or change it yourself (chmod 700 {data_dir})"
         )
     options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject"]
-    options += ["--encoding=UTF8", "--locale=C", "--set=listen_addresses="]
+    options += ["--encoding=UTF8", "--locale=C"]
+    if version >= 16:
+        options.append("--set=listen_addresses=")
     if version >= 17:
         # Upper and lower case of Unicode, sorted by code point: the same on every machine.
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]

@@ -153,6 +153,7 @@ def test_searches_and_writes(
 
 def test_they_move_along(
     server: EmbeddedServer,
+    url: str,
     connection: Connection,
     make_database: Callable[[str], str],
     model: Model,
@@ -173,7 +174,7 @@ def test_they_move_along(
             ).encode()  # fmt: skip
     before = {i.name: i.search(vectors[250], 9) for i in list_indexes(connection)}
     restored = make_database("template0")
-    run(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", connection.info.dsn)
+    run(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", url)
     run(server, "pg_restore", "--exit-on-error", "--dbname", restored, tmp_path / "dump")
     with connect(restored) as moved:
         indexes = list_indexes(moved)
