@@ -172,7 +172,7 @@ def test_a_table_made_again_is_refused(listed: HashIndex) -> None:
         "CREATE TABLE items_new (LIKE items INCLUDING ALL); INSERT INTO items_new TABLE items; "
         "DROP TABLE items; ALTER TABLE items_new RENAME TO items"
     )
-    with pytest.raises(DatabaseStateError, match="made again"):
+    with pytest.raises(DatabaseStateError, match="recreated"):
         listed.near_duplicates("twins", max_distance=0.1)
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 

@@ -90,7 +90,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
 def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
     index.connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
-        "query vector, radius integer, query_code bit varying DEFAULT NULL) "
+        "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
     assert index.repair().done == ("made the functions again",)
