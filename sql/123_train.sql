@@ -101,12 +101,13 @@ BEGIN
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
-    least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, 10 * bits) END;
+    -- Sign learns means alone, and each from all rows: more bits need no more rows.
+    least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, CASE WHEN method <> 'sign' THEN 10 * bits END) END;
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn % bits from', coalesce(cardinality(rows), 0), bits
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN sample < least_rows THEN 'Let the sample' ELSE 'Let the table' END || format(' have %s rows or more', least_rows)
-                      || CASE WHEN least_rows > 1000 AND method <> 'sign' THEN ', learn fewer bits' ELSE '' END
+                      || CASE WHEN least_rows > 1000 THEN ', learn fewer bits' ELSE '' END
                       || CASE WHEN force THEN '.' ELSE ', or pass force => true.' END;
     ELSIF EXISTS (SELECT FROM unnest(rows) r(v) WHERE {ext}.vector_dims(r.v) <> dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of several dimensions', column_name, table_name

@@ -231,6 +231,17 @@ def test_force_takes_few_rows(filled: Connection) -> None:
 
 
 @pytest.mark.newest
+def test_sign_takes_rows_for_its_means_alone(filled: Connection) -> None:
+    """Each bit learns its mean from all rows: 200 bits need no more rows than 8."""
+    filled.execute(
+        'CREATE TABLE wide ("the vector" vector(200));'
+        "INSERT INTO wide SELECT array_agg(sin(n * j) ORDER BY j)::real[]::vector(200) "
+        "FROM generate_series(1, 1000) n, generate_series(1, 200) j GROUP BY n"
+    )
+    assert train(filled, method="sign", bits=None, table_name="wide").n_bits == 200
+
+
+@pytest.mark.newest
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
@@ -242,7 +253,7 @@ def test_force_takes_few_rows(filled: Connection) -> None:
         ),
         (
             {"method": "sign", "bits": None, "table_name": "wide"},
-            "Let the table have 2000 rows or more, or pass force => true.",
+            "Let the table have 1000 rows or more, or pass force => true.",
         ),
     ],
     ids=str,
@@ -252,7 +263,7 @@ def test_hints_of_too_few_rows_help(
 ) -> None:
     filled.execute(
         'CREATE TABLE wide ("the vector" vector(200));'
-        "INSERT INTO wide SELECT array_fill(n, ARRAY[200])::vector FROM generate_series(1, 1000) n"
+        "INSERT INTO wide SELECT array_fill(n, ARRAY[200])::vector FROM generate_series(1, 999) n"
     )
     with pytest.raises(psycopg.Error) as refused:
         train(filled, **{"bits": 8, **given})  # type: ignore[arg-type]
