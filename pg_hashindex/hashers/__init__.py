@@ -105,6 +105,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_CLASSES.values()})
+
+
 def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hasher:
     """Make a hasher by its registered name.
 

@@ -103,6 +103,8 @@ class CGHash(Hasher):
         The most that the objective can be above the optimum over the family; see
         `RestrictedProblem.gap`. For stumps it is a bound, for the others an estimate: their search
         finds a local optimum.
+    n_iter_ : int
+        Steps of column generation, one for each bit.
     n_violated_ : int
         Bits that a violated constraint gave.
     n_triplets_ : int
@@ -245,6 +247,7 @@ class CGHash(Hasher):
             )
         self.bit_weights_ = problem.solution.weights
         self.objective_, self.duality_gap_ = objective, gaps
+        self.n_iter_ = len(functions)
         return functions
 
     def _regularization(self) -> float:

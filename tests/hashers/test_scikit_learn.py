@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+from pg_hashindex import hashers
 from pg_hashindex.errors import InvalidInputError, NotFittedError
 from pg_hashindex.hashers import HASHERS, ITQ, Hasher, make_hasher
 from pg_hashindex.metrics import recall_at_k, recall_scorer
@@ -44,6 +45,15 @@ def test_supervised_hashers_stand_in_pipelines(rows: np.ndarray) -> None:
     hasher = make_hasher("itq-cca", n_bits=2, random_state=0)
     pipeline = make_pipeline(StandardScaler(), hasher, LogisticRegression()).fit(rows, labels)
     assert pipeline.score(rows, labels) > 0.8
+
+
+def test_the_module_lists_its_classes() -> None:
+    assert {hasher.__name__ for hasher in HASHERS.values()} <= {*dir(hashers)}
+
+
+def test_cghash_says_how_many_steps_it_took(rows: np.ndarray) -> None:
+    labels = (rows[:, 0] > 0).astype(np.int64)
+    assert hashers.CGHash(n_bits=3, random_state=0).fit(rows, labels).n_iter_ == 3
 
 
 def test_grid_search_finds_the_bits_of_the_best_recall(rows: np.ndarray) -> None:
