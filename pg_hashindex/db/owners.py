@@ -83,7 +83,9 @@ def ask_schema(connection: Connection) -> None:
     Every other role trusts the administrator, as docs/security.md says.
     """
     if must_ask(connection):
-        answer(connection, execute(connection, SCHEMA_OWNER).fetchone())
+        # Without this block, a connection that is not in autocommit mode would begin a transaction.
+        with connection.transaction():
+            answer(connection, execute(connection, SCHEMA_OWNER).fetchone())
 
 
 def must_ask(connection: psycopg.BaseConnection[Any]) -> bool:

@@ -17,6 +17,7 @@ from pgvector import Vector
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import connection as database
+from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.hashers import LSH
@@ -433,7 +434,7 @@ def test_every_function_names_what_it_means(
 def test_what_runs_under_the_callers_path_was_written_before() -> None:
     """Between the two settings of the path, names are looked up in schemas of anybody."""
     ran_there = []
-    for file in sorted(schema._folder("sql").rglob("*.sql")):
+    for file in sorted(sql_files.folder("sql").rglob("*.sql")):
         for block in re.findall(
             r"set_config\('search_path', caller_path, true\);\n(.*?)"
             r"(?:pg_catalog\.set_config\('search_path', own_path|SET LOCAL search_path|\nEND\n)",

@@ -167,7 +167,7 @@ def test_a_database_of_the_release_before(
 
 def test_an_old_schema_is_to_be_upgraded(connection: Connection) -> None:
     connection.execute("ALTER TABLE hashindex.index DROP COLUMN storage CASCADE")
-    connection.execute("ALTER TABLE hashindex.model DROP COLUMN profile")
+    connection.execute("ALTER TABLE hashindex.model DROP COLUMN profile CASCADE")
     for ask in (list_indexes, store.list_models):
         with pytest.raises(MissingSchemaError, match=r"or old: .* Run: pg-hashindex schema up"):
             ask(connection)

@@ -162,7 +162,8 @@ def test_the_advisor(
     advice = tune_table(
         connection, halves, "embedding", Goal(0.9, k=5), Effort(queries=20), metric="l2"
     )
-    assert [reason for reason in advice.left_out if "200 codes are read" not in reason] == []
+    expected = ("200 codes are read", "the vectors lie around 0")
+    assert not [r for r in advice.left_out if not any(part in r for part in expected)]
     best = {trial.kind: trial for trial in sorted(advice.trials, key=lambda trial: trial.recall)}
     assert set(best) == {"exact", "codes", "pgvector", "binary_quantize"}
     # A graph of so few rows misses next to none.
