@@ -292,7 +292,7 @@ class IndexRow:
             columns = (self.column_name, self.id_column, self.code_column)
             return any(name == column or rest.endswith(f".{column}") for column in columns)
         if kind == "function":
-            return any(f"{verb}_{self.name}" in rest for verb in ("search", "within"))
+            return any(f"{verb}_{self.name}" in rest for verb in ("search", "candidates", "within"))
         return name.startswith(f"hashindex.{self.storage}_") or name in (
             self.schema_name,
             f"{self.schema_name}.{self.table_name}",

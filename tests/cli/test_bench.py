@@ -2,12 +2,14 @@
 
 import functools
 import importlib.util
+import io
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,14 +156,19 @@ def test_a_full_disk_leaves_no_half_picture(
 ) -> None:
     arguments = ("--data", data, "--methods", "lsh", "--bits", "4,8", "--plot")
 
-    def half(self: Path, content: bytes) -> int:
-        with self.open("wb") as file:
-            file.write(content[:100])
-        raise OSError(28, "No space left on device")
+    class Half(io.FileIO):
+        def write(self, content: Any, /) -> int:
+            super().write(content[:100])
+            raise OSError(28, "No space left on device")
+
+    before = Path.open
+
+    def opened(self: Path, mode: str = "r", *arguments: Any) -> Any:
+        return Half(self, mode) if mode == "xb" else before(self, mode, *arguments)
 
     (tmp_path / "old.png").write_bytes(b"before")
     files = sorted(tmp_path.iterdir())
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(Path, "open", opened)
     for name in ("new.png", "old.png"):
         failed = bench(*arguments, tmp_path / name, code=3)
         assert "Truth: label" in failed.stdout

@@ -138,9 +138,10 @@ def check_search(index: HashIndex, queries: NDArray[np.float32]) -> None:
     Until the index is encoded, and where fewer than 10 rows have a code, they are among all rows.
     """
     stored = stored_codes(index).items()
-    rows = [(key, vector) for key, (code, vector) in stored if None not in (code, vector)]
+    every = [(key, code, vector) for key, (code, vector) in stored if vector is not None]
+    rows = [(key, vector) for key, code, vector in every if code is not None]
     if not index.encoded or len(rows) < 10:
-        rows = [(key, vector) for key, (_, vector) in stored if vector is not None]
+        rows = [(key, vector) for key, _, vector in every]
     probes = 1000 if index.access == "landmarks" else None
     # pgvector's HNSW gives 1000 at the most, and with relaxed order more as it goes on.
     for query in queries:
