@@ -1,15 +1,16 @@
 """Changes to an index that wait for an idle transaction keep nobody else waiting behind them."""
 
+import collections
 import contextlib
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner
+from fixtures.faults import eventually
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
@@ -23,10 +24,12 @@ from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
-#: How long a change goes on trying here, and what others may wait at most: short tries, and pauses
-#: in between. A machine that is busy with other tests gets some more.
+#: Seconds for which a change is tried, by a clock that only its own pauses move.
 PATIENCE = 1.5
-WAIT = 0.3
+#: How often everyone else succeeds in each pause.
+BETWEEN = 5
+#: Seconds: more than a busy machine needs.
+LIMIT = 300.0
 
 IN_USE = (
     r'^("public"\.)?"?items"? has been in use for [\d.]+ s: canceling statement due to lock '
@@ -85,10 +88,33 @@ def state(connection: Connection) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
+class Clock:
+    """The time of `locks`: it passes only where a change pauses between two tries.
+
+    Parameters
+    ----------
+    paused : callable
+        Called in each pause.
+    """
+
+    def __init__(self, paused: Callable[[], object]) -> None:
+        self.now = 0.0
+        self.pauses = 0
+        self.paused = paused
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.pauses += 1
+        self.paused()
+
+
 @contextlib.contextmanager
-def users(url: str, *statements: str) -> Iterator[list[float]]:
-    """Run each statement again and again; collect how long every run took."""
-    took: list[float] = []
+def users(url: str, *statements: str) -> Iterator[Callable[[], None]]:
+    """Run each statement again and again; yield what waits until each has succeeded some times."""
+    counts: collections.Counter[str] = collections.Counter()
     problems: list[BaseException] = []
     ends = threading.Event()
 
@@ -96,22 +122,27 @@ def users(url: str, *statements: str) -> Iterator[list[float]]:
         try:
             with psycopg.connect(url, autocommit=True) as session:
                 while not ends.is_set():
-                    start = time.monotonic()
                     session.execute(statement.encode())
-                    took.append(time.monotonic() - start)
-                    time.sleep(0.005)
+                    counts[statement] += 1
         except psycopg.Error as error:
             problems.append(error)
+
+    def await_all() -> None:
+        before = {statement: counts[statement] for statement in statements}
+        eventually(
+            lambda: bool(problems) or all(counts[s] - n >= BETWEEN for s, n in before.items()),
+            LIMIT,
+        )
 
     threads = [threading.Thread(target=use, args=[statement]) for statement in statements]
     for thread in threads:
         thread.start()
     try:
-        yield took
+        yield await_all
     finally:
         ends.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(LIMIT)
     assert problems == []
 
 
@@ -133,16 +164,21 @@ WORK = {
     ("indexed", "act", "held"), list(WORK.values()), ids=list(WORK), indirect=["indexed"]
 )
 def test_nobody_waits_behind_it(
-    url: str, indexed: HashIndex, act: Callable[[Connection], None], held: str
+    url: str,
+    indexed: HashIndex,
+    act: Callable[[Connection], None],
+    held: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Each try ends by its lock_timeout; then all others go on while the transaction is idle."""
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(held.encode())
-        with users(url, READ, OTHER_WRITE, SEARCH) as took:
-            start = time.monotonic()
+        with users(url, READ, OTHER_WRITE, SEARCH) as await_all, monkeypatch.context() as patch:
+            clock = Clock(await_all)
+            patch.setattr(locks, "time", clock)
             with pytest.raises(InUseError, match=IN_USE) as refused:
                 act(operator)
-            waited = time.monotonic() - start
         # Nothing is left half-made, but that another access path is asked for.
         if act is not configure:
             assert state(indexed.connection) == before
@@ -152,22 +188,23 @@ def test_nobody_waits_behind_it(
     assert state(indexed.connection) != before
     # A search by the typed function holds locks on all that it reads, the table among it.
     assert str(pid) in re.findall(r"\d+", str(refused.value).partition("(")[2])
-    assert PATIENCE < waited < PATIENCE + 2
-    assert len(took) > 50
-    assert max(took) < WAIT
+    assert clock.pauses == PATIENCE // locks._PAUSE + 1
 
 
 @pytest.mark.parametrize("act", [drop, create("table")], ids=["drop", "create"])
 def test_it_is_done_once_the_transaction_ends(
-    url: str, indexed: HashIndex, act: Callable[[Connection], None]
+    url: str,
+    indexed: HashIndex,
+    act: Callable[[Connection], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(WRITE)
-        timer = threading.Timer(0.6, idle.rollback)
-        timer.start()
+        clock = Clock(lambda: clock.pauses == 2 and idle.rollback())
+        monkeypatch.setattr(locks, "time", clock)
         act(operator)
-        timer.join()
+    assert clock.pauses == 2
     assert state(indexed.connection) != before
 
 
@@ -231,6 +268,8 @@ def test_a_minute_by_default(
 ) -> None:
     """All that changes an index goes by one number: swaps and repairs, too."""
     assert locks.PATIENCE == 60
+    # In milliseconds, the longest that others wait behind a try.
+    assert locks._LOCK_MS == 100
     monkeypatch.setattr(locks, "PATIENCE", 0.2)
     store.save(indexed.connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     with psycopg.connect(url) as idle:
