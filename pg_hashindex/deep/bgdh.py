@@ -83,7 +83,8 @@ class BGDH(DPSH):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits : int, optional
+        By default 64.
     variant : {"inductive", "transductive"}
     features : {"perceptron", "cnn-f"}
         The network phi.
@@ -275,14 +276,14 @@ class BGDH(DPSH):
                 f"is row {bare[0]}; give each row an edge, or train again with these rows"
             )
         u = network.place(self._scaled(rows), shares(joined))
-        new = known_rows(rows, pack(u > 0), self.n_bits)
+        new = known_rows(rows, pack(u > 0), self.n_bits_)
         every = {
             name: np.concatenate([model.network.arrays[name], new.arrays[name]])
             for name in new.arrays
         }
         distinct, first = np.unique(every["fingerprints"], return_index=True)
         arrays = {"fingerprints": distinct, "codes": every["codes"][first]}
-        self._kept = Network("rows", {}, arrays, self.n_bits)
+        self._kept = Network("rows", {}, arrays, self.n_bits_)
         return self.encode(rows)
 
     def _scaled(self, rows: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -32,7 +32,6 @@ from ..hashers._common.sequential_pairs import GivenPairs
 from ..hashers._common.supervision import UNLABELLED, Labels, SparseRows, Supervision, check_classes
 from ..models.codes import pack
 from ..models.layers import Layer
-from ..models.model import MAX_BITS
 from ..models.network import Network, known_rows
 
 if TYPE_CHECKING:
@@ -70,7 +69,8 @@ class DPSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits : int, optional
+        By default 64.
     features : {"perceptron", "cnn-f"}
     hidden : sequence of int
         Sizes of the perceptron's hidden layers, one or more; CNN-F does not use them.
@@ -127,7 +127,6 @@ class DPSH(Hasher):
     learns_from = ("labels", "pairs")
     runtime_parameters = ("device", "checkpoint", "progress")
 
-    n_bits: Annotated[int, integer(1, MAX_BITS)] = 64
     features: Literal["perceptron", "cnn-f"] = "perceptron"
     hidden: Sequence[int] = (512,)
     image_shape: Sequence[int] | None = None
@@ -170,6 +169,9 @@ class DPSH(Hasher):
                 "checkpoint needs a random_state: without it each training is different"
             )
 
+    def _default_bits(self, dimension: int) -> int:
+        return 64
+
     def _graph(
         self, rows: RowSource, given: Supervision, rng: np.random.Generator
     ) -> BipartiteGraph | None:
@@ -186,7 +188,7 @@ class DPSH(Hasher):
             shape = (height, width, channels)
         return Architecture(
             dimension,
-            int(self.n_bits),
+            self.n_bits_,
             tuple(map(int, self.hidden)),
             image_shape=shape,
             input_size=int(self.input_size),
@@ -241,7 +243,7 @@ class DPSH(Hasher):
             self.codes_ = pack(network.project(X, device) > 0)
             assert graph is not None  # noqa: S101  (it is what makes a method transductive)
             self._of_rows = network.cpu(), graph
-            self._kept = known_rows(every.untransformed().blocks(), self.codes_, self.n_bits)
+            self._kept = known_rows(every.untransformed().blocks(), self.codes_, self.n_bits_)
             return []
         if self.features == "cnn-f":
             self._kept = network.to_network()

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, affinity, squared_distances
 from ._common.base import Hasher, with_fixed_signs
-from ._common.checks import integer
+from ._common.checks import TooManyBitsError, integer
 from ._common.kernels import check_size, choose_anchors
 from ._common.kmeans import nearest_to_rows, sample_centres
 from ._common.rows import RowSource, row_slices
@@ -96,16 +96,16 @@ class AGH(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)
-        n_directions = -(-self.n_bits // self.n_layers)
+        n_directions = -(-self.n_bits_ // self.n_layers)
         graph = AnchorGraph(rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest)
-        self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits)
+        self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits_)
         self.anchors_, self.width_ = graph.anchors, graph.width
         shares = affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
         if self.n_layers == 1:
             self.thresholds_ = None
             return [shares, affine(weights.T)]
         self.thresholds_ = graph.thresholds(weights)
-        return [shares, *two_layers(weights, self.thresholds_, self.n_bits)]
+        return [shares, *two_layers(weights, self.thresholds_, self.n_bits_)]
 
     def _choose_anchors(
         self, rows: RowSource, n_directions: int, rng: np.random.Generator
@@ -171,9 +171,11 @@ class AnchorGraph:
             vectors[:, :n_apart] = self._by_distance(vectors[:, :n_apart])
         values, vectors = values[:n_directions], with_fixed_signs(vectors.T[:n_directions]).T
         if (found := int(np.count_nonzero(values > _NO_SPREAD))) < n_directions:
-            raise InvalidInputError(
+            raise TooManyBitsError(
                 f"n_bits is {n_bits}, which takes {n_directions} eigenvectors, but the graph of "
-                f"{m} anchors has only {found} of use; ask for fewer bits, or for more anchors"
+                f"{m} anchors has only {found} of use; ask for fewer bits, or for more anchors",
+                # An eigenvector gives one bit, or two.
+                most=found * -(-n_bits // n_directions),
             )
         weights = vectors * np.sqrt(n / values) / roots[:, None]
         weights[np.abs(weights) < _NO_WEIGHT * np.abs(weights).max(axis=0)] = 0

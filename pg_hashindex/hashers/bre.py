@@ -89,10 +89,10 @@ class BRE(Hasher):
         kernel = rbf(bases, scale)
         K = kernel.apply(X).astype(np.float64)
         mean = K.mean(axis=0)
-        functions = Functions(K - mean, i, j, d, rng.standard_normal((self.n_bits, len(bases))))
+        functions = Functions(K - mean, i, j, d, rng.standard_normal((self.n_bits_, len(bases))))
         objective = [functions.objective()]
         for _ in range(self.n_iter):
-            for bit in range(self.n_bits):
+            for bit in range(self.n_bits_):
                 functions.improve(bit, int(rng.integers(len(bases))))
             objective.append(functions.objective())
         self.objective_ = np.array(objective)

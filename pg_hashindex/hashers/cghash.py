@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
 from ._common.base import Hasher, first_and_last
-from ._common.checks import Factor, integer
+from ._common.checks import Factor, TooManyBitsError, integer
 from ._common.column_generation import LOSSES, RestrictedProblem
 from ._common.kernels import choose_anchors, gaussian
 from ._common.rows import RowSource
@@ -120,7 +120,7 @@ class CGHash(Hasher):
         "max_rows": 1_000_000,
     }
 
-    n_bits: Annotated[int, integer(1, _MAX_BITS)] = 128
+    n_bits: Annotated[int, integer(1, _MAX_BITS)] | None = None
     loss: Literal["squared_hinge", "logistic", "exponential", "hinge"] = "squared_hinge"
     regularizer: Literal["l1", "l_inf"] = "l1"
     C: Factor | None = None
@@ -214,10 +214,10 @@ class CGHash(Hasher):
             LOSSES[self.loss],
             self._regularization(),
             capped=self.regularizer == "l_inf",
-            max_functions=int(self.n_bits),
+            max_functions=self.n_bits_,
         )
         functions: list[WeakFunction] = []
-        objective, gaps = np.empty(self.n_bits), np.empty(self.n_bits)
+        objective, gaps = np.empty(self.n_bits_), np.empty(self.n_bits_)
         self.n_violated_ = 0
 
         def cut(duals: NDArray[np.float64]) -> Cut:
@@ -226,7 +226,7 @@ class CGHash(Hasher):
 
         found = family.best(cut(problem.solution.duals), functions, rng)
         self._check_worth(problem, found)
-        for bit in range(self.n_bits):
+        for bit in range(self.n_bits_):
             if (
                 found is not None
                 and problem.violated_by(found.bits, _VIOLATION)
@@ -289,10 +289,11 @@ class CGHash(Hasher):
                 found = family.draw(rng)
             if found is not None and _is_new(found, functions):
                 return found
-        raise InvalidInputError(
+        raise TooManyBitsError(
             f"only {len(functions)} different {self.weak} functions could be found over the "
-            f"{len(functions[0].bits)} rows that triplets name, but n_bits is {self.n_bits}; ask "
-            "for fewer bits, or give triplets of more rows"
+            f"{len(functions[0].bits)} rows that triplets name, but n_bits is {self.n_bits_}; ask "
+            "for fewer bits, or give triplets of more rows",
+            most=len(functions),
         )
 
     def _bit_weights(self) -> NDArray[np.floating]:

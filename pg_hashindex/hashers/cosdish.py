@@ -75,12 +75,12 @@ class COSDISH(FeatureHasher):
         rows, labels = labelled_rows(rows, given.labels)
         sets = LabelSets.of_several(labels)
         features = self._features(rows, rng)
-        apart = start_codes(sets, self.n_bits, "spread", rng)[sets.of_row]
-        start = without_constant_bits(random_codes(len(apart), self.n_bits, rng), apart)
+        apart = start_codes(sets, self.n_bits_, "spread", rng)[sets.of_row]
+        start = without_constant_bits(random_codes(len(apart), self.n_bits_, rng), apart)
         codes = _Codes(sets, start)
         objective = [codes.objective()]
         for _ in range(self.n_samples):
-            n_columns = min(self.n_bits, rows.n_rows)
+            n_columns = min(self.n_bits_, rows.n_rows)
             codes.learn(rng.choice(rows.n_rows, n_columns, replace=False), self.n_iter)
             objective.append(codes.objective())
         self.codes_, self.objective_ = pack(codes.B > 0), np.array(objective)

@@ -8,10 +8,9 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer, squared_distances
 from ._common.base import Hasher, centred_affine
-from ._common.checks import integer, number
+from ._common.checks import TooManyBitsError, integer, number
 from ._common.kernels import check_size
 from ._common.kmeans import nearest_to_rows, sample_centres
 from ._common.rows import RowSource
@@ -58,7 +57,7 @@ class DSH(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)
-        n_groups = min(max(2, math.ceil(self.groups * self.n_bits)), rows.n_rows)
+        n_groups = min(max(2, math.ceil(self.groups * self.n_bits_)), rows.n_rows)
         self.centres_ = sample_centres(rows, n_groups, rng)
         places, _ = nearest_to_rows(rows, self.centres_, 1)
         counts = np.bincount(places[:, 0], minlength=len(self.centres_))
@@ -70,17 +69,18 @@ class DSH(Hasher):
         middle = np.einsum("ij,ij->i", weights, centres[first] + centres[second]) / 2
         entropies = plane_entropies(centres @ weights.T > middle, counts)
         # Rounding must not decide between planes that split groups alike.
-        chosen = np.argsort(-entropies.round(9), kind="stable")[: self.n_bits]
+        chosen = np.argsort(-entropies.round(9), kind="stable")[: self.n_bits_]
         self.entropies_ = entropies[chosen]
         return [centred_affine(weights[chosen], mean, -middle[chosen])]
 
     def _adjacent(self, centres: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the pairs of adjacent groups, (p, 2), at least as many as bits."""
         k = len(centres)
-        if k * (k - 1) // 2 < self.n_bits:
-            raise InvalidInputError(
-                f"n_bits is {self.n_bits}, but {k} groups of rows have only {k * (k - 1) // 2} "
-                "planes between them; ask for fewer bits, or give more rows or groups"
+        if (most := k * (k - 1) // 2) < self.n_bits_:
+            raise TooManyBitsError(
+                f"n_bits is {self.n_bits_}, but {k} groups of rows have only {most} "
+                "planes between them; ask for fewer bits, or give more rows or groups",
+                most=most,
             )
         distances = squared_distances(centres, centres)
         np.fill_diagonal(distances, np.inf)
@@ -89,7 +89,7 @@ class DSH(Hasher):
             near = np.zeros((k, k), bool)
             np.put_along_axis(near, order[:, :n_nearest], values=True, axis=1)
             pairs = np.argwhere(np.triu(near | near.T))
-            if len(pairs) >= self.n_bits:
+            if len(pairs) >= self.n_bits_:
                 break
         return pairs
 

@@ -49,10 +49,10 @@ class IsoHash(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        variances, directions = principal_directions(rows, mean, self.n_bits)
+        variances, directions = principal_directions(rows, mean, self.n_bits_)
         variances = np.maximum(variances, 0)
         Q = isotropic_rotation(
-            variances, random_rotation(self.n_bits, self.n_bits, rng), self.n_iter
+            variances, random_rotation(self.n_bits_, self.n_bits_, rng), self.n_iter
         )
         self.variances_ = np.square(Q) @ variances
         return [centred_affine(with_fixed_signs(Q @ directions.T), mean)]

@@ -48,9 +48,9 @@ class ITQ(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        _, directions = principal_directions(rows, mean, self.n_bits)
+        _, directions = principal_directions(rows, mean, self.n_bits_)
         V = rows.through(centred_affine(directions.T, mean)).array()
-        start = random_rotation(self.n_bits, self.n_bits, rng)
+        start = random_rotation(self.n_bits_, self.n_bits_, rng)
         rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         return [centred_affine((directions @ rotation).T, mean)]
 

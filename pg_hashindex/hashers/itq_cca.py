@@ -81,11 +81,11 @@ class ITQCCA(Hasher):
         check_label_count(self.method, labels, _MAX_LABELS)
         mean = rows.mean()
         correlations, directions = correlated_directions(
-            rows, labels, mean, self.n_bits, float(self.ridge)
+            rows, labels, mean, self.n_bits_, float(self.ridge)
         )
         scaled = directions * correlations
         V = rows.through(centred_affine(scaled.T, mean)).array()
-        start = random_rotation(V.shape[1], self.n_bits, rng)
+        start = random_rotation(V.shape[1], self.n_bits_, rng)
         rotation, self.quantization_loss_ = learn_rotation(V, start, self.n_iter)
         self.correlations_ = correlations
         return [centred_affine((scaled @ rotation).T, mean)]

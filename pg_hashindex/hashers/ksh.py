@@ -88,8 +88,8 @@ class KSH(Hasher):
             numbers = numbers[np.sort(rng.choice(len(numbers), self.max_labelled, replace=False))]
         known = given.labels.take(numbers)
         K = kernel.apply(rows.rows(numbers)) - mean
-        learning = _Bits(K, known, self.n_bits)
-        weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits)])
+        learning = _Bits(K, known, self.n_bits_)
+        weights = np.array([learning.next(self.n_iter) for _ in range(self.n_bits_)])
         self.objective_ = learning.objective
         return [kernel, shift(-mean), affine(weights)]
 

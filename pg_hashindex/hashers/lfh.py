@@ -75,10 +75,10 @@ class LFH(FeatureHasher):
         rows, labels = labelled_rows(rows, given.labels)
         LabelSets.of_several(labels)
         features = self._features(rows, rng)
-        factors = scratch_array((rows.n_rows, self.n_bits))
+        factors = scratch_array((rows.n_rows, self.n_bits_))
         for part in row_slices(rows.n_rows):
             factors[part] = rng.standard_normal(factors[part].shape)
-        n_columns = min(self.n_bits, rows.n_rows // 2)
+        n_columns = min(self.n_bits_, rows.n_rows // 2)
         draws = (rng.choice(rows.n_rows, n_columns, replace=False) for _ in range(self.n_iter))
         self.losses_ = np.array([update(factors, labels, draw, self.beta) for draw in draws])
         B = signs(factors)

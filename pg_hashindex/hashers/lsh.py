@@ -26,5 +26,5 @@ class LSH(Hasher):
     method = "lsh"
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        directions = rng.standard_normal((self.n_bits, rows.dimension))
+        directions = rng.standard_normal((self.n_bits_, rows.dimension))
         return [centred_affine(directions, rows.mean())]

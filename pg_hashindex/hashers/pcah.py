@@ -7,9 +7,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
 from ._common.base import Hasher, centred_affine, with_fixed_signs
+from ._common.checks import TooManyBitsError
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
@@ -44,12 +44,13 @@ class PCAH(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        variances, directions = principal_directions(rows, mean, self.n_bits)
+        variances, directions = principal_directions(rows, mean, self.n_bits_)
         varying = int(np.count_nonzero(variances > _NO_VARIANCE * variances[0]))
-        if varying < self.n_bits:
-            raise InvalidInputError(
-                f"n_bits is {self.n_bits}, but the rows vary in only {varying} directions; the "
-                "bits of the others would be noise: ask for fewer bits, or use itq, sgh or lsh"
+        if varying < self.n_bits_:
+            raise TooManyBitsError(
+                f"n_bits is {self.n_bits_}, but the rows vary in only {varying} directions; the "
+                "bits of the others would be noise: ask for fewer bits, or use itq, sgh or lsh",
+                most=varying,
             )
         self.explained_variance_ = variances
         return [centred_affine(directions.T, mean)]

@@ -110,11 +110,11 @@ class S3PLH(Hasher):
         # Coordinates are in units of the rows' greatest deviation, which axes divide by.
         one = float(np.square(space.axes[:, 0]).sum())
         units = {"rows": max(_longest(X) for _, X in known), "data": one}
-        sequence = DirectionSequence(space, self.n_bits, self.method)
+        sequence = DirectionSequence(space, self.n_bits_, self.method)
         supervised = np.zeros_like(sequence.covariance)
         for kind, X in known:
             supervised += kind.all_pairs(X, weights)
-        for bit in range(self.n_bits):
+        for bit in range(self.n_bits_):
             direction = sequence.learn(supervised + self.eta * sequence.covariance)
             units["bit"] = sequence.variances[bit]
             for kind, X in known:

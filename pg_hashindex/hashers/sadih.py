@@ -152,7 +152,7 @@ class SADIH(FeatureHasher):
         check_label_count(self.method, labels, _MAX_LABELS)
         sets = LabelSets.of_several(labels)
         features = self._features(rows, rng)
-        start = start_codes(sets, self.n_bits, self.start, rng)
+        start = start_codes(sets, self.n_bits_, self.start, rng)
         weights = sets.balancing_weights() if self.balance else np.ones(len(sets))
         mean, variances = features.moments(weights[sets.of_row])
         # The paper asks for features of mean 0 and equal variance.

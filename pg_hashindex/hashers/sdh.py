@@ -96,7 +96,7 @@ class SDH(FeatureHasher):
         rows, labels = labelled_rows(rows, given.labels)
         steps = self._started(labels, rng)
         features = self._features(rows, rng)
-        F = scratch_array((rows.n_rows, self.n_bits))
+        F = scratch_array((rows.n_rows, self.n_bits_))
         objective: list[float] = []
         for _ in range(self.n_iter):
             steps.fit_weights()
@@ -116,9 +116,9 @@ class SDH(FeatureHasher):
 
     def _started(self, labels: Labels, rng: np.random.Generator) -> CodeSteps:
         sets = LabelSets.of_several(labels)
-        B = apart = start_codes(sets, self.n_bits, "spread", rng)[sets.of_row]
+        B = apart = start_codes(sets, self.n_bits_, "spread", rng)[sets.of_row]
         if self.start == "random":
-            B = random_codes(len(apart), self.n_bits, rng)
+            B = random_codes(len(apart), self.n_bits_, rng)
         return self._steps(labels, B, apart, float(self.penalty))
 
     def _summary(self) -> dict[str, Any]:

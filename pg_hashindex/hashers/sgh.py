@@ -78,7 +78,7 @@ class SGH(Hasher):
         width = mean_squared_distance(scaled, anchors)
         kernel = rbf(anchors, 1 / (2 * width))
         graph = _Graph(scaled, kernel, anchors, float(self.rho))
-        weights = graph.learn_bits(self.n_bits, rng)
+        weights = graph.learn_bits(self.n_bits_, rng)
         self.anchors_, self.width_ = anchors, width
         # Only signs matter; float32 evaluates unit weights well.
         weights /= np.linalg.norm(weights, axis=1, keepdims=True)

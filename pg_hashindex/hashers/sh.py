@@ -50,9 +50,9 @@ class SH(Hasher):
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()
-        _, directions = principal_directions(rows, mean, min(self.n_bits, rows.dimension))
+        _, directions = principal_directions(rows, mean, min(self.n_bits_, rows.dimension))
         low, high = _box(rows.through(centred_affine(directions.T, mean)))
-        modes = slowest_modes(high - low, self.n_bits)
+        modes = slowest_modes(high - low, self.n_bits_)
         direction, half_periods = modes.T
         frequencies = half_periods * np.pi / (high - low)[direction]
         weights = frequencies[:, None] * directions.T[direction]

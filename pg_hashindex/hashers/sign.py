@@ -1,16 +1,14 @@
 """Sign: the sign of each dimension, the baseline for all methods that learn."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, shift
-from ..models.model import MAX_BITS
 from ._common.base import Hasher
-from ._common.checks import integer
 from ._common.rows import RowSource
 from ._common.supervision import Supervision
 
@@ -37,14 +35,13 @@ class Sign(Hasher):
     method = "sign"
     paper_parameters = None
 
-    n_bits: Annotated[int, integer(1, MAX_BITS)] | None = None  # type: ignore[assignment]
     center: Literal["mean", "median"] | None = "mean"
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        if self.n_bits not in (None, rows.dimension):
+        if self.n_bits_ != rows.dimension:
             raise InvalidInputError(
                 f"sign gives one bit for each dimension, so n_bits must be {rows.dimension} or "
-                f"left out, got {self.n_bits}; for another length use itq, lsh or sgh"
+                f"left out, got {self.n_bits_}; for another length use itq, lsh or sgh"
             )
         center: NDArray[np.floating] = np.zeros(rows.dimension)
         if self.center == "mean":
@@ -52,6 +49,9 @@ class Sign(Hasher):
         elif self.center == "median":
             center = _median(rows, rng)
         return [shift(-center)]
+
+    def _default_bits(self, dimension: int) -> int:
+        return dimension
 
 
 def _median(rows: RowSource, rng: np.random.Generator) -> NDArray[np.floating]:

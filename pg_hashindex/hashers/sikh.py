@@ -88,11 +88,11 @@ class SIKH(Hasher):
         """Draw w, b and t of all bits, (n_bits, d) and twice (n_bits,)."""
         size = min(rows.n_rows, _SAMPLE_ROWS)
         sample = rows.rows(rng.choice(rows.n_rows, size, replace=False)) - mean
-        directions = np.empty((self.n_bits, rows.dimension))
-        phases, thresholds = np.empty(self.n_bits), np.empty(self.n_bits)
+        directions = np.empty((self.n_bits_, rows.dimension))
+        phases, thresholds = np.empty(self.n_bits_), np.empty(self.n_bits_)
         # The share of rows on the smaller side of each wave. It starts below 0, so that any wave is
         # taken first.
-        shares = np.full(self.n_bits, -1.0)
+        shares = np.full(self.n_bits_, -1.0)
         for _ in range(_MOST_DRAWS):
             wanted = np.flatnonzero(shares < _LEAST_SHARE)
             if not len(wanted):
@@ -108,7 +108,7 @@ class SIKH(Hasher):
             shares[taken] = found[better]
         if constant := int(np.count_nonzero(shares == 0)):
             raise InvalidInputError(
-                f"with a width of {self.width_:.6g}, {constant} of {self.n_bits} bits were the "
+                f"with a width of {self.width_:.6g}, {constant} of {self.n_bits_} bits were the "
                 f"same for all of {size} rows after {_MOST_DRAWS} draws: nearly all rows are much "
                 "nearer to each other than that; give a smaller width"
             )

@@ -79,7 +79,7 @@ class SpH(Hasher):
             raise InvalidInputError(
                 f"the {len(chosen)} rows that were drawn are all equal; give a greater max_rows"
             )
-        pivots = X[rng.integers(len(X), size=(self.n_bits, _ROWS_PER_PIVOT))].mean(axis=1)
+        pivots = X[rng.integers(len(X), size=(self.n_bits_, _ROWS_PER_PIVOT))].mean(axis=1)
         width = 2 * np.square(X, dtype=np.float64).sum(axis=1).mean()
         best, overlaps = np.inf, list[float]()
         for _ in range(self.n_iter):

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 import scipy.linalg
 
-from ..errors import InvalidInputError
 from ..models.layers import Layer
 from ._common.base import Hasher
-from ._common.checks import Factor, integer
+from ._common.checks import Factor, TooManyBitsError, integer
 from ._common.rows import RowSource
 from ._common.sequential import VaryingSpace
 from ._common.sequential_pairs import count_pairs, known_pairs
@@ -65,16 +64,17 @@ class SSH(Hasher):
         self.n_neighbours_, self.n_others_, weights = count_pairs(kinds, self.balance)
         space = VaryingSpace(rows)
         r = len(space.variances)
-        if self.n_bits > r:
-            raise InvalidInputError(
-                f"n_bits is {self.n_bits}, but the rows vary in only {r} directions: ask for at "
-                f"most {r} bits, or use s3plh"
+        if self.n_bits_ > r:
+            raise TooManyBitsError(
+                f"n_bits is {self.n_bits_}, but the rows vary in only {r} directions: ask for at "
+                f"most {r} bits, or use s3plh",
+                most=r,
             )
         M = self.eta * np.diag(space.variances)
         for kind in kinds:
             M += kind.all_pairs(space.coordinates(rows.restricted_to(kind.numbers)), weights)
         values, directions = scipy.linalg.eigh(
-            M, subset_by_index=[r - self.n_bits, r - 1], check_finite=False
+            M, subset_by_index=[r - self.n_bits_, r - 1], check_finite=False
         )
         self.eigenvalues_ = values[::-1]
         return [space.layer(directions.T[::-1])]

@@ -9,12 +9,11 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from ..errors import InvalidInputError
 from ..models.codes import pack
 from ..models.layers import Layer, squared_distances
 from ._common.base import with_fixed_signs
 from ._common.bipartite import neighbour_graph
-from ._common.checks import integer
+from ._common.checks import TooManyBitsError, integer
 from ._common.discrete import signs
 from ._common.features import FeatureHasher
 from ._common.kernels import check_size
@@ -81,16 +80,17 @@ class STH(FeatureHasher):
         _, first, of_row = np.unique(
             rows.rows(drawn), axis=0, return_index=True, return_inverse=True
         )
-        if self.n_bits > len(first) - 2:
-            raise InvalidInputError(
-                f"n_bits is {self.n_bits}, but must be at most two less than there are distinct "
-                f"rows to learn from, {len(first)}; ask for fewer bits, or give more rows"
+        if self.n_bits_ > len(first) - 2:
+            raise TooManyBitsError(
+                f"n_bits is {self.n_bits_}, but must be at most two less than there are distinct "
+                f"rows to learn from, {len(first)}; ask for fewer bits, or give more rows",
+                most=len(first) - 2,
             )
         rows = rows.restricted_to(drawn[first])
         edges = neighbour_graph(rows, self.n_nearest, "heat", None).edges
         W = joined(edges.maximum(edges.T).tocsr(), rows.array())
         start = rng.standard_normal(rows.n_rows)
-        self.eigenvalues_, Y = eigenmap(W, self.n_bits, start)
+        self.eigenvalues_, Y = eigenmap(W, self.n_bits_, start)
         B = signs(Y - np.median(Y, axis=0))
         # `restricted_to` keeps the order of the rows, `np.unique` has its own.
         self.codes_ = pack(B[np.argsort(np.argsort(first))[of_row]] > 0)

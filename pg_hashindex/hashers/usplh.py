@@ -86,9 +86,9 @@ class USPLH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace(rows)
         X = space.coordinates(rows)
-        sequence = DirectionSequence(space, self.n_bits, self.method)
+        sequence = DirectionSequence(space, self.n_bits_, self.method)
         pseudo = np.zeros_like(sequence.covariance)
-        for _ in range(self.n_bits):
+        for _ in range(self.n_bits_):
             deflation = sequence.deflation.copy()
             direction = sequence.learn(pseudo + self.eta * sequence.covariance)
             if self.boundary == "residual":

@@ -269,6 +269,7 @@ def test_refuses_what_cannot_be_learned_from(rows, labels):
         hasher.fit(rows, np.arange(400))
     with pytest.raises(InvalidInputError, match="different stump functions .* the 6 rows"):
         CGHash(n_bits=64, weak="stump").fit(rows, triplets=triplets)
+    assert 1 <= CGHash(weak="stump", random_state=0).fit(rows, triplets=triplets).n_bits_ < 64
     with pytest.raises(InvalidInputError, match="no linear function .* contradict each other"):
         hasher.fit(rows, triplets=[[0, 1, 2], [0, 2, 1]])
 

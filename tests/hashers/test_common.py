@@ -24,6 +24,7 @@ from pg_hashindex.models.model import Model
 
 D = 12
 ROWS, LABELS = clustered()
+LINE = np.outer(np.arange(400.0), np.ones(D)).astype(np.float32)
 QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}}
 
 learns_from_labels = pytest.mark.parametrize(
@@ -304,10 +305,48 @@ def test_refuses_parameters(name, parameter, value, rows):
         fit(make(name, **{parameter: value}), rows)
 
 
-@pytest.mark.parametrize("name", [name for name in HASHERS if name != "sign"])
-def test_n_bits_is_a_number(name, rows):
-    with pytest.raises(InvalidInputError, match=r"n_bits must be .*None"):
-        fit(make(name, n_bits=None), rows)
+@each_hasher
+def test_the_number_of_bits_follows_the_rows(name, rows):
+    """Without ``n_bits`` the model is that of the number that the method allows."""
+    if name == "sign" or HASHERS[name].bits_within_dimension:
+        n_bits = D
+    else:
+        n_bits = 64 if name in ("dpsh", "bgdh") else 128
+    hasher = make(name, n_bits=None).fit(rows[:200], LABELS[:200])
+    assert (hasher.n_bits, hasher.n_bits_) == (None, n_bits)
+    explicit = make(name, n_bits=n_bits).fit(rows[:200], LABELS[:200])
+    assert hasher.to_model("m").checksum == explicit.to_model("m").checksum
+
+
+def test_each_fit_finds_its_own_number_of_bits(rows):
+    hasher = make("pcah", n_bits=None)
+    assert [hasher.fit(X).n_bits_ for X in (LINE, rows[:, :5], rows)] == [1, 5, D]
+
+
+@pytest.mark.parametrize(
+    ("name", "X", "n_bits"),
+    [
+        ("pcah", LINE, 1),
+        ("ssh", LINE, 1),
+        ("usplh", LINE, 1),
+        ("s3plh", LINE, 1),
+        ("sth", ROWS[np.arange(400) % 20], 18),
+        ("dsh", ROWS[np.arange(400) % 4], 6),
+        ("agh", ROWS[np.arange(400) % 10], 18),
+    ],
+)
+def test_the_number_of_bits_is_the_most_that_a_method_finds(name, X, n_bits):
+    hasher = fit(make(name, n_bits=None), X)
+    assert hasher.n_bits_ == n_bits
+    model = hasher.to_model("m")
+    assert fit(make(name, n_bits=n_bits), X).to_model("m").checksum == model.checksum
+    with pytest.raises(InvalidInputError, match="n_bits is 128"):
+        fit(make(name, n_bits=128), X)
+
+
+def test_rows_without_any_bit_are_refused_as_before():
+    with pytest.raises(InvalidInputError, match="n_bits is 128, but .* distinct rows .* 2;"):
+        make("sth", n_bits=None).fit(np.eye(2))
 
 
 @each_hasher

@@ -21,10 +21,10 @@ PLAIN = [name for name in HASHERS if not HASHERS[name].learns_from]
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_every_check_of_scikit_learn_passes(name: str) -> None:
-    bits = {} if name == "sign" else {"n_bits": 1}  # its rows have as few as one dimension
+    rounds = {"n_iter": 3} if name == "bre" else {}  # a hundred would take minutes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcomes = check_estimator(make_hasher(name, random_state=0, **bits), on_fail=None)
+        outcomes = check_estimator(make_hasher(name, random_state=0, **rounds), on_fail=None)
     failed = [x for x in outcomes if x["status"] not in ("passed", "skipped")]
     assert failed == []
     assert sum(x["status"] == "passed" for x in outcomes) > 35

@@ -19,7 +19,7 @@ from ...models.network import Network
 from ...models.profiles import Profile
 from ...models.quantization import Levels, bits_of, check_levels
 from ...models.vectors import as_array
-from .checks import check_annotated, integer
+from .checks import TooManyBitsError, check_annotated, integer
 from .rows import RowsLike, RowSource
 from .supervision import SparseRows, Supervision
 from .threads import one_blas_thread
@@ -28,6 +28,8 @@ from .threads import one_blas_thread
 Preset = Literal["default", "paper"]
 Normalize = Literal["l2"] | None
 
+# Bits of a code if none are asked for.
+_BITS = 128
 # Rows of a profile: enough for small errors, fewer if codes are long.
 _PROFILE_ROWS = 20_000
 _LEAST_PROFILE_ROWS = 1_000
@@ -46,8 +48,9 @@ class Hasher(ABC):
 
     Parameters
     ----------
-    n_bits : int
-        Projections to learn, 1 to 16,000.
+    n_bits : int, optional
+        Projections to learn, 1 to 16,000. By default 128, or as many as the method finds in the
+        rows if that is less; ``n_bits_`` says how many.
     random_state : int, optional
         Seed of all that is random in a method; None draws one. Models record it.
     normalize : {"l2"}, optional
@@ -87,7 +90,7 @@ class Hasher(ABC):
     #: The paper's settings where the defaults depart from them; None if the method has no paper.
     paper_parameters: ClassVar[Mapping[str, Any] | None] = {}
 
-    n_bits: Annotated[int, integer(1, MAX_BITS)] = 128
+    n_bits: Annotated[int, integer(1, MAX_BITS)] | None = None
     random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
     normalize: Normalize = None
 
@@ -217,13 +220,12 @@ class Hasher(ABC):
         self.check_dimension(rows.dimension)
         given = self._supervision(rows.n_rows, known)
         seed = secrets.randbits(32) if self.random_state is None else int(self.random_state)
-        learned = self._learn(rows, given, np.random.default_rng(seed))
+        learned = self._learn_bits(rows, given, seed)
         network = self._network()
         # A network of kind rows knows rows as they are in the table, before any layer.
         layers = [] if network is not None and network.kind == "rows" else [*first, *learned]
         model = Model(self.method, self.method, rows.dimension, layers, network=network)
-        self.layers_, self.dimension_, self.n_bits_ = layers, rows.dimension, model.n_bits
-        self.seed_ = seed
+        self.layers_, self.dimension_, self.seed_ = layers, rows.dimension, seed
         self.training_ = {
             "rows": rows.n_rows,
             "seconds": round(time.perf_counter() - started, 3),
@@ -245,9 +247,35 @@ class Hasher(ABC):
         labels = known["labels"] if "labels" in taken else None
         return Supervision.read(n_rows, labels, *list(known.values())[1:])
 
+    def _learn_bits(self, rows: RowSource, given: Supervision, seed: int) -> list[Layer]:
+        """Set ``n_bits_``, and learn that many bits.
+
+        Without ``n_bits``, the number comes from the method's own refusal of more bits, so that
+        each method states its limit once.
+        """
+        asked = self.n_bits
+        self.n_bits_ = self._default_bits(rows.dimension) if asked is None else int(asked)
+        while True:
+            try:
+                return self._learn(rows, given, np.random.default_rng(seed))
+            except TooManyBitsError as error:
+                if asked is not None or error.most < 1:
+                    raise
+                self.n_bits_ = error.most
+
+    def _default_bits(self, dimension: int) -> int:
+        """Return the bits to learn from rows of this dimension if ``n_bits`` is None."""
+        return min(_BITS, dimension) if self.bits_within_dimension else _BITS
+
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        """Learn the layers that follow the normalisation."""
+        """Learn the layers that follow the normalisation, with ``n_bits_`` bits.
+
+        Raises
+        ------
+        TooManyBitsError
+            If there are fewer bits in the rows. Without ``n_bits`` it is called again, for these.
+        """
 
     def check_parameters(self) -> None:
         """Refuse parameters that are out of range; `fit` calls this first."""
@@ -262,7 +290,7 @@ class Hasher(ABC):
         ------
         InvalidInputError
         """
-        if self.bits_within_dimension and self.n_bits > dimension:
+        if self.bits_within_dimension and (self.n_bits or 0) > dimension:
             raise InvalidInputError(
                 f"{self.method} gives at most one bit for each dimension, of which there are "
                 f"{dimension}; n_bits is {self.n_bits}: ask for at most {dimension} bits, or use "

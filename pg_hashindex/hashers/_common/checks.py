@@ -13,6 +13,14 @@ from ...errors import InvalidInputError
 _Check = Callable[[str, Any], None]
 
 
+class TooManyBitsError(InvalidInputError):
+    """A method finds fewer bits in these rows than ``n_bits``; ``most`` is how many it finds."""
+
+    def __init__(self, message: str, *, most: int) -> None:
+        super().__init__(message)
+        self.most = most
+
+
 def integer(low: int, high: int) -> _Check:
     """Return the check that a parameter is an integer from ``low`` to ``high``."""
     return partial(check_integer, low=low, high=high)

@@ -4,9 +4,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ...errors import InvalidInputError
 from ...models.layers import Layer
 from .base import centred_affine, leading_eigenvector, with_fixed_signs
+from .checks import TooManyBitsError
 from .rows import RowSource, gathered
 
 # A direction with a variance below this part of the greatest is near to the rounding of float32:
@@ -99,8 +99,9 @@ class DirectionSequence:
         return self.space.layer(self._directions)
 
     def _refuse(self) -> None:
-        raise InvalidInputError(
+        raise TooManyBitsError(
             f"n_bits is {len(self._directions)}, but after {self._n_learned} bits {self._method} "
             "finds only copies of earlier ones, since the rows vary in a space of dimension "
-            f"{len(self.deflation)}: ask for at most {self._n_learned} bits, or use sgh or lsh"
+            f"{len(self.deflation)}: ask for at most {self._n_learned} bits, or use sgh or lsh",
+            most=self._n_learned,
         )
