@@ -11,7 +11,7 @@ BEGIN
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
         OR p.proname = hashindex._sync_name(i.storage) AND p.prorettype = 'trigger'::regtype
-        OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargtypes[0] = '{ext}.vector'::regtype AND p.pronargs = 1
+        OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargnames = '{v,or_null}'
         OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'
     )
     ORDER BY p.proname;

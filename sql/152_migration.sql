@@ -33,6 +33,32 @@ $$;
 
 COMMENT ON FUNCTION hashindex._encode_waiting IS 'encodes the rows of an index that have no code, or the one of a key; returns how many';
 
+CREATE OR REPLACE FUNCTION hashindex._has_no_code(i hashindex.index) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+    SELECT CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
+        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END
+$$;
+
+COMMENT ON FUNCTION hashindex._has_no_code IS 'SQL that tells whether row b of an indexed table has no code';
+
+CREATE OR REPLACE FUNCTION hashindex._warn_of_left_out(i hashindex.index, keys text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF cardinality(keys) > 0 THEN
+        RAISE WARNING 'left out % of %.% whose numbers are too large for the model of index "%": key %',
+            CASE cardinality(keys) WHEN 1 THEN '1 row' ELSE cardinality(keys) || ' rows' END, quote_ident(i.schema_name),
+            quote_ident(i.table_name), i.name, array_to_string(keys[:5], ', ') || CASE WHEN cardinality(keys) > 5 THEN ', ...' ELSE '' END
+            USING HINT = 'Correct or remove them.';
+    END IF;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._warn_of_left_out IS 'warns of rows that got no code, by their number and the first keys';
+
 -- As in Python, rows that the model takes beyond what float32 can hold are left out.
 CREATE OR REPLACE FUNCTION hashindex._encode_one_by_one(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -40,13 +66,12 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     key text;
-    left_out text[];
+    left_out text[] := '{}';
     written bigint := 0;
 BEGIN
     FOR key IN EXECUTE format(
-        'SELECT b.%I::text FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY b.%1$I', i.id_column, i.schema_name, i.table_name, i.column_name,
-        CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
-            ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END
+        'SELECT b.%I::text FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY b.%1$I',
+        i.id_column, i.schema_name, i.table_name, i.column_name, hashindex._has_no_code(i)
     ) LOOP
         BEGIN
             written := written + hashindex._encode_waiting(i, key);
@@ -57,10 +82,7 @@ BEGIN
             left_out := left_out || key;
         END;
     END LOOP;
-    RAISE WARNING 'left out % of %.% whose numbers are too large for the model of index "%": key %',
-        CASE cardinality(left_out) WHEN 1 THEN '1 row' ELSE cardinality(left_out) || ' rows' END, quote_ident(i.schema_name),
-        quote_ident(i.table_name), i.name, array_to_string(left_out[:5], ', ') || CASE WHEN cardinality(left_out) > 5 THEN ', ...' ELSE '' END
-        USING HINT = 'Correct or remove them.';
+    PERFORM hashindex._warn_of_left_out(i, left_out);
     RETURN written;
 END
 $$;
@@ -95,6 +117,7 @@ BEGIN
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
         PERFORM hashindex._prune_shards(i);
+        PERFORM hashindex._warn_of_left_out(i, ARRAY(SELECT hashindex._left_out_of_shards(i)));
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;

@@ -387,7 +387,8 @@ $$;
 COMMENT ON FUNCTION hashindex._begin_shard_codes IS
     'creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on';
 
--- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page.
+-- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page. Rows whose numbers
+-- are too large for the model get no code; _left_out_of_shards names them.
 CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -402,8 +403,8 @@ DECLARE
 BEGIN
     EXECUTE CASE WHEN i.layout = 'table' THEN format(
         'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s%7$s '
-        'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector) r(projection) %9$s '
-        'WHERE b.%6$I IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
+        'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector, true) r(projection) %9$s '
+        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (id) DO NOTHING',
         parts ->> 'code_table', parts ->> 'filter_targets', i.id_column,
@@ -415,8 +416,11 @@ BEGIN
             replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
         ) END, pages, format('hashindex.%I', 'project_' || i.storage)
     ) ELSE format(
-        'UPDATE %1$s b SET %2$I = %3$s(b.%4$I::{ext}.vector) WHERE b.%2$I IS NULL AND b.%4$I IS NOT NULL%5$s',
-        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages
+        -- The table is joined to itself, so that each row is encoded once. A trigger may write the code of a newer vector meanwhile.
+        'UPDATE %1$s t SET %2$I = r.code FROM %1$s b CROSS JOIN LATERAL %3$s(b.%4$I::{ext}.vector, true) r(code) '
+        'WHERE t.%6$I = b.%6$I AND t.%2$I IS NULL AND t.%4$I IS NOT NULL '
+        'AND b.%2$I IS NULL AND b.%4$I IS NOT NULL AND r.code IS NOT NULL%5$s',
+        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages, i.id_column
     ) END;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
@@ -425,6 +429,22 @@ $$;
 
 COMMENT ON FUNCTION hashindex._encode_shards IS
     'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
+
+CREATE OR REPLACE FUNCTION hashindex._left_out_of_shards(i hashindex.index) RETURNS SETOF text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY EXECUTE format(
+        'SELECT b.%1$I::text FROM %2$I.%3$I b CROSS JOIN LATERAL hashindex.%4$I(b.%5$I::{ext}.vector, true) r(projection) '
+        'WHERE b.%5$I IS NOT NULL AND r.projection IS NULL AND %6$s ORDER BY b.%1$I',
+        i.id_column, i.schema_name, i.table_name, 'project_' || i.storage, i.column_name, hashindex._has_no_code(i)
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex._left_out_of_shards IS
+    'keys of the rows of a distributed table that have no code because their numbers are too large for the model';
 
 -- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them: the writer did not see these
 -- codes. The caller has waited for all writers of that time; later writers see the codes.

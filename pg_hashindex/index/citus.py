@@ -20,6 +20,7 @@ from ..db.jobs import Job, progress_bar
 from ..db.locks import patiently
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
+from ..models.vectors import warn_of_left_out
 from .building import _Build, drop_unused
 from .catalog import IndexRow
 from .encoding import encoding_job
@@ -50,6 +51,11 @@ _SETTINGS: tuple[LiteralString, ...] = (
 
 _PRUNE: LiteralString = """
     SELECT hashindex._prune_shards({entry}) FROM hashindex.index i WHERE i.name = $1
+"""
+
+# Keys of rows without a code whose numbers are too large for the model.
+_LEFT_OUT: LiteralString = """
+    SELECT hashindex._left_out_of_shards({entry}) FROM hashindex.index i WHERE i.name = $1
 """
 
 # When the lock is granted, all transactions that wrote to the table before have ended.
@@ -93,7 +99,16 @@ def encode_shards(
                     f"the table of index {index.name!r} was distributed after its codes were made; "
                     f"run: pg-hashindex index distribute {index.name}"
                 )
-        return _Shards(index).encode(job, Throttle(rows_per_second), progress=progress)
+        shards = _Shards(index)
+        written = shards.encode(job, Throttle(rows_per_second), progress=progress)
+    if shards.left_out:
+        warn_of_left_out(
+            index.qualified_table,
+            shards.left_out,
+            len(shards.left_out),
+            f"for model {index.model_name}, so that searches by codes miss them",
+        )
+    return written
 
 
 class _Shards:
@@ -101,6 +116,8 @@ class _Shards:
 
     def __init__(self, index: IndexRow, *, coming: sql.Identifier | None = None) -> None:
         self.index, self.connection = index, index.connection
+        # Keys of rows whose numbers are too large for the model.
+        self.left_out: list[str] = []
         self._names = index.names | {
             "codes": coming or index.codes,
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
@@ -111,7 +128,7 @@ class _Shards:
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
         with progress_bar("encoding", missing, progress) as bar:
-            while missing:
+            while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
                     raise InUseError(
@@ -124,7 +141,7 @@ class _Shards:
                     bar.update(done)
                     job.advance(done)
                     throttle.wait(done, job.advance)
-                missing = self.missing()
+                missing = self._missing_now()
         if self.index.layout == "table":
             job.phase("waiting for writers")
             self.change((_LOCK, None))
@@ -134,6 +151,17 @@ class _Shards:
             with self.connection.transaction():
                 self.execute("ANALYZE {codes}")
         return written
+
+    def _missing_now(self) -> int:
+        """Count the rows that have no code, and note which of them the model cannot take."""
+        missing = self.missing()
+        if missing:
+            with self.connection.transaction():
+                for setting in _SETTINGS:
+                    self.execute(setting)
+                rows = self.execute(_LEFT_OUT, [self.index.name]).fetchall()
+            self.left_out = [row[0] for row in rows]
+        return missing
 
     def missing(self) -> int:
         """Count the rows that have a vector and no code."""
@@ -207,7 +235,7 @@ class ShardBuild(_Build):
         # Transactions that began before still write to the old codes, which are dropped now.
         shards.change((_LOCK, None))
         drop_unused(self.index)
-        return int(rows)
+        return int(rows) - len(shards.left_out)
 
     def _codes_are_there(self) -> bool:
         """Return whether a previous run was interrupted while it made codes."""
@@ -255,12 +283,13 @@ class ShardVerifier(Verifier):
         self.job.phase("verifying codes")
         statement: LiteralString = """
             DELETE FROM {codes} c USING {table} b WHERE b.{id} = c.id AND b.{column} IS NOT NULL
-              AND c.code <> {encode}(b.{column}::{ext}.vector)
+              AND c.code IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true)
         """
         if self.index.layout == "column":
             statement = """
-                UPDATE {table} b SET {code} = NULL WHERE b.{column} IS NOT NULL
-                  AND b.{code} <> {encode}(b.{column}::{ext}.vector)
+                UPDATE {table} b SET {code} = NULL
+                WHERE b.{column} IS NOT NULL AND b.{code} IS NOT NULL
+                  AND b.{code} IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true)
             """
         row = self._execute(EXTENSION).fetchone()
         return int(
