@@ -13,13 +13,16 @@ import numpy as np
 import psycopg
 from faults.machine_writers import (
     DIMENSION,
+    HIGH,
     KEYS,
     N_KNOWN,
     PLACES,
     REFUSED,
     SESSIONS,
+    START,
     VECTORS,
     Writers,
+    vector,
 )
 from faults.tables import check_codes, check_lists, check_search, indexes
 from fixtures.known import stored_codes
@@ -88,13 +91,18 @@ class Machine(Writers):
 
     @initialize(encoded=st.booleans())
     def create(self, encoded: bool) -> None:
+        self._create()
+        if encoded:
+            HashIndex.open(self.operator, "items_idx").encode()
+        self.encoded = encoded
+
+    def _create(self) -> None:
         self.index = HashIndex.create(
             self.operator, "items_idx", table="items", column="embedding",
             model=self.model_names[0], layout=self.layout,
         )  # fmt: skip
-        if encoded:
-            self.index.encode()
-        self.encoded = encoded
+        self.encoded = False
+        check_search(self.index, VECTORS[:2])
 
     # The operator --------------------------------------------------------------------------------
 
@@ -197,6 +205,47 @@ class Machine(Writers):
         finally:
             setattr(_Build, step, original)
 
+    @rule()
+    def make_again(self) -> None:
+        """Searches are exact until it is encoded."""
+
+        def act(index: HashIndex) -> None:
+            index.drop()
+            self._create()
+
+        self._operate(act)
+
+    @precondition(lambda self: self.partitioned)
+    @rule(
+        name=SESSIONS, key=KEYS, place=st.integers(0, N_KNOWN - 1), k=st.integers(1, 15),
+        inside=st.booleans(),
+    )  # fmt: skip
+    def detach_and_attach(self, name: str, key: int, place: int, k: int, inside: bool) -> None:
+        """A partition is written to while it is detached, and a search may know it as it was."""
+        for each in self.sessions:
+            self._end(each)
+        self.operator.execute("ALTER TABLE items DETACH PARTITION items_high")
+        self.search(name, place, k)
+        if inside:
+            self.begin(name, "REPEATABLE READ")
+        for statement, values in (
+            ("DELETE FROM items_high WHERE id = %s", [HIGH + key]),
+            (
+                "UPDATE items_high SET embedding = %s WHERE id BETWEEN %s AND %s + 9",
+                [vector(place), HIGH + key % 40, HIGH + key % 40],
+            ),
+            (
+                "INSERT INTO items_high VALUES (%s, 'd', %s) ON CONFLICT DO NOTHING",
+                [START + key, vector(place)],
+            ),
+        ):
+            self.operator.execute(statement.encode(), values)
+        # Rows that came meanwhile have no code.
+        self.encoded = False
+        attach = f"ATTACH PARTITION items_high FOR VALUES FROM ({HIGH}) TO (MAXVALUE)"
+        self.operator.execute(f"ALTER TABLE items {attach}".encode())
+        self.search(name, place, k)
+
     @rule(
         name=SESSIONS,
         act=st.sampled_from(["encode", "landmarks", "swap", "swap", "rollback"]),
@@ -241,13 +290,15 @@ class Machine(Writers):
         index = HashIndex.open(session, "items_idx")
         # The function is that of now, whatever catalog the session sees.
         now = HashIndex.open(self.operator, "items_idx")
+        seen = seen_codes(index)
         rows = [
             (key, code, math.dist(stored, query))
-            for key, (code, stored) in seen_codes(index).items()
+            for key, (code, stored) in seen.items()
             if stored is not None
         ]
+        # Codes of a partition that was detached are candidates, too.
         found = index.search(
-            query, k, candidates=len(rows) + 1, probes=1000 if now.access == "landmarks" else None
+            query, k, candidates=len(seen) + 1, probes=1000 if now.access == "landmarks" else None
         )
         distances = {key: distance for key, _, distance in rows}
         answers = np.array([hit.distance for hit in found])
@@ -258,6 +309,7 @@ class Machine(Writers):
                 sorted(distance for _, code, distance in rows if code is not None or every)[:k]
             )
             for every in (False, True)
+            if every or index.encoded
         ]
         if now.encoded_in == "python" or not self.encoded:
             # Rows that waited in what the operator has returned to.

@@ -30,11 +30,20 @@ REFUSED = (
     psycopg.errors.UniqueViolation,
 )
 
+#: Keys of the second partition, where the table has partitions.
+HIGH = 80
+_COLUMNS = f"(id bigint PRIMARY KEY, note text, embedding vector({DIMENSION}))"
+_PARTITIONS = f"""
+    CREATE TABLE items_low PARTITION OF items FOR VALUES FROM (MINVALUE) TO ({HIGH});
+    CREATE TABLE items_high PARTITION OF items FOR VALUES FROM ({HIGH}) TO (MAXVALUE)
+"""
+
 
 class Writers(RuleBasedStateMachine):
     """The rules of those who write; subclasses say on which database."""
 
     url: ClassVar[str]
+    partitioned: ClassVar[bool]
     counts: ClassVar[dict[str, int]]
 
     def __init__(self) -> None:
@@ -43,10 +52,12 @@ class Writers(RuleBasedStateMachine):
         self.operator: Connection = connect(self.url)
         for session in (*self.sessions.values(), self.operator):
             session.execute("SET lock_timeout TO '30ms'; SET deadlock_timeout TO '10ms'")
-        self.operator.execute("DROP TABLE IF EXISTS items")
-        self.operator.execute(
-            f"CREATE TABLE items (id bigint PRIMARY KEY, note text, embedding vector({DIMENSION}))"
-        )
+        self.operator.execute("DROP TABLE IF EXISTS items, items_high")
+        if self.partitioned:
+            self.operator.execute(f"CREATE TABLE items {_COLUMNS} PARTITION BY RANGE (id)")
+            self.operator.execute(_PARTITIONS)
+        else:
+            self.operator.execute(f"CREATE TABLE items {_COLUMNS}")
         self.operator.cursor().executemany(
             "INSERT INTO items VALUES (%s, 'x', %s)",
             [(n + 1, Vector(VECTORS[n % len(VECTORS)])) for n in range(START)],

@@ -21,7 +21,7 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["table", "column"])
+@pytest.mark.parametrize("layout", ["table", "column", "partitions"])
 @pytest.mark.parametrize(
     "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
 )
@@ -42,8 +42,17 @@ def test_whatever_happens(
     url = fault_server.database(installed)
     install_models(url)
     counts: collections.Counter[str] = collections.Counter()
+    partitioned = layout == "partitions"
     machine = type(
-        "One", (Machine,), {"url": url, "layout": layout, "model_names": models, "counts": counts}
+        "One",
+        (Machine,),
+        {
+            "url": url,
+            "layout": "table" if partitioned else layout,
+            "partitioned": partitioned,
+            "model_names": models,
+            "counts": counts,
+        },
     )
     chosen = random.SystemRandom().randrange(1 << 32) if SEED == "random" else SEED
     if chosen is not None:
