@@ -34,11 +34,13 @@ $$;
 COMMENT ON FUNCTION hashindex._encode_waiting IS 'encodes the rows of an index that have no code, or the one of a key; returns how many';
 
 CREATE OR REPLACE FUNCTION hashindex._has_no_code(i hashindex.index) RETURNS text
-LANGUAGE sql STABLE PARALLEL SAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-    SELECT CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
-        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END
+BEGIN
+    RETURN CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
+        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END;
+END
 $$;
 
 COMMENT ON FUNCTION hashindex._has_no_code IS 'SQL that tells whether row b of an indexed table has no code';
