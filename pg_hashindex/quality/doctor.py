@@ -100,8 +100,8 @@ def diagnose(
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
     That is no fence: a table's owner can run code as the role that plans a query on it, so a table
-    of another role is refused unless `trust_owners` was called for the connection. Nothing of ours
-    needs to be installed. Rows are asked by an exact scan, then by each HNSW or
+    of another role is refused unless `trust_owners` was called for the connection. Schema
+    hashindex need not be installed. Rows are searched by an exact scan, then by each HNSW or
     IVFFlat index with several settings, where EXPLAIN says that the index is used.
 
     Parameters

@@ -382,7 +382,7 @@ def _ours(found: Diagnosis, options: str = "") -> tuple[str, ...]:
 
 def _refusal(found: Diagnosis) -> str:
     reason = found.table.without_codes
-    return "" if reason is None else f" But this table can have no index of ours: {reason}."
+    return "" if reason is None else f" But this table cannot have a pg_hashindex index: {reason}."
 
 
 def _create(found: Diagnosis, what: str) -> str:

@@ -13,7 +13,8 @@ BEGIN
                 AND e.extname = 'pg_hashindex'
           )
     LOOP
-        PERFORM pg_extension_config_dump(relation, '');
+        -- pg_dump appends this to its query. A swap's row refers to another one, which has to come first among INSERTs.
+        PERFORM pg_extension_config_dump(relation, CASE relation WHEN 'hashindex.index'::regclass THEN 'ORDER BY swap_of NULLS FIRST' ELSE '' END);
     END LOOP;
 END
 $$;
