@@ -16,7 +16,7 @@ test: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The tests of databases that have the extension instead of what `schema upgrade` makes.
-DATABASE_TESTS := attacks cli contrib db faults index models moving operations quality training
+DATABASE_TESTS := attacks cli contrib db faults index models moving operations papers quality training
 TESTS ?= $(DATABASE_TESTS:%=tests/%)
 test-extension: .venv/installed
 	PG_HASHINDEX_TEST_INSTALL=extension OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
@@ -29,7 +29,7 @@ test-nightly: .venv/installed
 
 # The oldest PostgreSQL that is supported: tests that depend on the version, in the rooms whose SQL does, without the slow ones.
 # They skip, and say why, where Debian's PostgreSQL 15 or ../shared/servers is missing.
-OLDEST_TESTS := attacks contrib db faults index moving operations quality training
+OLDEST_TESTS := attacks contrib db faults index moving operations papers quality training
 test-oldest: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal --postgres 15 \
 		-m "not newest and not slow" $(OLDEST_TESTS:%=tests/%)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.quality.comparison import Measures, Outcome, Split, Truth, compare, load_split
+from pg_hashindex.papers import Measures, Outcome, Split, Truth, compare, load_split
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The real data, which a checkout of the repository alone does not have.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pg_hashindex.hashers import Preset
-from pg_hashindex.quality.comparison import Method, Split
+from pg_hashindex.papers import Method, Split
 
 # CGHash and its rivals are measured with 60 bits.
 _BOTH = {"mnist": (32, 64), "usps": (32, 64)}

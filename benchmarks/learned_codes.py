@@ -26,8 +26,8 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.models import codes as packed
 from pg_hashindex.models.model import Model
-from pg_hashindex.quality.comparison import Split, Truth
-from pg_hashindex.quality.comparison.splits import load_split
+from pg_hashindex.papers import Split, Truth
+from pg_hashindex.papers.splits import load_split
 from pg_hashindex.training import train
 
 RESULTS = Path(__file__).with_name("results") / "learned_codes.json"

@@ -25,9 +25,9 @@ from hashing import DATA_FOLDER, ROOT, machine, read_split
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import HASHERS, Hasher
-from pg_hashindex.quality.comparison import Measures, Method, Split, Truth
-from pg_hashindex.quality.comparison.outcomes import _learned
-from pg_hashindex.quality.comparison.scores import score
+from pg_hashindex.papers import Measures, Method, Split, Truth
+from pg_hashindex.papers.outcomes import _learned
+from pg_hashindex.papers.scores import score
 
 LABEL = Truth("label")
 # Parameters that only change together.

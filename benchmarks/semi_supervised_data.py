@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from pg_hashindex.quality.comparison import Split, draw_labelled
+from pg_hashindex.papers import Split, draw_labelled
 
 DATABASE_ROWS, QUERIES = 60_000, 1_000
 

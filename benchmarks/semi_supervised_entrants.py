@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from semi_supervised_data import Drawn, side_by_side, word_graph
 
 from pg_hashindex.hashers import Hasher
-from pg_hashindex.hashers._common.bipartite import anchor_graph
-from pg_hashindex.hashers._common.kernels import choose_anchors
-from pg_hashindex.hashers._common.rows import RowSource
-from pg_hashindex.quality.comparison import Method
+from pg_hashindex.hashers.numerics.bipartite import anchor_graph
+from pg_hashindex.hashers.numerics.kernels import choose_anchors
+from pg_hashindex.hashers.numerics.rows import RowSource
+from pg_hashindex.papers import Method
 
 BITS = (12, 24, 32, 48)
 SEEDS = (0, 1, 2)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.metrics import mean_average_precision
-from pg_hashindex.quality.comparison import Truth
+from pg_hashindex.papers import Truth
 
 try:
     # Import before any training, so that no training is timed with it.

@@ -12,7 +12,7 @@ from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.metrics import Ties
 from pg_hashindex.models.model import MAX_BITS
 from pg_hashindex.models.quantization import Levels
-from pg_hashindex.quality.comparison import (
+from pg_hashindex.papers import (
     QUERIES,
     TRAIN_ROWS,
     Measures,
@@ -26,7 +26,8 @@ from pg_hashindex.quality.comparison import (
     default_methods,
     load_split,
 )
-from pg_hashindex.quality.plots import check_plot, draw, save_figure
+from pg_hashindex.papers.plots import draw
+from pg_hashindex.quality.plots import check_plot, save_figure
 
 from ._shared import (
     COULD_NOT,

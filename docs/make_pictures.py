@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.metrics import Curve
-from pg_hashindex.quality import plots
-from pg_hashindex.quality.comparison import Outcome, Scores
+from pg_hashindex.papers import Outcome, Scores
+from pg_hashindex.papers.plots import draw
 from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -285,7 +285,7 @@ def papers() -> None:
     }
     for name, outcomes in {**figures, "few_labels": few_labels()}.items():
         whole, small = io.BytesIO(), io.BytesIO()
-        plots.draw(outcomes).savefig(whole, dpi=70, format="png")
+        draw(outcomes).savefig(whole, dpi=70, format="png")
         Image.open(whole).convert("RGB").quantize(48).save(small, "PNG", optimize=True)
         (TARGET / f"paper-{name}.png").write_bytes(small.getvalue())
 

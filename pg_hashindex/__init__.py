@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import hashers as hashers
     from . import metrics as metrics
+    from . import papers as papers
     from . import training as training
     from .db import schema as schema
     from .db.connection import connect as connect
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from .models import store as store
     from .models.layers import Layer as Layer
     from .models.model import Model as Model
-    from .quality import comparison as comparison
     from .quality import evaluate as evaluate
     from .quality import tuning as tuning
     from .training import sampling as sampling
@@ -33,12 +33,12 @@ _HOMES = {
     "IndexSummary": "index.catalog:IndexSummary",
     "Layer": "models.layers:Layer",
     "Model": "models.model:Model",
-    "comparison": "quality.comparison",
     "connect": "db.connection:connect",
     "evaluate": "quality.evaluate",
     "hashers": "hashers",
     "list_indexes": "index.handle:list_indexes",
     "metrics": "metrics",
+    "papers": "papers",
     "sampling": "training.sampling",
     "schema": "db.schema",
     "store": "models.store",

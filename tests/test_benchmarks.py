@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from fixtures.clusters import clustered
 from pg_hashindex.cli.main import main
 
-from pg_hashindex.quality.comparison import load_split
+from pg_hashindex.papers import load_split
 from pg_hashindex.server import EmbeddedServer
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"

@@ -6,16 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import InvalidInputError
-from ._common.base import Hasher, Preset
-from ._common.rows import BlockSource, RowsLike
+from .base import Hasher, Preset
+from .numerics.rows import BlockSource, RowsLike
 
 if TYPE_CHECKING:
-    from ..deep.bgdh import BGDH as BGDH
-    from ..deep.dpsh import DPSH as DPSH
     from .agh import AGH as AGH
     from .bre import BRE as BRE
     from .cghash import CGHash as CGHash
     from .cosdish import COSDISH as COSDISH
+    from .deep.bgdh import BGDH as BGDH
+    from .deep.dpsh import DPSH as DPSH
     from .dsh import DSH as DSH
     from .fsdh import FSDH as FSDH
     from .isohash import IsoHash as IsoHash
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .usplh import USPLH as USPLH
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
-# Methods that train a neural network are in `deep`.
+# Methods that train a neural network are in `deep`, which alone needs torch.
 _DEEP = ("dpsh", "bgdh")
 _CLASSES = {
     "sign": "Sign",
@@ -87,7 +87,7 @@ class _Methods(UserDict[str, Any]):
 
     def __getitem__(self, method: str) -> type[Hasher]:
         if self.data[method] is None:
-            room = "..deep" if method in _DEEP else ""
+            room = ".deep" if method in _DEEP else ""
             module = import_module(f"{room}.{method.replace('-', '_')}", __name__)
             self.data[method] = getattr(module, _CLASSES[method])
         found: type[Hasher] = self.data[method]

@@ -9,13 +9,14 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from ..hashers.numerics.projections import with_fixed_signs
 from ..models.layers import MAX_DIMENSION, Layer, affine, affinity, squared_distances
-from ._common.base import Hasher, with_fixed_signs
-from ._common.checks import TooManyBitsError, integer
-from ._common.kernels import check_size, choose_anchors
-from ._common.kmeans import nearest_to_rows, sample_centres
-from ._common.rows import RowSource, row_slices
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.kernels import check_size, choose_anchors
+from .numerics.kmeans import nearest_to_rows, sample_centres
+from .numerics.rows import RowSource, row_slices
+from .parameters import TooManyBitsError, integer
+from .supervision.labels import Supervision
 
 # Rows for each anchor, if there are too few rows for ``n_anchors``.
 _ROWS_PER_ANCHOR = 10

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift, squared_distances
-from ._common.base import Hasher, first_and_last
-from ._common.checks import Factor, integer
-from ._common.kernels import check_size
-from ._common.rows import RowSource
-from ._common.supervision import Labels, Supervision
+from .base import Hasher, first_and_last
+from .numerics.kernels import check_size
+from .numerics.rows import RowSource
+from .parameters import Factor, integer
+from .supervision.labels import Labels, Supervision
 
 # Values of a kernel below this move no row across 0 but by rounding.
 _NO_KERNEL = 1e-9

@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import MAX_DIMENSION, Layer, shift
-from ._common.base import Hasher, first_and_last
-from ._common.checks import Factor, TooManyBitsError, integer
-from ._common.column_generation import LOSSES, RestrictedProblem
-from ._common.kernels import choose_anchors, gaussian
-from ._common.rows import RowSource
-from ._common.supervision import Labels, Supervision, check_classes
-from ._common.triplets import Comparisons, label_triplets
-from ._common.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
+from .base import Hasher, first_and_last
+from .numerics.kernels import choose_anchors, gaussian
+from .numerics.rows import RowSource
+from .numerics.weak_functions import Cut, LinearFunctions, Stumps, WeakFunction, WeakFunctions
+from .parameters import Factor, TooManyBitsError, integer
+from .supervision.column_generation import LOSSES, RestrictedProblem
+from .supervision.labels import Labels, Supervision, check_classes
+from .supervision.triplets import Comparisons, label_triplets
 
 _DEFAULT_C = {"l1": 0.01, "l_inf": 0.3}
 _WEAK = ("linear", "stump", "rbf")

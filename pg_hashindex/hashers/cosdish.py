@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from ..models.codes import pack
 from ..models.layers import Layer
-from ._common.base import first_and_last
-from ._common.checks import integer
-from ._common.discrete import random_codes, start_codes, without_constant_bits
-from ._common.features import FeatureHasher
-from ._common.label_sets import LabelSets, add_by_label
-from ._common.rows import RowSource, row_slices
-from ._common.supervision import Supervision, labelled_rows
+from .base import first_and_last
+from .feature_hasher import FeatureHasher
+from .numerics.rows import RowSource, row_slices
+from .parameters import integer
+from .supervision.discrete import random_codes, start_codes, without_constant_bits
+from .supervision.label_sets import LabelSets, add_by_label
+from .supervision.labels import Supervision, labelled_rows
 
 # Smaller values, relative to 1, are 0 but for rounding.
 _ROUNDING = 1e-9

@@ -8,13 +8,14 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import centred_affine
 from ..models.layers import Layer, squared_distances
-from ._common.base import Hasher, centred_affine
-from ._common.checks import TooManyBitsError, integer, number
-from ._common.kernels import check_size
-from ._common.kmeans import nearest_to_rows, sample_centres
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.kernels import check_size
+from .numerics.kmeans import nearest_to_rows, sample_centres
+from .numerics.rows import RowSource
+from .parameters import TooManyBitsError, integer, number
+from .supervision.labels import Supervision
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ._common.code_steps import LabelsToCodes
 from .sdh import SDH
+from .supervision.code_steps import LabelsToCodes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import centred_affine, with_fixed_signs
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine, with_fixed_signs
-from ._common.checks import integer
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
 from .itq import random_rotation
+from .numerics.rows import RowSource
+from .parameters import integer
 from .pcah import principal_directions
+from .supervision.labels import Supervision
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

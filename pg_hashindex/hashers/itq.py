@@ -7,12 +7,13 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import centred_affine
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine, first_and_last
-from ._common.checks import integer
-from ._common.rows import RowSource, row_slices
-from ._common.supervision import Supervision
+from .base import Hasher, first_and_last
+from .numerics.rows import RowSource, row_slices
+from .parameters import integer
 from .pcah import principal_directions
+from .supervision.labels import Supervision
 
 _BLOCK_ROWS = 2048
 

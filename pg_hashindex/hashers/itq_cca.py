@@ -8,13 +8,14 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from ..hashers.numerics.projections import centred_affine, with_fixed_signs
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine, first_and_last, with_fixed_signs
-from ._common.checks import integer, number
-from ._common.label_sets import add_by_label, check_label_count
-from ._common.rows import RowSource
-from ._common.supervision import Labels, Supervision, labelled_rows
+from .base import Hasher, first_and_last
 from .itq import learn_rotation, random_rotation
+from .numerics.rows import RowSource
+from .parameters import integer, number
+from .supervision.label_sets import add_by_label, check_label_count
+from .supervision.labels import Labels, Supervision, labelled_rows
 
 # Smaller correlations are rounding.
 _NO_CORRELATION = 1e-6

@@ -10,13 +10,14 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from ..hashers.numerics.projections import leading_eigenvector, with_fixed_signs
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
-from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
-from ._common.checks import Factor, integer
-from ._common.kernels import choose_anchors, gaussian
-from ._common.label_sets import LabelSets
-from ._common.rows import RowSource
-from ._common.supervision import Labels, Supervision, check_classes
+from .base import Hasher
+from .numerics.kernels import choose_anchors, gaussian
+from .numerics.rows import RowSource
+from .parameters import Factor, integer
+from .supervision.label_sets import LabelSets
+from .supervision.labels import Labels, Supervision, check_classes
 
 # Combinations of kernel values (unit weights) with a smaller standard deviation are too near to the
 # rounding of float32, about 1e-7, to make a bit. Three times as much costs precision at search.

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from ..models.codes import pack
 from ..models.layers import Layer
-from ._common.base import first_and_last
-from ._common.checks import Factor, integer
-from ._common.discrete import signs
-from ._common.features import FeatureHasher
-from ._common.label_sets import LabelSets
-from ._common.rows import RowSource, row_slices, scratch_array
-from ._common.supervision import Labels, Supervision, labelled_rows
+from .base import first_and_last
+from .feature_hasher import FeatureHasher
+from .numerics.rows import RowSource, row_slices, scratch_array
+from .parameters import Factor, integer
+from .supervision.discrete import signs
+from .supervision.label_sets import LabelSets
+from .supervision.labels import Labels, Supervision, labelled_rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..hashers.numerics.projections import centred_affine
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource
+from .supervision.labels import Supervision
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

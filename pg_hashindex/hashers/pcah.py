@@ -7,11 +7,12 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import centred_affine, with_fixed_signs
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine, with_fixed_signs
-from ._common.checks import TooManyBitsError
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource
+from .parameters import TooManyBitsError
+from .supervision.labels import Supervision
 
 # A variance below this part of the leading one is rounding.
 _NO_VARIANCE = 1e-12

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.layers import Layer
-from ._common.base import Hasher
-from ._common.checks import Factor, integer
-from ._common.rows import RowSource, row_slices
-from ._common.sequential import DirectionSequence, VaryingSpace
-from ._common.sequential_pairs import count_pairs, known_pairs
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource, row_slices
+from .numerics.sequential import DirectionSequence, VaryingSpace
+from .parameters import Factor, integer
+from .supervision.labels import Supervision
+from .supervision.pairs import count_pairs, known_pairs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -49,13 +49,13 @@ from numpy.typing import NDArray
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
-from ._common.base import first_and_last
-from ._common.checks import Factor, integer
-from ._common.discrete import Start, cyclic_descent, signs, start_codes, without_constant_bits
-from ._common.features import FeatureHasher
-from ._common.label_sets import LabelSets, check_label_count
-from ._common.rows import RowSource
-from ._common.supervision import Supervision, labelled_rows
+from .base import first_and_last
+from .feature_hasher import FeatureHasher
+from .numerics.rows import RowSource
+from .parameters import Factor, integer
+from .supervision.discrete import Start, cyclic_descent, signs, start_codes, without_constant_bits
+from .supervision.label_sets import LabelSets, check_label_count
+from .supervision.labels import Supervision, labelled_rows
 
 # Most labels if rows have several: every round solves an eigenproblem of this size.
 _MAX_LABELS = 2000

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.layers import Layer
-from ._common.rows import RowSource
-from ._common.supervision import Labels, Supervision, labelled_rows
 from .bre import BRE
+from .numerics.rows import RowSource
+from .supervision.labels import Labels, Supervision, labelled_rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -8,13 +8,13 @@ import numpy as np
 
 from ..models.codes import pack
 from ..models.layers import MAX_DIMENSION, Layer
-from ._common.checks import Factor, integer
-from ._common.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
-from ._common.discrete import Start, random_codes, start_codes
-from ._common.features import FeatureHasher
-from ._common.label_sets import LabelSets
-from ._common.rows import RowSource, scratch_array
-from ._common.supervision import Labels, Supervision, labelled_rows
+from .feature_hasher import FeatureHasher
+from .numerics.rows import RowSource, scratch_array
+from .parameters import Factor, integer
+from .supervision.code_steps import CodeSteps, CodesToLabels, LabelsToCodes, squared_distance
+from .supervision.discrete import Start, random_codes, start_codes
+from .supervision.label_sets import LabelSets
+from .supervision.labels import Labels, Supervision, labelled_rows
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -9,12 +9,13 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from ..hashers.numerics.projections import leading_eigenvector, with_fixed_signs
 from ..models.layers import MAX_DIMENSION, Layer, affine, normalize, rbf, shift
-from ._common.base import Hasher, leading_eigenvector, with_fixed_signs
-from ._common.checks import Positive, integer
-from ._common.kernels import choose_anchors, mean_squared_distance
-from ._common.rows import RowSource, row_slices, scratch_array
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.kernels import choose_anchors, mean_squared_distance
+from .numerics.rows import RowSource, row_slices, scratch_array
+from .parameters import Positive, integer
+from .supervision.labels import Supervision
 
 # Added to the diagonal of Z, as in the paper.
 _RIDGE = 1e-6

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import centred_affine
 from ..models.layers import Layer
-from ._common.base import Hasher, centred_affine
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource
 from .pcah import principal_directions
+from .supervision.labels import Supervision
 
 # A spread below this part of the widest is rounding.
 _NO_SPREAD = 1e-6

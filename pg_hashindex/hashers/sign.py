@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, shift
-from ._common.base import Hasher
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource
+from .supervision.labels import Supervision
 
 # Most values that a median holds at once (1 GiB of float32).
 _MEDIAN_VALUES = 1 << 28

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from ..hashers.numerics.projections import centred_affine
 from ..models.layers import Layer, shift
-from ._common.base import Hasher, centred_affine
-from ._common.checks import Positive
-from ._common.kernels import mean_squared_distance
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.kernels import mean_squared_distance
+from .numerics.rows import RowSource
+from .parameters import Positive
+from .supervision.labels import Supervision
 
 # Default width, relative to the root mean square distance of two rows. Of widths from 0.4 to 1.2,
 # those from 0.7 to 0.9 ranked the nearest 2 % best on training rows of MNIST, USPS and text

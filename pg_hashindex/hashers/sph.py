@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, rbf, shift, squared_distances
-from ._common.base import Hasher
-from ._common.checks import integer
-from ._common.kernels import check_size
-from ._common.rows import RowSource
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.kernels import check_size
+from .numerics.rows import RowSource
+from .parameters import integer
+from .supervision.labels import Supervision
 
 # Tolerances of the mean and of the deviation of overlaps, relative to a quarter, as in the paper.
 _MEAN, _DEVIATION = 0.10, 0.15

@@ -7,12 +7,12 @@ import numpy as np
 import scipy.linalg
 
 from ..models.layers import Layer
-from ._common.base import Hasher
-from ._common.checks import Factor, TooManyBitsError, integer
-from ._common.rows import RowSource
-from ._common.sequential import VaryingSpace
-from ._common.sequential_pairs import count_pairs, known_pairs
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource
+from .numerics.sequential import VaryingSpace
+from .parameters import Factor, TooManyBitsError, integer
+from .supervision.labels import Supervision
+from .supervision.pairs import count_pairs, known_pairs
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

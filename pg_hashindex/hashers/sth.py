@@ -9,16 +9,17 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from ..hashers.numerics.projections import with_fixed_signs
 from ..models.codes import pack
 from ..models.layers import Layer, squared_distances
-from ._common.base import with_fixed_signs
-from ._common.bipartite import neighbour_graph
-from ._common.checks import TooManyBitsError, integer
-from ._common.discrete import signs
-from ._common.features import FeatureHasher
-from ._common.kernels import check_size
-from ._common.rows import RowSource
-from ._common.supervision import SparseRows, Supervision
+from ..models.vectors import SparseRows
+from .feature_hasher import FeatureHasher
+from .numerics.bipartite import neighbour_graph
+from .numerics.kernels import check_size
+from .numerics.rows import RowSource
+from .parameters import TooManyBitsError, integer
+from .supervision.discrete import signs
+from .supervision.labels import Supervision
 
 # The weight of an edge of usual length.
 _USUAL = np.exp(-1)

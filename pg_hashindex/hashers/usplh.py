@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.layers import Layer
-from ._common.base import Hasher
-from ._common.checks import Positive, integer, number
-from ._common.rows import RowSource, row_slices
-from ._common.sequential import DirectionSequence, VaryingSpace
-from ._common.supervision import Supervision
+from .base import Hasher
+from .numerics.rows import RowSource, row_slices
+from .numerics.sequential import DirectionSequence, VaryingSpace
+from .parameters import Positive, integer, number
+from .supervision.labels import Supervision
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

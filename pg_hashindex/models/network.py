@@ -5,7 +5,7 @@ kind   arrays                                       maps a row x to
 ====== ============================================ ============================================
 rows   fingerprints uint64 (n,), rising, distinct;  the code of that row, as +1 and -1; rows that
        codes uint8 (n, ceil(n_bits / 8))            the network does not know are refused
-torch  the parameters of a neural network           its output, by `pg_hashindex.deep.networks`
+torch  the parameters of a neural network           its output, by `hash_network`
 ====== ============================================ ============================================
 
 Transductive training gives kind ``rows``: codes of its training rows, and no function for others.
@@ -20,7 +20,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -160,13 +159,12 @@ class Network:
 
     def _evaluate(self, rows: NDArray[np.float32], first_row: int) -> NDArray[np.float32]:
         try:
-            # Import by name, since `deep` is a room above this one and needs torch.
-            networks = import_module("pg_hashindex.deep.networks")
+            from . import hash_network  # needs torch
         except ImportError as error:
             raise InvalidInputError(
                 f"this model is a neural network, which needs torch: {_INSTALL}"
             ) from error
-        result: NDArray[np.float32] = networks.evaluate(self, rows)
+        result: NDArray[np.float32] = hash_network.evaluate(self, rows)
         finite = np.isfinite(result).all(axis=1)
         if not finite.all():
             raise TooLargeError(

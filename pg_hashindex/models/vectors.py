@@ -2,13 +2,16 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pgvector import HalfVector, Vector
 
 from ..errors import InvalidInputError, RowsLeftOutWarning
+
+#: scipy.sparse.csr_array, which has no types of its own.
+SparseRows: TypeAlias = Any
 
 #: The most dimensions that a pgvector ``vector`` may have.
 MAX_DIMENSION = 16_000

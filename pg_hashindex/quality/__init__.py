@@ -1,4 +1,4 @@
-"""The quality of an index and its codes: evaluate, tune, doctor, comparisons of methods, plots.
+"""The quality of an index: evaluate, tune, doctor, recall over time, plots.
 
 Imports `index`, `training` and what is below them. Read `evaluate.evaluate` first, then
 `tuning.tune_table`.

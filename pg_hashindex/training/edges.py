@@ -12,7 +12,8 @@ from psycopg.postgres import types
 from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
-from ..hashers._common.relations import SparseRows, read_graph
+from ..hashers.supervision.relations import read_graph
+from ..models.vectors import SparseRows
 
 # Types that may be compared directly, which is faster than as text.
 _COMPARABLE = frozenset(types[name].oid for name in ("int2", "int4", "int8", "uuid"))

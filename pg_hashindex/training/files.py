@@ -9,9 +9,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from ..errors import UNREADABLE, InvalidInputError
-from ..hashers._common.relations import SparseRows
-from ..hashers._common.supervision import Supervision
-from ..models.vectors import as_rows
+from ..hashers.supervision.labels import Supervision
+from ..models.vectors import SparseRows, as_rows
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
 __all__ = ["graph_of_edges", "load_sample"]

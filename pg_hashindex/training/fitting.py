@@ -10,16 +10,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Preset, make_hasher
-from ..hashers._common.base import Hasher
-from ..hashers._common.rows import BlockSource, RowSource
-from ..hashers._common.supervision import Labels, SparseRows, Supervision
-from ..hashers._common.threads import one_blas_thread
+from ..hashers.base import Hasher
+from ..hashers.numerics.rows import BlockSource, RowSource
+from ..hashers.numerics.threads import one_blas_thread
+from ..hashers.supervision.labels import Labels, Supervision
 from ..metrics import precision_at_k, recall_at_k
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name
 from ..models.network import known_rows
 from ..models.quantization import Levels
-from ..models.vectors import as_rows
+from ..models.vectors import SparseRows, as_rows
 
 #: The codes that rows get if training knows them: hashed like all others, or learned.
 RowCodes = Literal["hashed", "learned"]

@@ -16,8 +16,7 @@ from ..db.owners import settings_kept
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
-from ..hashers._common.relations import SparseRows
-from ..models.vectors import LARGEST_LENGTH, are_trainable, warn_of_left_out
+from ..models.vectors import LARGEST_LENGTH, SparseRows, are_trainable, warn_of_left_out
 from .edges import Edges
 from .relations import Relations
 

@@ -21,7 +21,7 @@ from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.cghash import CGHash
 from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
-from pg_hashindex.quality.comparison import Method, Truth, compare, draw_split, load_split
+from pg_hashindex.papers import Method, Truth, compare, draw_split, load_split
 
 Run = Callable[..., Result]
 

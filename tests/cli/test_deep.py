@@ -23,8 +23,8 @@ from pg_hashindex.models import codes
 
 pytest.importorskip("torch")
 
-from pg_hashindex.deep import learning
-from pg_hashindex.deep.checkpoints import Checkpoint
+from pg_hashindex.hashers.deep import learning
+from pg_hashindex.hashers.deep.checkpoints import Checkpoint
 
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("one_torch_thread")]
 

@@ -225,7 +225,7 @@ def test_rows_without_edges_are_counted() -> None:
 )
 def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is trained."""
-    from pg_hashindex.deep.learning import Trainer
+    from pg_hashindex.hashers.deep.learning import Trainer
 
     monkeypatch.setattr(Trainer, "run", lambda *given, **options: pytest.fail("a training began"))
     task = Task.draw(0, spread=1.0, labelled=2)

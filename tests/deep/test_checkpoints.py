@@ -16,10 +16,10 @@ from pg_hashindex.hashers import BGDH, DPSH
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep import checkpoints, learning  # noqa: E402
-from pg_hashindex.deep.checkpoints import Checkpoint  # noqa: E402
-from pg_hashindex.deep.learning import Trainer  # noqa: E402
-from pg_hashindex.deep.losses import dpsh_loss  # noqa: E402
+from pg_hashindex.hashers.deep import checkpoints, learning  # noqa: E402
+from pg_hashindex.hashers.deep.checkpoints import Checkpoint  # noqa: E402
+from pg_hashindex.hashers.deep.learning import Trainer  # noqa: E402
+from pg_hashindex.hashers.deep.losses import dpsh_loss  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

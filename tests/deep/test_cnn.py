@@ -8,7 +8,7 @@ from pg_hashindex.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.cnn import CNNF, Pixels  # noqa: E402
+from pg_hashindex.models.cnn import CNNF, Pixels  # noqa: E402
 
 GREY = (6, 5, 1)
 
@@ -163,7 +163,7 @@ def test_mean_and_scale_are_taken_from_rows():
 
 
 def test_mean_and_scale_are_taken_in_blocks(monkeypatch):
-    monkeypatch.setattr("pg_hashindex.deep.cnn._BLOCK_PIXELS", 70)
+    monkeypatch.setattr("pg_hashindex.models.cnn._BLOCK_PIXELS", 70)
     X = images(9).numpy()
     pixels = Pixels(GREY, 4)
     pixels.fit_statistics(X)

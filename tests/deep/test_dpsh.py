@@ -11,13 +11,13 @@ from fixtures.usps import shared_file
 from pg_hashindex import metrics
 from pg_hashindex.errors import InvalidInputError, TrainingError
 from pg_hashindex.hashers import BGDH, DPSH, Hasher
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.learning import Trainer  # noqa: E402
-from pg_hashindex.deep.losses import dpsh_loss  # noqa: E402
+from pg_hashindex.hashers.deep.learning import Trainer  # noqa: E402
+from pg_hashindex.hashers.deep.losses import dpsh_loss  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

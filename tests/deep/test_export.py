@@ -10,8 +10,8 @@ from pg_hashindex.models.model import Model
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.export import to_layers  # noqa: E402
-from pg_hashindex.deep.networks import Architecture, HashNetwork  # noqa: E402
+from pg_hashindex.hashers.deep.export import to_layers  # noqa: E402
+from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.newest
 

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 
-from pg_hashindex.deep import learning  # noqa: E402
-from pg_hashindex.deep.checkpoints import Checkpoint  # noqa: E402
+from pg_hashindex.hashers.deep import learning  # noqa: E402
+from pg_hashindex.hashers.deep.checkpoints import Checkpoint  # noqa: E402
 
 X, LABELS = clustered()
 Y = np.where(np.arange(400) < 100, LABELS, -1)

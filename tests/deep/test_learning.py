@@ -9,15 +9,15 @@ import pytest
 import scipy.sparse
 
 from pg_hashindex.errors import TrainingError
-from pg_hashindex.hashers._common.bipartite import BipartiteGraph
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.numerics.bipartite import BipartiteGraph
+from pg_hashindex.hashers.supervision.labels import Labels
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep import learning  # noqa: E402
-from pg_hashindex.deep.learning import Schedule, Trainer  # noqa: E402
-from pg_hashindex.deep.losses import dpsh_loss  # noqa: E402
-from pg_hashindex.deep.networks import Architecture, HashNetwork  # noqa: E402
+from pg_hashindex.hashers.deep import learning  # noqa: E402
+from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
+from pg_hashindex.hashers.deep.losses import dpsh_loss  # noqa: E402
+from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

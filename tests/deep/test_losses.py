@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.losses import balanced_loss, dpsh_loss, graph_loss, quantization  # noqa: E402
+from pg_hashindex.hashers.deep.losses import balanced_loss, dpsh_loss, graph_loss, quantization  # noqa: E402
 
 ROWS, BITS, ETA = 7, 5, 0.1
 

@@ -8,8 +8,9 @@ from pg_hashindex.models.network import Network
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep import networks  # noqa: E402
-from pg_hashindex.deep.networks import Architecture, HashNetwork, evaluate  # noqa: E402
+from pg_hashindex.hashers.deep.export import to_network  # noqa: E402
+from pg_hashindex.models import hash_network  # noqa: E402
+from pg_hashindex.models.hash_network import Architecture, HashNetwork, evaluate  # noqa: E402
 
 DIMENSION, BITS, ROWS = 6, 4, 25
 CPU = torch.device("cpu")
@@ -92,7 +93,7 @@ def test_projections_are_those_of_equation_3(architecture):
 def test_blocks_do_not_matter(architecture, monkeypatch):
     network, X = build(architecture), rows_of(architecture)
     whole = network.project(X, CPU)
-    monkeypatch.setattr(networks, "_ROWS", 7)
+    monkeypatch.setattr(hash_network, "_ROWS", 7)
     np.testing.assert_allclose(network.project(X, CPU), whole, rtol=0, atol=1e-6)
     assert network.project(X[:0], CPU).shape == (0, BITS)
     assert network.training
@@ -127,11 +128,11 @@ def test_weights_start_of_their_variances():
         network.xi[0].weight: 2 / 400,
         network.xi[2].weight: 1 / 300,
         network.psi.weight: 2 / 200,
-        network.head.weight: networks._HEAD_DEVIATION**2,
+        network.head.weight: hash_network._HEAD_DEVIATION**2,
     }
     for weights, variance in variances.items():
         assert weights.var().item() == pytest.approx(variance, rel=0.03)
-    assert network.head.bias.std().item() == pytest.approx(networks._HEAD_DEVIATION, rel=0.2)
+    assert network.head.bias.std().item() == pytest.approx(hash_network._HEAD_DEVIATION, rel=0.2)
     for layer in (network.phi[0], network.xi[0], network.xi[2], network.psi):
         assert not layer.bias.any()
 
@@ -151,7 +152,7 @@ def test_psi_begins_from_embeddings_of_unit_variance(name, monkeypatch):
     changed = {k for k, value in network.state_dict().items() if not torch.equal(value, before[k])}
     assert changed == {"psi.weight"}
     # Some rows stand for all: here the first, the middle and the last.
-    monkeypatch.setattr(networks, "_ROWS", 3)
+    monkeypatch.setattr(hash_network, "_ROWS", 3)
     network.load_state_dict(before)
     network.scale_embeddings(X)
     expected = before["psi.weight"] / embeddings()[[0, 12, 24]].std(axis=0).mean()
@@ -194,7 +195,7 @@ def test_a_model_keeps_the_network(architecture):
     assert network.training
     expected = network.project(X, CPU)
     assert len(np.unique(expected.round(3), axis=0)) == 5
-    kept = network.to_network()
+    kept = to_network(network)
     with torch.no_grad():
         network.head.bias += 1
     model = Model("m", "bgdh", architecture.dimension, (), network=kept)
@@ -205,7 +206,7 @@ def test_a_model_keeps_the_network(architecture):
 
 def test_each_of_two_models_has_its_own_network():
     first, second = build(ARCHITECTURES["inductive"]), build(ARCHITECTURES["dpsh"])
-    models = [Model("m", "bgdh", DIMENSION, (), network=n.to_network()) for n in (first, second)]
+    models = [Model("m", "bgdh", DIMENSION, (), network=to_network(n)) for n in (first, second)]
     rows = rows_of(ARCHITECTURES["dpsh"])
     for _ in range(2):
         for network, model in zip((first, second), models, strict=True):
@@ -214,7 +215,7 @@ def test_each_of_two_models_has_its_own_network():
 
 def kept(**changes):
     """Return a network with another configuration, or with other arrays."""
-    network = build(ARCHITECTURES["inductive"]).to_network()
+    network = to_network(build(ARCHITECTURES["inductive"]))
     given = {
         "kind": "torch",
         "config": dict(network.config) | changes.get("config", {}),

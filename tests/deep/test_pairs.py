@@ -8,14 +8,14 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import DPSH
-from pg_hashindex.hashers._common.sequential_pairs import GivenPairs
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.supervision.labels import Labels
+from pg_hashindex.hashers.supervision.pairs import GivenPairs
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.learning import Schedule, Trainer  # noqa: E402
-from pg_hashindex.deep.losses import balanced_loss, dpsh_loss  # noqa: E402
-from pg_hashindex.deep.networks import Architecture, HashNetwork  # noqa: E402
+from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
+from pg_hashindex.hashers.deep.losses import balanced_loss, dpsh_loss  # noqa: E402
+from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

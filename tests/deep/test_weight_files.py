@@ -8,7 +8,7 @@ from pg_hashindex.errors import InvalidInputError
 
 torch = pytest.importorskip("torch")
 
-from pg_hashindex.deep.weight_files import read_weights  # noqa: E402
+from pg_hashindex.models.weight_files import read_weights  # noqa: E402
 
 SHAPES = {"conv.weight": (4, 3, 2, 2), "conv.bias": (4,), "full.weight": (5, 4), "mean": (2,)}
 

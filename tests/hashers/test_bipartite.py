@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers._common.bipartite import (
+from pg_hashindex.hashers.numerics.bipartite import (
     BipartiteGraph,
     anchor_graph,
     edges_of_new_rows,
@@ -19,7 +19,7 @@ from pg_hashindex.hashers._common.bipartite import (
     radius_graph,
     shares,
 )
-from pg_hashindex.hashers._common.rows import RowSource
+from pg_hashindex.hashers.numerics.rows import RowSource
 
 DRAWS = 200_000
 
@@ -255,7 +255,7 @@ def in_blocks(X):
 @pytest.mark.parametrize("k", [1, 5, 50])
 def test_rows_are_joined_to_their_nearest_landmarks(rows, k, weights, rho, offset, monkeypatch):
     # Blocks of less than the rows come out, too.
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._MAX_BLOCK_ROWS", 64)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._MAX_BLOCK_ROWS", 64)
     X = rows + np.float32(offset)
     # One beside each of 40 rows: landmarks may be anything.
     landmarks = X[::10] + np.float32(0.125)
@@ -288,7 +288,7 @@ def test_edges_stay_edges_however_narrow_the_heat(rows):
 @pytest.mark.parametrize(("weights", "rho"), [("heat", 20.0), ("heat", None), ("binary", None)])
 @pytest.mark.parametrize("k", [2, 500])
 def test_rows_are_joined_to_their_nearest_other_rows(rows, k, weights, rho, offset, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._MAX_BLOCK_ROWS", 64)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._MAX_BLOCK_ROWS", 64)
     X = rows[:150] + np.float32(offset)
     squares = squared(X, X)
     np.fill_diagonal(squares, np.inf)
@@ -325,7 +325,7 @@ def test_a_radius_joins_what_is_nearer(weights):
 
 
 def test_a_radius_by_brute_force_in_blocks(rows, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.hashers._common.bipartite._BLOCK_PAIRS", 9 * 7)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.bipartite._BLOCK_PAIRS", 9 * 7)
     squares = squared(rows[:200], rows[:9])
     expected = literal_edges(squares, 9, "heat", 15.0) * (squares < 20)
     graph = radius_graph(in_blocks(rows[:200]), rows[:9], 20**0.5, "heat", 15.0)

@@ -5,8 +5,8 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import BRE, SBRE
-from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.hashers.bre import Functions
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
 
 

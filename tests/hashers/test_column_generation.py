@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from pg_hashindex.hashers._common.column_generation import LOSSES, RestrictedProblem
-from pg_hashindex.hashers._common.triplets import Comparisons
+from pg_hashindex.hashers.supervision.column_generation import LOSSES, RestrictedProblem
+from pg_hashindex.hashers.supervision.triplets import Comparisons
 
 LITERAL = {
     "squared_hinge": lambda rho: max(0.0, 1 - rho) ** 2,

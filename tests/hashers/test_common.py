@@ -18,7 +18,7 @@ from fixtures.deep import SMALL, methods
 from pg_hashindex import hashers
 from pg_hashindex.errors import InvalidInputError, NotFittedError
 from pg_hashindex.hashers import HASHERS, Hasher, make_hasher
-from pg_hashindex.hashers._common.rows import RowSource
+from pg_hashindex.hashers.numerics.rows import RowSource
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 
@@ -127,8 +127,8 @@ def test_blocks_give_the_model_of_the_array(name, center, rows):
 def test_models_of_many_blocks_agree_too(name, rows, monkeypatch):
     """Sums over blocks that no longer fit the working size, and values that go to a file."""
     expected = fitted(name)
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._BLOCK_VALUES", 70 * D)
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._SCRATCH_BYTES", 0)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._BLOCK_VALUES", 70 * D)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._SCRATCH_BYTES", 0)
     for module in pkgutil.iter_modules(hashers.__path__, "pg_hashindex.hashers."):
         if hasattr(importlib.import_module(module.name), "_BLOCK_ROWS"):
             monkeypatch.setattr(f"{module.name}._BLOCK_ROWS", 33)

@@ -5,9 +5,9 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import COSDISH, cosdish
-from pg_hashindex.hashers._common.label_sets import LabelSets
-from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.hashers.cosdish import _Codes, descend
+from pg_hashindex.hashers.supervision.label_sets import LabelSets
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
 
 R, N = 5, 40

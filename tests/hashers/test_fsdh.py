@@ -3,9 +3,9 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
-from pg_hashindex.hashers._common.discrete import start_codes
-from pg_hashindex.hashers._common.label_sets import LabelSets
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.supervision.discrete import start_codes
+from pg_hashindex.hashers.supervision.label_sets import LabelSets
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
 
 

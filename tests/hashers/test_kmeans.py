@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.hashers._common import kmeans
-from pg_hashindex.hashers._common.kmeans import nearest_centres, sample_centres
-from pg_hashindex.hashers._common.rows import RowSource
+from pg_hashindex.hashers.numerics import kmeans
+from pg_hashindex.hashers.numerics.kmeans import nearest_centres, sample_centres
+from pg_hashindex.hashers.numerics.rows import RowSource
 
 
 def literal_lloyd(sample, n_centres, n_rounds):
@@ -67,7 +67,7 @@ def test_same_seed_same_centres_whatever_the_blocks(rows, monkeypatch):
     expected = centres_of(rows, 12)
     assert not np.array_equal(centres_of(rows, 12, seed=1), expected)
     monkeypatch.setattr(kmeans, "_BLOCK_PAIRS", 100)
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._BLOCK_VALUES", 500)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._BLOCK_VALUES", 500)
     np.testing.assert_allclose(centres_of(rows, 12), expected, rtol=0, atol=1e-5)
 
 

@@ -5,8 +5,8 @@ import scipy.optimize
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import KSH
-from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.hashers.ksh import _Bits
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
 
 

@@ -8,8 +8,8 @@ import scipy.sparse
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, ITQCCA, KSH, S3PLH, SADIH, SDH
-from pg_hashindex.hashers._common.label_sets import LabelSets, add_by_label, check_label_count
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.supervision.label_sets import LabelSets, add_by_label, check_label_count
+from pg_hashindex.hashers.supervision.labels import Labels
 
 
 def several_labels(n=400, c=6, seed=1):
@@ -65,7 +65,7 @@ def test_one_label_a_row_gives_the_classes():
 
 @pytest.mark.parametrize("most_pairs", [1 << 22, 100, 1])
 def test_sharing(most_pairs, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.hashers._common.label_sets._SHARING_PAIRS", most_pairs)
+    monkeypatch.setattr("pg_hashindex.hashers.supervision.label_sets._SHARING_PAIRS", most_pairs)
     values = np.random.default_rng(0).standard_normal((400, 3))
     for y in (several_labels(), np.eye(6, dtype=int)[np.arange(400) % 6]):
         sets = LabelSets(Labels.read(y, 400))

@@ -3,8 +3,8 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LFH
-from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.hashers.lfh import update
+from pg_hashindex.hashers.supervision.labels import Labels
 
 N, R, BETA = 30, 3, 5.0
 DRAWN = np.array([4, 20, 11])

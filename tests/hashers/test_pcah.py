@@ -3,7 +3,7 @@ import pytest
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import PCAH
-from pg_hashindex.hashers._common.rows import RowSource
+from pg_hashindex.hashers.numerics.rows import RowSource
 from pg_hashindex.hashers.pcah import principal_directions
 from pg_hashindex.metrics import (
     mean_average_precision,
@@ -93,7 +93,7 @@ def test_any_scale(scale, wide):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("offset", [0, 1000, 100_003])
 def test_covariance(dtype, offset, wide, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.hashers._common.rows._BLOCK_VALUES", 100 * 64)
+    monkeypatch.setattr("pg_hashindex.hashers.numerics.rows._BLOCK_VALUES", 100 * 64)
     X = (wide + offset).astype(np.float32)
     expected = np.cov(X.T.astype(np.float64), bias=True)
     found = RowSource(X).covariance(X.mean(axis=0, dtype=np.float64), dtype)

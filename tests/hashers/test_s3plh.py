@@ -4,8 +4,8 @@ import scipy.linalg
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import S3PLH
-from pg_hashindex.hashers._common.sequential_pairs import GivenPairs, LabelPairs
-from pg_hashindex.hashers._common.supervision import Labels
+from pg_hashindex.hashers.supervision.labels import Labels
+from pg_hashindex.hashers.supervision.pairs import GivenPairs, LabelPairs
 from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
 

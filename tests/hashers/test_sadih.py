@@ -6,10 +6,10 @@ import scipy.optimize
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SADIH
-from pg_hashindex.hashers._common.discrete import start_codes
-from pg_hashindex.hashers._common.label_sets import LabelSets
-from pg_hashindex.hashers._common.supervision import Labels
 from pg_hashindex.hashers.sadih import Alternation
+from pg_hashindex.hashers.supervision.discrete import start_codes
+from pg_hashindex.hashers.supervision.label_sets import LabelSets
+from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
 

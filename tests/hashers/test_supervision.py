@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers._common.kernels import (
-    choose_anchors,
-    mean_squared_distance,
-)
-from pg_hashindex.hashers._common.rows import RowSource
-from pg_hashindex.hashers._common.supervision import Labels, Supervision, labelled_rows
+from pg_hashindex.hashers.numerics.kernels import choose_anchors, mean_squared_distance
+from pg_hashindex.hashers.numerics.rows import RowSource
+from pg_hashindex.hashers.supervision.labels import Labels, Supervision, labelled_rows
 from pg_hashindex.models.layers import rbf
 
 

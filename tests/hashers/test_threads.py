@@ -3,7 +3,7 @@ import threading
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pg_hashindex.hashers._common.threads import one_blas_thread
+from pg_hashindex.hashers.numerics.threads import one_blas_thread
 
 
 def blas_threads():

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers._common.supervision import Labels
-from pg_hashindex.hashers._common.triplets import Comparisons, label_triplets
+from pg_hashindex.hashers.supervision.labels import Labels
+from pg_hashindex.hashers.supervision.triplets import Comparisons, label_triplets
 
 
 def brute_force(X, y, k):

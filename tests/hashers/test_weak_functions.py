@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pg_hashindex.hashers._common.weak_functions import Cut, LinearFunctions, Stumps
+from pg_hashindex.hashers.numerics.weak_functions import Cut, LinearFunctions, Stumps
 
 
 @pytest.fixture

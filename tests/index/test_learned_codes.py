@@ -17,7 +17,7 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import FSDH, SADIH, SDH
-from pg_hashindex.hashers._common.supervision import Supervision
+from pg_hashindex.hashers.supervision.labels import Supervision
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model

@@ -16,7 +16,7 @@ from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-import pg_hashindex.deep
+import pg_hashindex.hashers.deep
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
@@ -246,8 +246,8 @@ def torch_index(
     weights = np.random.default_rng(2).standard_normal((12, 8)).astype(np.float32)
     module = types.ModuleType("networks")
     module.evaluate = lambda network, X: X @ network.arrays["w"].T  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pg_hashindex.deep.networks", module)
-    monkeypatch.setattr(pg_hashindex.deep, "networks", module, raising=False)
+    monkeypatch.setitem(sys.modules, "pg_hashindex.models.hash_network", module)
+    monkeypatch.setattr(pg_hashindex.hashers.deep, "networks", module, raising=False)
     model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
     store.save(connection, model)
     index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")

@@ -19,7 +19,7 @@ from pg_hashindex.index.catalog import Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
-from pg_hashindex.quality.code_scores import score_codes
+from pg_hashindex.papers.code_scores import score_codes
 from pg_hashindex.training import train
 
 pytest.importorskip("torch")

@@ -7,9 +7,9 @@ import types
 import numpy as np
 import pytest
 
-import pg_hashindex.deep
+import pg_hashindex.models
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers._common.base import Hasher
+from pg_hashindex.hashers.base import Hasher
 from pg_hashindex.models.fingerprints import fingerprints
 from pg_hashindex.models.layers import normalize, shift
 from pg_hashindex.models.model import Model
@@ -292,10 +292,10 @@ def test_a_damaged_model_file_with_a_network_is_refused(known):
 
 
 def replace_networks(monkeypatch, module):
-    monkeypatch.delattr(pg_hashindex.deep, "networks", raising=False)
-    monkeypatch.setitem(sys.modules, "pg_hashindex.deep.networks", module)
+    monkeypatch.delattr(pg_hashindex.models, "hash_network", raising=False)
+    monkeypatch.setitem(sys.modules, "pg_hashindex.models.hash_network", module)
     if module is not None:
-        monkeypatch.setattr(pg_hashindex.deep, "networks", module, raising=False)
+        monkeypatch.setattr(pg_hashindex.models, "hash_network", module, raising=False)
 
 
 def test_a_network_of_torch_comes_after_the_layers(monkeypatch):
@@ -305,7 +305,7 @@ def test_a_network_of_torch_comes_after_the_layers(monkeypatch):
         seen.append((network.kind, X.dtype, X.shape))
         return np.stack([X.sum(axis=1), -X[:, 0], X[:, 1], X[:, 2]], axis=1)
 
-    module = types.ModuleType("networks")
+    module = types.ModuleType("hash_network")
     module.evaluate = evaluate
     replace_networks(monkeypatch, module)
     model = Model("t", "dpsh", 3, [shift(np.array([1, 0, 0]))], network=torch_network())

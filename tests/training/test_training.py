@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.hashers._common.supervision import Supervision
+from pg_hashindex.hashers.supervision.labels import Supervision
 from pg_hashindex.models import codes
 from pg_hashindex.server.data import load_packages
 from pg_hashindex.training import distinct_bits, held_back, train

@@ -7,7 +7,7 @@ from pgvector import Vector
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ
-from pg_hashindex.hashers._common.supervision import Supervision
+from pg_hashindex.hashers.supervision.labels import Supervision
 from pg_hashindex.training import held_back, train, whole_tables
 from pg_hashindex.training.whole_tables import train_on_table
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...hashers._common.kmeans import nearest_centres
+from ...hashers.numerics.kmeans import nearest_centres
 from ...models.vectors import as_rows
 from .groups import LandmarkGroups, place_means
 from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows

@@ -7,8 +7,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ...hashers._common.kmeans import nearest_centres
-from ...hashers._common.rows import row_slices
+from ...hashers.numerics.kmeans import nearest_centres
+from ...hashers.numerics.rows import row_slices
 
 # Rounds of k-means among the landmarks, which forms the groups; more find no more neighbours.
 _ROUNDS = 4

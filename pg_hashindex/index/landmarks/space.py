@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from ...hashers._common.rows import row_slices
-from ...hashers._common.threads import count_blas_threads, one_blas_thread
+from ...hashers.numerics.rows import row_slices
+from ...hashers.numerics.threads import count_blas_threads, one_blas_thread
 
 # Rows of a slice, which one thread works on: half of a batch of 10,000.
 _SLICE_ROWS = 5120

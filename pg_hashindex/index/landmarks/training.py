@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...hashers._common.kmeans import nearest_centres
-from ...hashers._common.rows import row_slices
+from ...hashers.numerics.kmeans import nearest_centres
+from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
 from .assignment import CANCELLED, LEAST_ROWS, MAX_FLAT
 from .groups import LandmarkGroups, place_means

@@ -1,6 +1,5 @@
 """Figures: comparisons, frontiers, recall, codes; needs the extra ``plot``."""
 
-from .comparison import draw
 from .distributions import draw_correlation, draw_list_lengths, draw_ones, draw_query_times
 from .figures import check_plot, save_figure
 from .recall import draw_evaluation, draw_frontier, draw_history, draw_recall, draw_times

@@ -1,0 +1,1 @@
+"""Arithmetic that several methods share: rows in blocks, kernels, k-means, graphs, eigenvectors."""

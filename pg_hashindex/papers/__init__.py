@@ -1,0 +1,36 @@
+"""What a researcher needs: methods trained, encoded and scored on one data set, as in the papers.
+
+Imports `quality` and what is below it. Read `load_split` first, then `compare`.
+"""
+
+from .methods import Method, default_methods
+from .outcomes import Outcome, average, compare
+from .scores import Measures, Scores
+from .splits import (
+    QUERIES,
+    TRAIN_ROWS,
+    Split,
+    Truth,
+    TruthKind,
+    draw_labelled,
+    draw_split,
+    load_split,
+)
+
+__all__ = [
+    "QUERIES",
+    "TRAIN_ROWS",
+    "Measures",
+    "Method",
+    "Outcome",
+    "Scores",
+    "Split",
+    "Truth",
+    "TruthKind",
+    "average",
+    "compare",
+    "default_methods",
+    "draw_labelled",
+    "draw_split",
+    "load_split",
+]

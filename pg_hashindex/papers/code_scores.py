@@ -1,0 +1,104 @@
+"""Measures of the papers for the codes of an index."""
+
+import numpy as np
+
+from ..errors import InvalidInputError
+from ..hashers.supervision.labels import Labels
+from ..index.catalog import HasRow
+from ..index.search import as_count
+from ..training.sampling import sample_table
+from . import Measures, Scores, Split, Truth
+from .scores import score
+
+__all__ = ["CODE_ROWS", "score_codes"]
+
+#: The most rows to draw from the table, including the queries.
+CODE_ROWS = 20_000
+
+
+def score_codes(
+    index: HasRow,
+    *,
+    labels: str | None = None,
+    queries: int = 200,
+    rows: int = CODE_ROWS,
+    measures: Measures | None = None,
+    random_state: int = 0,
+    progress: bool = False,
+) -> dict[str, Scores]:
+    """Measure the ranking by an index's codes, without re-ranking.
+
+    Draws rows of the index's table, takes some as queries and ranks all others by their codes, with
+    the exact weights of the model's bits, or for 4 levels by the asymmetric distance. A search
+    rounds weights to fifteenths of the largest. Unless access is by landmarks, it applies them only
+    to the first rows by Hamming distance: ten times its candidates, at least 2,000.
+
+    Parameters
+    ----------
+    index : HashIndex
+    labels : str, optional
+        A column of labels, as `sample_table` takes it: rows of a shared label are relevant. Without
+        labels, the nearest 2 % by the index's metric are relevant.
+    queries : int
+        The most queries; never more than a tenth of the rows.
+    rows : int
+        The most rows to draw; with labels, of rows that have one. If the model knows only its
+        training rows, other rows are left out.
+    measures : Measures, optional
+    random_state : int
+        The seed of both draws.
+    progress : bool
+        Whether to draw a bar on stderr.
+
+    Returns
+    -------
+    dict of str to Scores
+        By the name of the truth.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are too few rows, or no labels that rows share, or a number is out of range; or
+        the index ranks by inner product, which has no nearest rows, and there are no labels.
+    """
+    index = index.row
+    for what, value in (("queries", queries), ("rows", rows)):
+        as_count(what, value)
+    if labels is None and index.metric == "ip":
+        raise InvalidInputError(
+            f"index {index.name!r} ranks by inner product, by which no rows are the nearest; "
+            "measure its codes by labels"
+        )
+    sample = sample_table(
+        index.connection,
+        index.qualified_table,
+        index.column_name,
+        labels=labels,
+        rows=rows,
+        random_state=random_state,
+        progress=progress,
+    )
+    X, y, truth = sample.X, None, Truth("nearest-fraction", 0.02)
+    if labels is not None:
+        labelled = Labels.read(sample.y, len(X)).labelled
+        X, y, truth = X[labelled], sample.y[labelled], Truth("label")
+    model = index.loaded_model
+    if model.network is not None and model.network.kind == "rows":
+        # Other rows have no code, and so no place in the ranking.
+        known = model.network.knows(X)
+        X, y = X[known], None if y is None else y[known]
+    if len(X) < 20:
+        raise InvalidInputError(
+            f"{index.qualified_table} has {len(X)} rows to measure by; 20 are needed"
+        )
+    compared = X
+    if index.metric == "cosine":
+        lengths = np.linalg.norm(X, axis=1, keepdims=True)
+        compared = X / np.where(lengths > 0, lengths, 1)
+    order = np.random.default_rng(random_state).permutation(len(X))
+    n_queries = max(1, min(queries, len(X) // 10))
+    query, database = np.sort(order[:n_queries]), np.sort(order[n_queries:])
+    measures = measures or Measures(k=(min(100, len(database)),))
+    measures.check(len(database))
+    split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
+    return score(model, X[query], model.row_codes(X[database]), split, [truth], measures)

@@ -1,0 +1,203 @@
+"""The methods that are compared: a hasher with its parameters, and its training rows and labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from ..errors import InvalidInputError
+from ..hashers import HASHERS, Hasher, Preset, make_hasher
+from ..hashers.deep.dpsh import DPSH
+from ..models.quantization import Levels
+from ..models.vectors import SparseRows
+from .splits import Split
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method to compare.
+
+    Parameters
+    ----------
+    hasher : str
+        A key of ``HASHERS``.
+    parameters : mapping
+        Its parameters, beside bits and seed. ``anchors="split"`` are the first ``n_anchors`` of the
+        anchors that the split names.
+    name : str, optional
+        Its name in results; by default the hasher's name, with "(paper)" for that preset.
+    labels : {"all", "labelled"}
+        The rows whose labels it learns from; "labelled" are those that the split names.
+    levels : {2, 4}
+        Levels that codes keep of each projection.
+    preset : {"default", "paper"}
+        The parameters to begin with: ours, or those of the method's paper.
+    choices : mapping of str to sequence
+        The values of parameters to try on training rows held back; the best are used.
+    """
+
+    hasher: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    labels: Literal["all", "labelled"] = "all"
+    levels: Levels = 2
+    preset: Preset = "default"
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            suffix = "" if self.preset == "default" else f" ({self.preset})"
+            object.__setattr__(self, "name", self.hasher + suffix)
+        for key, values in self.choices.items():
+            if len(values) < 2:
+                raise InvalidInputError(
+                    f"{self.name}.{key} has {len(values)} values to choose from; give two or more"
+                )
+            if key in self.parameters:
+                raise InvalidInputError(f"{self.name}.{key} is given, so it cannot be chosen")
+
+    def make(self, n_bits: int, random_state: int) -> Hasher:
+        """Make the hasher; refuse what there is no hasher, parameter or number of levels of."""
+        if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
+            raise InvalidInputError(
+                f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
+                "given as such"
+            )
+        hasher = make_hasher(
+            self.hasher,
+            preset=self.preset,
+            n_bits=n_bits,
+            random_state=random_state,
+            **self.parameters,
+        )
+        hasher.check_levels(self.levels)
+        return hasher
+
+    def variants(self) -> list["Method"]:
+        """Return the method with each combination of the values to choose from."""
+        return [
+            replace(self, parameters={**self.parameters, **dict(values)}, choices={})
+            for values in product(*([(key, v) for v in vs] for key, vs in self.choices.items()))
+        ]
+
+    def with_anchors(self, split: Split) -> "Method":
+        """Return the method with the rows that the split names as anchors, if it wants those."""
+        # Anchors may also be an array, which cannot be compared.
+        if str(self.parameters.get("anchors")) != "split":
+            return self
+        if split.anchors is None:
+            raise InvalidInputError(
+                f"{self.name} is to take the anchors of the split, but the split has no 'anchors'"
+            )
+        count = self.parameters.get("n_anchors", getattr(HASHERS[self.hasher], "n_anchors", None))
+        anchors = split.train[split.anchors[:count]]
+        return replace(self, parameters={**self.parameters, "anchors": anchors})
+
+    def fit_arguments(
+        self, split: Split, hasher: Hasher
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None, dict[str, Any]]:
+        """Return the rows, the labels, and what else the split has that the hasher learns from.
+
+        A method that learns from triplets or pairs ignores labels if the split has some of these;
+        pairs stand beside the labels of rows that the split names, though.
+        """
+        read = self.transductive_data if hasher.transductive else self.training_data
+        X, y = read(split)
+        known = self.relations(split, hasher, transductive=hasher.transductive)
+        alone = "triplets" in known or ("pairs" in known and self.labels == "all")
+        return X, None if alone else y, known
+
+    def relations(self, split: Split, hasher: Hasher, *, transductive: bool) -> dict[str, Any]:
+        """Return the graph or its features, the triplets and the pairs that a hasher takes.
+
+        They are of the rows of `training_data` or of `transductive_data`.
+        """
+        known: dict[str, Any] = {}
+        if split.graph is not None and hasher.takes_graph:
+            known["graph"] = split.graph if transductive else split.train_graph
+        if split.graph_features is not None and hasher.takes_graph:
+            features = split.graph_features if transductive else split.train_graph_features
+            known["graph_features"] = features
+        for what, relations, width in (("triplets", split.triplets, 3), ("pairs", split.pairs, 2)):
+            if relations is not None and what in hasher.learns_from:
+                known[what] = relations.copy()
+                if transductive:
+                    known[what][:, :width] = self._places(split)[relations[:, :width]]
+        return known
+
+    def training_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
+        """Return the rows and labels that it learns from; the split may name those."""
+        X, y = split.train, split.train_labels
+        if self.labels == "all" or y is None:
+            return X, y
+        if split.labelled is None:
+            raise InvalidInputError(
+                f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
+                "split does not name any"
+            )
+        unlabelled = np.ones(len(X), dtype=bool)
+        unlabelled[split.labelled] = False
+        if scipy.sparse.issparse(y):
+            return X, scipy.sparse.csr_array(y).multiply(~unlabelled[:, None]).tocsr()
+        seen = y.astype(np.int64)
+        seen[unlabelled] = -1 if y.ndim == 1 else 0
+        return X, seen
+
+    def transductive_data(
+        self, split: Split
+    ) -> tuple[NDArray[np.floating], NDArray[np.integer] | SparseRows | None]:
+        """Return the rows and labels for a transductive method: all rows that need codes.
+
+        The rows of the database, then the queries. Only training rows, which must be in the
+        database, have their labels.
+        """
+        _, y = self.training_data(split)
+        X, places = np.concatenate([split.database, split.queries]), self._places(split)
+        if y is None:
+            return X, None
+        if scipy.sparse.issparse(y):
+            lines = scipy.sparse.coo_array(y)
+            shape = (len(X), y.shape[1])
+            return X, scipy.sparse.csr_array((lines.data, (places[lines.row], lines.col)), shape)
+        known = np.full((len(X), *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
+        known[places] = y
+        return X, known
+
+    def _places(self, split: Split) -> NDArray[np.intp]:
+        if split.train_places is None:
+            raise InvalidInputError(
+                f"{self.name} is transductive, so it learns from the rows of the database and the "
+                "queries; take training rows from the database"
+            )
+        return split.train_places
+
+
+def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:
+    """Name the methods that can learn from a data set; without labels, those that need none.
+
+    Methods that train a network are left out without torch, and methods that learn weights of bits
+    for 4 levels.
+    """
+    learnable = [
+        name
+        for name, hasher in HASHERS.items()
+        if not hasher.learns_from
+        or ("labels" in hasher.learns_from and split.train_labels is not None)
+        or ("triplets" in hasher.learns_from and split.triplets is not None)
+        or ("pairs" in hasher.learns_from and split.pairs is not None)
+    ]
+    if find_spec("torch") is None:
+        learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]
+    # It has one bit for each dimension.
+    if split.train.shape[1] not in bits:
+        learnable.remove("sign")
+    if levels != 2:
+        learnable = [name for name in learnable if not HASHERS[name].weighs_bits]
+    return [Method(name, levels=levels) for name in learnable]

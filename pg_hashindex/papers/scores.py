@@ -1,0 +1,168 @@
+"""The measures of a comparison, all from one ranking for each ground truth."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import metrics
+from ..errors import InvalidInputError
+from ..metrics.blocks import check_count
+from ..metrics.ranking import (
+    Measure,
+    average_precision,
+    check_ties,
+    curve_measure,
+    curve_ranks,
+    mean_over_queries,
+    precision_measure,
+    share_measure,
+)
+from ..models.model import Model
+from .splits import Split, Truth
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Measures beside the mean average precision over the whole ranking and the curves.
+
+    Parameters
+    ----------
+    k : sequence of int
+        Precision among the first k rows, ``P@k``, and the share of the relevant rows that is
+        among them, ``found@k``; at most as many as the database has.
+    top : int, optional
+        The R of ``MAP@R``.
+    radius : int
+        The radius of the precision within a Hamming radius, ``PH2`` for 2.
+    neighbours : int
+        Rows that vote in the classification error, ``3-NN error`` for 3; only by labels, if every
+        row has one.
+    ties : {"order", "average"}
+        Tied rows in row order, or the expectation over all their orders. Votes are in row order.
+    """
+
+    k: tuple[int, ...] = (100,)
+    top: int | None = None
+    radius: int = 2
+    neighbours: int = 3
+    ties: metrics.Ties = "order"
+
+    def check(self, n: int) -> None:
+        """Refuse measures that need more than n rows."""
+        if not self.k:
+            raise InvalidInputError("k must be one or more numbers of rows, got none")
+        for k in self.k:
+            check_count("k", k, n)
+        if self.top is not None:
+            check_count("top", self.top, n)
+        check_count("neighbours", self.neighbours, n)
+        if self.radius < 0:
+            raise InvalidInputError(f"radius must be 0 or more, got {self.radius}")
+        check_ties(self.ties)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All measures by one ground truth.
+
+    Attributes
+    ----------
+    values : dict of str to float
+        ``MAP``, ``MAP@R``, ``P@k``, ``found@k``, ``PH2``, ``3-NN error``, as `Measures` says.
+    curve : metrics.Curve
+        Precision and recall over the number of rows retrieved.
+    """
+
+    values: Mapping[str, float]
+    curve: metrics.Curve
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        curve = {name: array.tolist() for name, array in self.curve._asdict().items()}
+        return {**self.values, "curve": curve}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Scores":
+        """Read what `as_dict` wrote."""
+        curve = metrics.Curve(**{name: np.asarray(line) for name, line in found["curve"].items()})
+        return cls({name: value for name, value in found.items() if name != "curve"}, curve)
+
+    @classmethod
+    def spread(cls, several: Sequence["Scores"]) -> tuple["Scores", dict[str, float]]:
+        """Return the means of several runs, and the standard deviation of each value."""
+        values = {name: [scores.values[name] for scores in several] for name in several[0].values}
+        at, precision, recall = (
+            np.mean([getattr(scores.curve, part) for scores in several], axis=0)
+            for part in metrics.Curve._fields
+        )
+        mean = cls(
+            {name: float(np.mean(found)) for name, found in values.items()},
+            metrics.Curve(at.astype(np.intp), precision, recall),
+        )
+        return mean, {name: float(np.std(found)) for name, found in values.items()}
+
+
+def score(
+    model: Model,
+    queries: NDArray[np.floating],
+    codes: NDArray[np.uint8],
+    split: Split,
+    truths: Sequence[Truth],
+    measures: Measures,
+) -> dict[str, Scores]:
+    """Take all measures of a model's codes of a split's database, by the name of the truth.
+
+    Rankings are by `Model.ranking_codes` of the queries; measures within a radius always use
+    Hamming distance.
+    """
+    query_codes = model.encode(queries)
+    ranked_by, weights = model.ranking_codes(queries)
+    ranks = curve_ranks(len(codes))
+    taken = _ranking_measures(measures)
+    result = {}
+    for truth in truths:
+        relevant = split.relevant(truth)
+        *means, curve = mean_over_queries(
+            ranked_by,
+            codes,
+            relevant,
+            [*taken.values(), curve_measure(ranks)],
+            ties=measures.ties,
+            weights=weights,
+        )
+        values = {name: float(mean) for name, mean in zip(taken, means, strict=True)}
+        values[f"PH{measures.radius}"] = metrics.precision_within_radius(
+            query_codes, codes, relevant, measures.radius
+        )
+        if truth.kind == "label" and _one_label_each(split):
+            values[f"{measures.neighbours}-NN error"] = metrics.neighbour_error(
+                ranked_by,
+                codes,
+                split.query_labels,  # type: ignore[arg-type]  # there, as _one_label_each saw
+                split.labels,  # type: ignore[arg-type]
+                measures.neighbours,
+                weights=weights,
+            )
+        result[truth.name] = Scores(values, metrics.Curve(ranks, *curve))
+    return result
+
+
+def _ranking_measures(measures: Measures) -> dict[str, Measure]:
+    result: dict[str, Measure] = {"MAP": average_precision}
+    if (top := measures.top) is not None:
+        result[f"MAP@{top}"] = lambda hits: average_precision(hits, top)
+    for k in measures.k:
+        result[f"P@{k}"] = precision_measure(k)
+    for k in measures.k:
+        result[f"found@{k}"] = share_measure(k)
+    return result
+
+
+def _one_label_each(split: Split) -> bool:
+    return all(
+        labels is not None and labels.ndim == 1 and bool((labels >= 0).all())
+        for labels in (split.query_labels, split.labels)
+    )

@@ -1,0 +1,541 @@
+"""Data sets from files: queries, a database, training rows, and the ground truth."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import UNREADABLE, InvalidInputError
+from ..hashers.supervision.labels import Labels, Supervision
+from ..hashers.supervision.relations import read_pairs, read_triplets
+from ..metrics.truth import RelevantRows, relevant_by_distance, relevant_by_label, rows_of_fraction
+from ..models.vectors import SparseRows, as_rows
+from ..training.files import graph_of_edges
+from ..training.sampling import number_labels
+
+TruthKind = Literal["label", "nearest-fraction", "nearest-k"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A rule for which rows of the database are relevant to a query.
+
+    Parameters
+    ----------
+    kind : {"label", "nearest-fraction", "nearest-k"}
+        A shared label, or being among the nearest by Euclidean distance.
+    amount : float, optional
+        The fraction of the database, or the number of rows, that is relevant.
+    """
+
+    kind: TruthKind
+    amount: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(TruthKind):
+            raise InvalidInputError(
+                f"truth {self.kind!r} is unknown; use {', '.join(get_args(TruthKind))}"
+            )
+        if (self.amount is None) != (self.kind == "label"):
+            raise InvalidInputError(f"truth by {self.kind} has amount {self.amount}")
+
+    @property
+    def name(self) -> str:
+        """The name it has in results."""
+        if self.amount is None:
+            return "label"
+        by_number = self.kind == "nearest-k"
+        return f"nearest {self.amount}" if by_number else f"nearest {100 * self.amount:g} %"
+
+
+#: Arrays of a split, and whether it must have them.
+ROW_NUMBERS = {"query": True, "database": True, "train": True, "anchors": False, "labelled": False}
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Queries, a database and training rows.
+
+    Attributes
+    ----------
+    queries, database, train : floating (n_queries, d), (n, d), (n_train, d)
+    query_labels, labels, train_labels : integers (m,), or (m, c) dense or sparse, optional
+        Labels of the queries, the database and the training rows, as ``fit`` takes them.
+    train_places : intp (n_train,), optional
+        Which row of the database each training row is, where all are.
+    anchors, labelled : intp, optional
+        Training rows, by their place: kernel bases, and the rows whose labels are known to methods
+        that learn from few labels.
+    pairs : intp (p, 3), optional
+        Two training rows, by their place, and 1 for neighbours or -1 for others.
+    train_graph, graph : sparse (n_train, m), (n + n_queries, m), optional
+        Weights of edges between rows and m objects, as ``fit`` takes them: of the training rows,
+        and of the database and then the queries, from which a transductive method learns.
+    train_graph_features, graph_features : floating (n_train, k), (n + n_queries, k), optional
+        Vectors of the same rows, to make a graph from.
+    triplets : intp (t, 3), optional
+        Three training rows each, by their place: the first is nearer to the second than to the
+        third.
+    """
+
+    queries: NDArray[np.floating]
+    database: NDArray[np.floating]
+    train: NDArray[np.floating]
+    query_labels: NDArray[np.integer] | SparseRows | None = None
+    labels: NDArray[np.integer] | SparseRows | None = None
+    train_labels: NDArray[np.integer] | SparseRows | None = None
+    train_places: NDArray[np.intp] | None = None
+    anchors: NDArray[np.intp] | None = None
+    labelled: NDArray[np.intp] | None = None
+    train_graph: SparseRows | None = None
+    graph: SparseRows | None = None
+    triplets: NDArray[np.intp] | None = None
+    pairs: NDArray[np.intp] | None = None
+    train_graph_features: NDArray[np.floating] | None = None
+    graph_features: NDArray[np.floating] | None = None
+    _relevant: dict[Truth, RelevantRows] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        X: ArrayLike,
+        y: ArrayLike | None = None,
+        *,
+        numbers: Mapping[str, ArrayLike],
+        graph: ArrayLike | SparseRows | None = None,
+        triplets: ArrayLike | None = None,
+        pairs: ArrayLike | None = None,
+        graph_features: ArrayLike | None = None,
+    ) -> "Split":
+        """Divide the rows of a data set.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Bytes (uint8), which is how images come, are divided by 255.
+        y : array-like (n,) of integers or names, or (n, c) of 0 and 1, dense or sparse, optional
+            -1, an empty name or a line of zeros marks an unlabelled row.
+        numbers : mapping of str to array-like
+            Row numbers of X: ``query``, ``database`` and ``train``; and as places among the
+            training rows ``anchors`` and ``labelled``, both optional.
+        graph : array-like (n, m) of 0 and more, dense or of scipy.sparse, optional
+            Weights of edges between the rows of X and m objects.
+        triplets : array-like (t, 3) of integers, optional
+            Row numbers of X. Triplets that name other rows than those of the training are left
+            out.
+        pairs : array-like (p, 3) of integers, optional
+            Two row numbers of X, and 1 for neighbours or -1 for others; likewise.
+        graph_features : array-like (n, k), optional
+            Vectors of the rows of X to make a graph from, in place of ``graph``.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows, labels or row numbers are not usable, or a row is query and in the database;
+            or no training row has an edge, or no triplet or pair is of training rows; or there
+            are both a graph and features to make one from.
+        """
+        rows = scaled_rows(X)
+        labels = None if y is None else _labels(y, len(rows))
+        places = _row_numbers(numbers, len(rows))
+        query, database, train = (places[name] for name in ("query", "database", "train"))
+        if len(both := np.intersect1d(query, database)):
+            raise InvalidInputError(
+                f"row {both[0]} is a query and in the database; a query must not find itself"
+            )
+        known = Supervision.read(len(rows), graph=graph, graph_features=graph_features)
+        edges, features = known.graph, known.graph_features
+        everything = np.concatenate([database, query])
+        if edges is not None and not edges[train].nnz:
+            raise InvalidInputError("no training row has an edge of the graph")
+        return cls(
+            rows[query],
+            rows[database],
+            rows[train],
+            None if labels is None else labels[query],
+            None if labels is None else labels[database],
+            None if labels is None else labels[train],
+            train_places=_places(train, database, len(rows)),
+            anchors=places.get("anchors"),
+            labelled=places.get("labelled"),
+            train_graph=None if edges is None else edges[train],
+            graph=None if edges is None else edges[everything],
+            triplets=None if triplets is None else _of_training(triplets, 3, train, len(rows)),
+            pairs=None if pairs is None else _of_training(pairs, 2, train, len(rows)),
+            train_graph_features=None if features is None else features[train],
+            graph_features=None if features is None else features[everything],
+        )
+
+    def relevant(self, truth: Truth) -> RelevantRows:
+        """Return which rows are relevant to which query, computed once.
+
+        The truth is never whole in memory: labels are compared when lines are read, and of the
+        nearest rows only the numbers are kept.
+
+        Raises
+        ------
+        InvalidInputError
+            If there are no labels, or no query shares one with a row of the database; or the
+            amount is out of range.
+        """
+        if truth in self._relevant:
+            return self._relevant[truth]
+        if truth.amount is None:
+            relevant = self._same_label()
+        else:
+            by_number, n = truth.kind == "nearest-k", len(self.database)
+            k = int(truth.amount) if by_number else rows_of_fraction(truth.amount, n)
+            relevant = relevant_by_distance(self.queries, self.database, k)
+        self._relevant[truth] = relevant
+        return relevant
+
+    def _same_label(self) -> RelevantRows:
+        if self.query_labels is None or self.labels is None:
+            raise InvalidInputError(
+                "there are no labels; take nearest-fraction or nearest-k as truth"
+            )
+        relevant = relevant_by_label(self.query_labels, self.labels)
+        if not relevant.any():
+            queries, rows = (
+                len(Labels.read(y, y.shape[0]).labelled) for y in (self.query_labels, self.labels)
+            )
+            raise InvalidInputError(
+                f"none of the {len(self.queries)} queries shares a label with a row of the "
+                f"database ({queries} queries and {rows} rows have one); label more rows, or take "
+                "nearest-fraction or nearest-k as truth"
+            )
+        return relevant
+
+
+def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:
+    """Check rows, and divide bytes by 255, floating (n, d)."""
+    rows = as_rows(X)
+    return rows / np.float32(255) if getattr(X, "dtype", None) == np.uint8 else rows
+
+
+def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRows:
+    if scipy.sparse.issparse(y):
+        Labels.read(y, n)
+        return scipy.sparse.csr_array(y)
+    array: NDArray[Any] = np.asarray(y)
+    if array.dtype.kind in "US" and array.ndim == 1:
+        array = number_labels([name or None for name in array.astype(str).tolist()])[0]
+    Labels.read(array, n)
+    return array
+
+
+def _row_numbers(given: Mapping[str, ArrayLike], n: int) -> dict[str, NDArray[np.intp]]:
+    result: dict[str, NDArray[np.intp]] = {}
+    for name, needed in ROW_NUMBERS.items():
+        if name not in given:
+            if needed:
+                raise InvalidInputError(
+                    f"the split has no {name!r}; it needs the row numbers query, database and train"
+                )
+            continue
+        # Kernel bases and labelled rows are chosen among the training rows.
+        rows = n if needed else len(result["train"])
+        of_what = "rows" if needed else "training rows"
+        array = _check_numbers(f"{name!r} of the split", given[name], rows, of_what)
+        if len(np.unique(array)) < len(array):
+            raise InvalidInputError(f"{name!r} of the split has a row twice")
+        result[name] = array
+    return result
+
+
+def _check_numbers(what: str, given: ArrayLike, rows: int, of_what: str) -> NDArray[np.intp]:
+    array = np.asarray(given)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+        raise InvalidInputError(
+            f"{what} must be one or more row numbers, got {array.dtype} {array.shape}"
+        )
+    if array.min() < 0 or array.max() >= rows:
+        raise InvalidInputError(
+            f"{what} has numbers from {array.min()} to {array.max()}, but there are {rows} "
+            f"{of_what}"
+        )
+    return array.astype(np.intp)
+
+
+def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDArray[np.intp] | None:
+    """Find the training rows in the database; None if one is not there."""
+    place = np.full(n, -1, np.intp)
+    place[database] = np.arange(len(database))
+    found: NDArray[np.intp] = place[train]
+    return found if (found >= 0).all() else None
+
+
+def _of_training(
+    relations: ArrayLike, width: int, train: NDArray[np.intp], n: int
+) -> NDArray[np.intp]:
+    """Name the rows of triplets or pairs by their places in the training; leave out others."""
+    named = read_triplets(relations, n) if width == 3 else read_pairs(relations, n)
+    result = renumbered(named, width, train, n)
+    if not len(result):
+        what = "triplets" if width == 3 else "pairs"
+        raise InvalidInputError(f"none of the {len(named)} {what} is of training rows alone")
+    return result
+
+
+def renumbered(
+    relations: NDArray[np.intp], width: int, rows: NDArray[np.intp], n: int
+) -> NDArray[np.intp]:
+    """Name the rows in the first columns of relations by their places among ``rows`` of n rows.
+
+    Relations that name other rows are left out.
+    """
+    place = np.full(n, -1, np.intp)
+    place[rows] = np.arange(len(rows))
+    result: NDArray[np.intp] = relations.copy()
+    result[:, :width] = place[relations[:, :width]]
+    return result[(result[:, :width] >= 0).all(axis=1)]
+
+
+#: Queries and training rows drawn by default, at most.
+QUERIES = 1_000
+TRAIN_ROWS = 10_000
+
+
+def draw_split(
+    X: ArrayLike,
+    y: ArrayLike | None = None,
+    *,
+    queries: int | None = None,
+    train_rows: int | None = None,
+    random_state: int = 0,
+) -> Split:
+    """Draw queries, keep the other rows as database, and draw training rows among those.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        Bytes (uint8) are divided by 255.
+    y : array-like (n,) or (n, c), optional
+    queries : int, optional
+        By default 1,000, and at most a tenth of the rows.
+    train_rows : int, optional
+        By default 10,000; where the database has no more, all of it.
+    random_state : int
+
+    Raises
+    ------
+    InvalidInputError
+        If rows or labels are not usable, or too few.
+    """
+    X = scaled_rows(X)
+    return Split.of(X, y, numbers=_draw_numbers(len(X), queries, train_rows, random_state))
+
+
+def _draw_numbers(
+    n: int, queries: int | None, train_rows: int | None, random_state: int
+) -> dict[str, NDArray[np.intp]]:
+    n_queries = max(1, min(QUERIES, n // 10)) if queries is None else queries
+    if not 1 <= n_queries < n:
+        raise InvalidInputError(
+            f"queries must be from 1 to one less than the rows, {n}; got {n_queries}"
+        )
+    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, n - n_queries)
+    if n_train < 2:
+        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
+    rng = np.random.default_rng(random_state)
+    order = rng.permutation(n)
+    database = np.sort(order[n_queries:])
+    train = np.sort(rng.choice(database, n_train, replace=False))
+    return {"query": np.sort(order[:n_queries]), "database": database, "train": train}
+
+
+def draw_labelled(y: ArrayLike | SparseRows, count: int, random_state: int) -> NDArray[np.intp]:
+    """Draw rows of each class; fewer rows with the same seed are among the more.
+
+    Parameters
+    ----------
+    y : array-like (n,) or (n, c), dense or sparse
+        As ``fit`` takes labels.
+    count : int
+        Rows of each class; a smaller class gives all of its rows.
+    random_state : int
+
+    Returns
+    -------
+    intp (m,)
+        Row numbers, rising.
+
+    Raises
+    ------
+    InvalidInputError
+        If no row has a label, or there are no rows to draw.
+    """
+    if count < 1:
+        raise InvalidInputError(f"labelled must be 1 or more rows of each class, got {count}")
+    classes = Labels.read(y, np.shape(y)[0]).indicator.tocsc()
+    if not classes.shape[1]:
+        raise InvalidInputError("none of the training rows has a label to keep")
+    rng = np.random.default_rng(random_state)
+    drawn = [
+        rng.permutation(np.sort(rows))[:count]
+        for rows in np.split(classes.indices, classes.indptr[1:-1])
+    ]
+    return np.unique(np.concatenate(drawn)).astype(np.intp)
+
+
+def load_split(
+    data: Path,
+    split: Path | None = None,
+    *,
+    queries: int | None = None,
+    train_rows: int | None = None,
+    labelled: str | int | None = None,
+    graph: str | None = None,
+    triplets: str | None = None,
+    pairs: str | None = None,
+    graph_features: str | None = None,
+    random_state: int = 0,
+) -> Split:
+    """Read a data set, and its split or draw one.
+
+    Arrays are looked for in the split, where they name training rows by their places, then in the
+    data, where they name rows of X.
+
+    Parameters
+    ----------
+    data : Path
+        An ``.npz`` archive with rows ``X`` and, where there are labels, ``y``.
+    split : Path, optional
+        An ``.npz`` archive with the row numbers that `Split.of` takes.
+    queries, train_rows : int, optional
+        As `draw_split` takes them, where no split is given.
+    labelled : str or int, optional
+        The training rows whose labels methods may learn from: the name of an array of row numbers,
+        or of a bool for each row; or so many rows of each class, as `draw_labelled` draws them.
+    graph : str, optional
+        The name of an array of edges, as `load_sample` takes it.
+    triplets : str, optional
+        The name of an array of row numbers (t, 3).
+    pairs : str, optional
+        The name of an array of two row numbers and 1 or -1, (p, 3).
+    graph_features : str, optional
+        The name of an array with a vector for each row of X, also in the split.
+    random_state : int
+        The seed of all draws.
+
+    Raises
+    ------
+    InvalidInputError
+        If a file cannot be read, or does not hold what it should; or the labelled rows do not
+        say which rows are neighbours and which are not.
+    """
+    arrays = _read(data, ("X", "y"))
+    if "X" not in arrays:
+        raise InvalidInputError(f"{data} has no array X; put the rows there, and their labels in y")
+    X, y = scaled_rows(arrays["X"]), arrays.get("y")
+    if split is None:
+        numbers: dict[str, Any] = dict(_draw_numbers(len(X), queries, train_rows, random_state))
+    elif queries is not None or train_rows is not None:
+        raise InvalidInputError(
+            f"{split} says which rows are queries and training rows; give no numbers of them"
+        )
+    else:
+        numbers = _read(split, ROW_NUMBERS)
+    train = _row_numbers(numbers, len(X))["train"]
+    named = _Named(data, split, train, len(X))
+    if labelled is not None:
+        if y is None:
+            raise InvalidInputError(f"{data} has no labels y, of which some could be kept")
+        y = _labels(y, len(X))
+        if isinstance(labelled, int):
+            numbers["labelled"] = draw_labelled(y[train], labelled, random_state)
+        else:
+            numbers["labelled"] = named.places(labelled)
+        _check_labelled(y[train[_row_numbers(numbers, len(X))["labelled"]]])
+    return Split.of(
+        X,
+        y,
+        numbers=numbers,
+        graph=None if graph is None else named.edges(graph),
+        triplets=None if triplets is None else named.triplets(triplets),
+        pairs=None if pairs is None else named.pairs(pairs),
+        graph_features=None if graph_features is None else named.find(graph_features)[0],
+    )
+
+
+def _check_labelled(y: NDArray[np.integer] | SparseRows) -> None:
+    """Refuse labels that make no pair of neighbours, or no pair of others."""
+    sizes = np.asarray(Labels.read(y, y.shape[0]).indicator.sum(axis=0))
+    if len(sizes) < 2 or sizes.max() < 2:
+        raise InvalidInputError(
+            f"the {y.shape[0]} labelled training rows have {len(sizes)} classes, of "
+            f"{sizes.max(initial=0):.0f} rows at most; two classes are needed, one of them of two "
+            "rows"
+        )
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Arrays of a split and of its data, by name."""
+
+    data: Path
+    split: Path | None
+    train: NDArray[np.intp]
+    n: int
+
+    def find(self, name: str) -> tuple[NDArray[Any], bool]:
+        """Return an array, and whether it is of the split."""
+        paths = [self.data] if self.split is None else [self.split, self.data]
+        for path in paths:
+            if name in (found := _read(path, (name,))):
+                return found[name], path == self.split
+        raise InvalidInputError(f"there is no array {name!r} in {' or '.join(map(str, paths))}")
+
+    def places(self, name: str) -> NDArray[Any]:
+        """Return places of training rows; other rows of the data are left out."""
+        array, of_split = self.find(name)
+        rows = len(self.train) if of_split else self.n
+        if array.dtype == np.bool_ and array.shape == (rows,):
+            array = np.flatnonzero(array)
+        if of_split:
+            return array
+        numbers = _check_numbers(repr(name), array, rows, "rows")
+        found: NDArray[np.intp] = np.flatnonzero(np.isin(self.train, numbers))
+        if not len(found):
+            raise InvalidInputError(f"no training row is among the rows of {name!r}")
+        return found
+
+    def edges(self, name: str) -> SparseRows:
+        """Return a graph of all rows."""
+        array, of_split = self.find(name)
+        if not of_split:
+            return graph_of_edges(array, self.n)
+        edges = graph_of_edges(array, len(self.train))
+        shape = (self.n, edges.shape[1])
+        return scipy.sparse.coo_array((edges.data, (self.train[edges.row], edges.col)), shape=shape)
+
+    def triplets(self, name: str) -> NDArray[Any]:
+        """Return triplets of row numbers."""
+        array, of_split = self.find(name)
+        return self.train[read_triplets(array, len(self.train))] if of_split else array
+
+    def pairs(self, name: str) -> NDArray[Any]:
+        """Return pairs of row numbers, with their signs."""
+        array, of_split = self.find(name)
+        if not of_split:
+            return array
+        pairs = read_pairs(array, len(self.train))
+        return np.hstack([self.train[pairs[:, :2]], pairs[:, 2:]])
+
+
+def _read(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """Read only these arrays, since others may hold objects that NumPy refuses to read."""
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise InvalidInputError(f"{path} is a single array; use an .npz archive")
+            return {name: loaded[name] for name in names if name in loaded.files}
+    except InvalidInputError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(f"cannot read arrays from {path}: {error}") from error
