@@ -59,7 +59,7 @@ def connect(url: str) -> Connection:
 
     Parameters
     ----------
-    url : str
+    url
         A libpq URI or key=value string, or an SQLAlchemy URL (``postgresql+psycopg://...``).
 
     Raises

@@ -290,28 +290,19 @@ class JobRow:
 
     Parameters
     ----------
-    id : int
-    kind : {"encode", "swap", "tune", "rebalance", "repair"}
-    subject : str
+    subject
         Name of the index, or of the table.
-    phase : str
-    state : {"running", "dead", "done", "failed"}
-    rows_done : int
+    rows_done
         In this phase.
-    rows_total : int or None
-    rows_per_second : float or None
-    time_left : timedelta or None
+    time_left
         Estimated for this phase, while it runs.
-    started_at, heartbeat_at : datetime
-    ended_at : datetime or None
-    role : str
-    pid : int or None
+    pid
         The server's process that it runs on.
-    message : str or None
+    message
         Why it failed.
-    is_index : bool
+    is_index
         Whether there is an index of the subject's name.
-    next_model : str or None
+    next_model
         The new model, while the index is being swapped.
     """
 
@@ -358,8 +349,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
 
     Parameters
     ----------
-    connection : psycopg.Connection
-    ended : bool
+    ended
         Whether to return those that are done or failed too, a thousand or so.
 
     Returns

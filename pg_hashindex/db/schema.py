@@ -89,14 +89,14 @@ class SchemaStatus:
 
     Parameters
     ----------
-    installed : bool
+    installed
         Whether schema ``hashindex`` exists and is ours.
-    revision, head : str or None
+    revision, head
         The alembic revision of the database, and the latest.
-    functions, packaged_functions : str or None
+    functions, packaged_functions
         The fingerprint of ``sql/`` in the database, and in this release. None if pgvector is in
         another schema now than the functions name.
-    extension : str or None
+    extension
         The version of the extension pg_hashindex, if that is how it was installed.
     """
 
@@ -124,9 +124,9 @@ def upgrade(connection: sa.Connection, *, owner: str | None = None) -> bool:
 
     Parameters
     ----------
-    connection : sqlalchemy.Connection
+    connection
         The caller commits. Two upgrades at once wait for each other.
-    owner : str, optional
+    owner
         The role that is to administer the schema: the owner of one that is made, and of one that is
         there, which is refused otherwise. By default the current role, or a member of it.
 
@@ -169,11 +169,11 @@ def downgrade(
 
     Parameters
     ----------
-    connection : sqlalchemy.Connection
+    connection
         The caller commits.
-    drop_models : bool
+    drop_models
         Whether to drop trained models with it.
-    trust_owner : bool
+    trust_owner
         As for `status`.
 
     Raises
@@ -246,8 +246,7 @@ def status(connection: sa.Connection, *, trust_owner: bool = False) -> SchemaSta
 
     Parameters
     ----------
-    connection : sqlalchemy.Connection
-    trust_owner : bool
+    trust_owner
         Whether a superuser trusts the role that owns the schema: it can run code as whoever uses
         the schema.
 

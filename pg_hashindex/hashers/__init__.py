@@ -114,9 +114,9 @@ def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hash
 
     Parameters
     ----------
-    name : str
+    name
         A key of `HASHERS`.
-    preset : {"default", "paper"}
+    preset
         The settings to begin with: ours, or those of the method's paper (`Hasher.paper`).
     **params
         The parameters of that class; they win over the preset.

@@ -62,25 +62,25 @@ class AGH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         One layer: below the number of anchors. Two layers: below twice that number; where it is
         odd, the last eigenvector has no second bit.
     n_layers : {1, 2}
         Two layers find far better neighbours by label, and about the same by distance.
-    n_anchors : int
+    n_anchors
         Anchors, found by five rounds of k-means on a sample. If there are fewer than ten rows for
         each, a tenth of the rows, but at least twice the number of eigenvectors.
     anchors : array-like (m, d), optional
         Anchors to use instead, as rows of the input space; those that are never among the nearest
         are left out.
-    n_nearest : int
+    n_nearest
         Anchors in which a row has a share, at least 2.
 
     Attributes
     ----------
     anchors_ : float32 (m, d)
         The anchors, as `normalize` leaves them.
-    width_ : float
+    width_
         The t above.
     eigenvalues_ : float64 (k,)
         Eigenvalues of the eigenvectors used, falling, at most 1.

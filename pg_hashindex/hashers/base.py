@@ -47,27 +47,27 @@ class Hasher(ABC):
 
     Parameters
     ----------
-    n_bits : int, optional
+    n_bits
         Projections to learn, 1 to 16,000. By default 128, or as many as the method finds in the
         rows if that is less; ``n_bits_`` says how many.
-    random_state : int, optional
+    random_state
         Seed of all that is random in a method; None draws one. Models record it.
     normalize : {"l2"}, optional
         Scale rows to unit length first, for cosine distance.
 
     Attributes
     ----------
-    layers_ : list of Layer
+    layers_
         The learned layers; empty if a network of kind ``rows`` stands for the whole model.
-    dimension_ : int
+    dimension_
         Dimensions of the rows.
-    n_bits_ : int
+    n_bits_
         Bits of a code.
-    seed_ : int
+    seed_
         ``random_state``, or the seed that was drawn if that is None; it repeats the training.
-    training_ : dict
+    training_
         Facts about the training, as JSON values; models carry them.
-    profile_ : Profile
+    profile_
         Of the projections of up to 20,000 training rows, with the bits of 4 levels.
     """
 
@@ -268,13 +268,7 @@ class Hasher(ABC):
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        """Learn the layers that follow the normalisation, with ``n_bits_`` bits.
-
-        Raises
-        ------
-        TooManyBitsError
-            If there are fewer bits in the rows. Without ``n_bits`` it is called again, for these.
-        """
+        """Learn the layers that follow the normalisation, with ``n_bits_`` bits."""
 
     def check_parameters(self) -> None:
         """Refuse parameters that are out of range; `fit` calls this first."""
@@ -417,10 +411,9 @@ class Hasher(ABC):
 
         Parameters
         ----------
-        name : str
         metric : {"l2", "cosine", "ip"}
             The distance that an index of this model ranks by.
-        training : mapping, optional
+        training
             JSON values to add to ``training_``; they replace its values of the same name.
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take

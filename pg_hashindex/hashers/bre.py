@@ -46,17 +46,17 @@ class BRE(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
-    n_anchors : int
+    n_anchors
         Kernel bases, drawn from the rows that are learned from; the paper's s.
-    width : float
+    width
         The kernel is exp(-distance^2 / (width * mean squared distance of rows and bases)).
-    max_rows : int
+    max_rows
         Rows to learn from, drawn at random where there are more.
-    n_pairs : int
+    n_pairs
         Near pairs of a row, and further pairs.
-    n_iter : int
+    n_iter
         Rounds.
 
     Attributes

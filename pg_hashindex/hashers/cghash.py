@@ -67,28 +67,27 @@ class CGHash(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 4,096.
-    loss : {"squared_hinge", "logistic", "exponential", "hinge"}
+    loss
         f. The squared hinge max(0, 1 - rho)^2 is what the paper's experiments use. "hinge" takes
         about twenty times as long, for no better neighbours.
     regularizer : {"l1", "l_inf"}
-    C : float, optional
+    C
         Above 0; 0.01 for "l1" and 0.3 for "l_inf" if not given. From 0.001 to 0.03 it mattered
         little on training rows of MNIST, USPS and text embeddings: 0.01 of precision for each
         threefold.
-    weak : {"linear", "stump", "rbf"}
+    weak
         The family: hyperplanes; thresholds of single dimensions, searched exhaustively; or
         hyperplanes in the space of ``n_anchors`` RBF kernel features.
-    n_neighbours : int
+    n_neighbours
         K, of triplets made from labels; 30 suits a few thousand rows, as the paper has it.
-    max_triplets : int
-    max_rows : int
+    max_rows
         Labelled rows that triplets are made from, drawn at random if there are more: finding their
         neighbours takes time with the square of them.
-    n_starts, max_iter : int
+    n_starts, max_iter
         Random starts, and iterations of L-BFGS that improve the best of them ("linear", "rbf").
-    n_anchors : int
+    n_anchors
         Kernel bases, drawn from all rows ("rbf").
     anchors : array-like (m, d), optional
         Kernel bases to use instead.
@@ -103,11 +102,11 @@ class CGHash(Hasher):
         The most that the objective can be above the optimum over the family; see
         `RestrictedProblem.gap`. For stumps it is a bound, for the others an estimate: their search
         finds a local optimum.
-    n_iter_ : int
+    n_iter_
         Steps of column generation, one for each bit.
-    n_violated_ : int
+    n_violated_
         Bits that a violated constraint gave.
-    n_triplets_ : int
+    n_triplets_
         Triplets that were learned from.
     """
 

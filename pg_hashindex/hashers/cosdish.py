@@ -49,13 +49,13 @@ class COSDISH(FeatureHasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000.
     n_anchors, anchors, width, ridge
         As of `SDH`. Without anchors, as in the paper, the hash function is linear.
-    n_samples : int
+    n_samples
         Draws of columns, the paper's T_sto.
-    n_iter : int
+    n_iter
         Rounds for each draw, the paper's T_alt.
 
     Attributes

@@ -36,11 +36,11 @@ class DSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
-    groups : float
+    groups
         Groups for each bit, the paper's alpha, 1 to 100.
-    n_nearest : int
+    n_nearest
         Nearest groups that are adjacent, the paper's r.
 
     Attributes

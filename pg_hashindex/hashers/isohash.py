@@ -32,9 +32,9 @@ class IsoHash(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         At most d: a rotation makes no new directions.
-    n_iter : int
+    n_iter
         Rounds at most. Training ends once all variances are within 0.1 % of their mean.
 
     Attributes

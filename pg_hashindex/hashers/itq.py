@@ -30,9 +30,9 @@ class ITQ(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         At most d: a rotation makes no new directions.
-    n_iter : int
+    n_iter
         Rounds of the alternation. The paper has 50; codes of 256 bits of text embeddings have the
         same recall after 15.
 

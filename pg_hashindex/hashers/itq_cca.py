@@ -54,11 +54,11 @@ class ITQCCA(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000. With two classes there is one direction, and all bits say the same.
-    n_iter : int
+    n_iter
         Rounds of the rotation's alternation.
-    ridge : float
+    ridge
         Added to the diagonals of both covariance matrices, as a part of their mean variance; 1e-10
         to 1e12. From 0.0001 to 0.3 it made little difference on training rows of MNIST and
         USPS.

@@ -45,22 +45,22 @@ class KSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000.
-    n_anchors : int
+    n_anchors
         Kernel bases, 2 or more, drawn at random from the training rows, equal rows once; if there
         are fewer rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
-    width : float
+    width
         The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)); 1e-12
         to 1e12.
-    max_labelled : int
+    max_labelled
         Labelled rows that bits are learned from, drawn at random where there are more; time grows
         in proportion. The paper takes 1,000 to 2,000, but more generalise better: of 8,000 training
         rows, 2,000, 5,000 and all gave a MAP of 0.91, 0.95 and 0.95 on MNIST, 0.51, 0.59 and 0.62
         on text embeddings.
-    n_iter : int
+    n_iter
         Iterations of L-BFGS for a bit, at most; 0 keeps the spectral relaxation.
 
     Attributes

@@ -48,13 +48,13 @@ class LFH(FeatureHasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000.
-    beta : float
+    beta
         Variance of the prior. 1e-12 to 1e12, like all numbers here.
     n_anchors, anchors, width, ridge
         As of `SDH`. Without anchors, as in the paper, the hash function is linear.
-    n_iter : int
+    n_iter
         Rounds.
 
     Attributes

@@ -20,7 +20,7 @@ class LSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000.
     """
 

@@ -31,7 +31,7 @@ class PCAH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         At most the number of directions in which the rows vary, so at most d.
 
     Attributes

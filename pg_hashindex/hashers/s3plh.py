@@ -56,22 +56,22 @@ class S3PLH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         It may exceed d: directions need not be orthogonal. Once the bits get all pairs right, as
         two distant classes allow, no new direction is found. Further bits are then orthogonal to
         all earlier ones, so there are at most as many bits as directions in which the rows vary.
-    eta : float
+    eta
         Weight of the covariance against the known pairs. 0.01 to 0.1 works well; with fewer
         labelled rows it may be greater. 1e-12 to 1e12, like step.
-    step : float
+    step
         The weight that a contradicting pair of average projections gains by one bit; weights are 1
         at first.
-    step_by : {"bit", "rows", "data"}
+    step_by
         The unit of step, as above. `S3PLH.paper` is the authors' program, whose codes follow small
         changes of eta: 0.1 % of it moves label MAP by up to 0.02.
-    balance : bool
+    balance
         Whether all neighbours together weigh as much as all others together.
-    max_label_sets : int
+    max_label_sets
         Rows of several labels are grouped by label set, and time and memory grow with the pairs of
         sets that share a label, 12 bytes each. If there are more sets than this, only the most
         frequent ones are used, and other rows count as unlabelled. It has no effect with one label
@@ -81,7 +81,7 @@ class S3PLH(Hasher):
     ----------
     variances_ : float64 (n_bits,)
         The variance of the rows along each direction, relative to the greatest variance.
-    n_neighbours_, n_others_ : int
+    n_neighbours_, n_others_
         The known pairs of either kind.
     """
 

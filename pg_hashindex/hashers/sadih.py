@@ -99,26 +99,26 @@ class SADIH(FeatureHasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000. c classes can be split in two in 2^(c - 1) - 1 ways; further bits are copies of
         others.
     loss : {"l1", "l21"}
         How codes are chosen. "l1" chooses all bits at once by the sign of a product: SADIH-L1.
         "l21" chooses bit after bit for the objective above, which then never rises. "l1" is faster,
         and was as good or better in the paper and in our studies.
-    hash_function : {"ridge", "encoder"}
+    hash_function
         "ridge" regresses the codes on the features; "encoder" is the paper's P1, which is weak.
-    balance : bool
+    balance
         Whether to weight pairs and rows as above.
     n_anchors, anchors, width, ridge
         As of `SDH`.
-    n_iter : int
+    n_iter
         Rounds.
-    start : {"spread", "random"}
+    start
         The first codes: codewords of classes far from each other, or random signs for each label
         set (rows of one label set always share a code here). Spread codewords scored up to 0.015
         more MAP. If classes have equal sizes, no step changes them, whatever the loss.
-    alpha, beta, gamma : float
+    alpha, beta, gamma
         Weights of the terms above.
 
     Attributes

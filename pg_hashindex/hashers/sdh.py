@@ -47,29 +47,29 @@ class SDH(FeatureHasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000. c classes can be split in two in 2^(c - 1) - 1 ways; further bits are copies of
         others, or nearly so.
-    n_anchors : int, optional
+    n_anchors
         Kernel bases, 2 or more, drawn at random from the labelled rows, equal rows once; if there
         are fewer rows, all of them. None takes the rows themselves as features: a linear hash
         function.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
-    width : float
+    width
         The kernel is exp(-distance^2 / (width * mean squared distance of rows and anchors)). 1e-12
         to 1e12, like all numbers here.
-    ridge : float
+    ridge
         Penalty of the regression, the paper's mu, relative to the mean variance of a feature.
-    n_iter : int
+    n_iter
         Most rounds; training ends earlier if no bit changes.
-    start : {"random", "spread"}
+    start
         The first codes: random signs for each row, as in the paper, or class codewords far from
         each other.
-    penalty : float
+    penalty
         Penalty of the classifier, the paper's lambda. The least that counts is 1e-12 of the trace
         of the matrix that it is added to, n n_bits here.
-    nu : float
+    nu
         Weight of the hash function when codes are chosen.
 
     Attributes

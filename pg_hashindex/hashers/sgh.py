@@ -40,17 +40,17 @@ class SGH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
-    n_anchors : int
+    n_anchors
         Kernel bases, drawn at random from the training rows, equal rows once; if there are fewer
         rows, all of them.
     anchors : array-like (m, d), optional
         Kernel bases to use instead, as rows of the input space.
-    rho : float
+    rho
         Width of the similarity. The approximation holds where ``|2 x'y| <= rho``, so rho must be
         at least twice the greatest squared length of a (scaled) row: 2 for unit rows.
-    scale : {"unit"} or None
+    scale
         "unit" centres the rows by their mean and scales them to unit length; None leaves them as
         they are.
     normalize : {"l2"}, optional
@@ -60,7 +60,7 @@ class SGH(Hasher):
     ----------
     anchors_ : float32 (m, d)
         The kernel bases, scaled like the rows.
-    width_ : float
+    width_
         Mean squared distance of the (scaled) rows to the anchors; the kernel is
         exp(-distance^2 / (2 width_)).
     """

@@ -35,7 +35,7 @@ class SH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
 
     Attributes

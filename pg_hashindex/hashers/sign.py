@@ -22,13 +22,13 @@ class Sign(Hasher):
 
     Parameters
     ----------
-    n_bits : int, optional
+    n_bits
         None means one bit for each dimension; no other number is possible.
-    center : {"mean", "median"} or None
+    center
         The threshold of each dimension. None is 0: pgvector's ``binary_quantize``. The median gives
         every bit as many ones as zeros; it is exact up to 2**28 values (1 GiB), beyond that it is
         the median of a uniform sample of that size.
-    random_state : int, optional
+    random_state
         Seed of that sample.
     """
 

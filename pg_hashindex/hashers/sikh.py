@@ -48,9 +48,9 @@ class SIKH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
-    width : float, optional
+    width
         Width of the kernel exp(-distance^2 / (2 width^2)); the paper's gamma is 1 / width^2. The
         default is 0.8 of the root mean square distance of two rows; the least is 0.0001 of it,
         since finer waves are rounding. The paper takes the mean distance to the 50th neighbour,
@@ -59,7 +59,7 @@ class SIKH(Hasher):
 
     Attributes
     ----------
-    width_ : float
+    width_
         The width used.
     """
 

@@ -46,11 +46,11 @@ class SpH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         1 to 16,000; it may exceed d.
-    max_rows : int
+    max_rows
         Rows to learn from, drawn at random where there are more.
-    n_iter : int
+    n_iter
         Rounds at most.
 
     Attributes

@@ -34,20 +34,20 @@ class SSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         At most the number of directions in which the rows vary, so at most d.
-    eta : float
+    eta
         Weight of the covariance against the known pairs. 1e-12 to 1e12.
-    balance : bool
+    balance
         Whether all neighbours together weigh as much as all others together.
-    max_label_sets : int
+    max_label_sets
         As of `S3PLH`.
 
     Attributes
     ----------
     eigenvalues_ : float64 (n_bits,)
         Those of M, falling, rows being in units of their greatest standard deviation.
-    n_neighbours_, n_others_ : int
+    n_neighbours_, n_others_
         The known pairs of either kind.
     """
 

@@ -52,11 +52,11 @@ class STH(FeatureHasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         At most two less than there are distinct rows.
-    n_nearest : int
+    n_nearest
         Nearest rows that a row is joined to, the paper's k.
-    max_rows : int
+    max_rows
         Rows to learn from, drawn at random where there are more.
     n_anchors, anchors, width, ridge
         As of `SDH`. Without anchors, as in the paper, the hash function is linear.

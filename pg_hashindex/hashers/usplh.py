@@ -48,18 +48,18 @@ class USPLH(Hasher):
 
     Parameters
     ----------
-    n_bits : int
+    n_bits
         It may exceed d, unless the rows vary in one or two directions only.
-    eta : float
+    eta
         Weight of the covariance against the pseudo-labels. Smaller values give more correlated
         bits, greater ones principal directions.
-    decay : float
+    decay
         Factor of the pseudo-labels of earlier bits after each further bit, the paper's lambda;
         above 0, at most 1.
-    n_pseudo : int, optional
+    n_pseudo
         Rows in each of the four sets. A set has at most half of the rows on its side of the
         boundary, so that r and R do not overlap; None takes this half.
-    boundary : {"codes", "residual"}
+    boundary
         The projections that the sets are chosen by: w'x of the rows, which makes the codes, or of
         the rows without earlier directions, which are the X of Algorithm 2 then. With many more
         bits than d nothing is left of the latter.

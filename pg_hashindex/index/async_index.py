@@ -75,9 +75,8 @@ class AsyncHashIndex(
 
         Parameters
         ----------
-        connection : psycopg.AsyncConnection
+        connection
             Best in autocommit mode, where a search leaves no transaction open.
-        name : str
 
         Raises
         ------

@@ -105,10 +105,9 @@ class Rebalanced(NamedTuple):
 
     Attributes
     ----------
-    rows : int
+    rows
         Rows that were put in order.
-    landmarks_before : int
-    landmarks : int
+    landmarks
         The new number, which depends on the rows.
     """
 

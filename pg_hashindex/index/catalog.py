@@ -145,18 +145,18 @@ class IndexSummary:
 
     Parameters
     ----------
-    rows : int
+    rows
         Rows of the table whose vector is not NULL.
-    codes : int
+    codes
         Rows that have a code.
-    code_bytes : int
+    code_bytes
         Size on disk of the codes with their key index (layout ``table``), or of the bits alone
         (layout ``column``).
-    access_bytes : int
+    access_bytes
         Size on disk of the access path, also of one that is being built.
-    vector_bytes : int
+    vector_bytes
         Size of the vectors themselves.
-    waiting : int
+    waiting
         Rows that have a vector but no code.
     """
 

@@ -110,35 +110,34 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        connection : psycopg.Connection
-        name : str
+        name
             1 to 40 letters a to z, digits, ``_`` and ``-``.
-        table : str
+        table
             As SQL writes it: ``items``, ``shop.items``, ``"My Items"``.
-        column : str
+        column
             A column of type ``vector`` or ``halfvec``, by its bare name.
-        model : str
+        model
             ``name`` or ``name:version``.
-        id_column : str, optional
+        id_column
             A unique NOT NULL column; the primary key by default.
         metric : {"l2", "cosine", "ip"}, optional
             The exact distance of answers; the model's by default.
-        layout : {"table", "column"}
+        layout
             Codes in a compact table of their own, or in a new column of the user's table.
-        access : {"scan", "lookup", "landmarks", "hnsw"}
+        access
             How searches find candidates. `encode` builds any access path but "scan", and searches
             use it from then on. See `configure`.
-        ranking : {"hamming", "asymmetric", "weighted"}, optional
+        ranking
             How candidates are ordered. By default "weighted" if the model's bits have weights, else
             "asymmetric" if SQL evaluates the model, else "hamming".
-        filter_columns : sequence of str
+        filter_columns
             Columns of the table that are copied beside the codes. A filter on only these drops rows
             before they are read from the table.
-        trust_owner : bool
+        trust_owner
             Whether to trust the owners of the table, of its partitions and of their schemas, where
             they are not the administrator, the owner of schema ``hashindex``. Each can run code
             with the rights of roles that read the table. The index keeps their names.
-        patience : float, optional
+        patience
             Seconds to try again for, while transactions keep the table in use; 60 by default. No
             attempt waits for a lock for longer than a moment.
 
@@ -256,12 +255,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        batch_rows : int, optional
+        batch_rows
             Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long; with a
             neural network, as many as it encodes in about two seconds.
-        progress : bool
+        progress
             Whether to draw a bar on stderr.
-        rows_per_second : float, optional
+        rows_per_second
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
             PostgreSQL builds its own indexes at full speed.
 
@@ -304,20 +303,20 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+        access
             All codes; substrings of codes in b-trees; lists of codes around landmarks (layout
             ``table`` alone); pgvector's HNSW over the codes.
-        ranking : {"hamming", "asymmetric", "weighted"}, optional
+        ranking
             The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
             them by the query's projection; "weighted" by the weights that the model gives its bits.
-        candidates : int, optional
+        candidates
             Rows kept by code before the exact order.
-        probes : int, optional
+        probes
             Landmarks whose lists are read, 1 to 1000.
-        trust_owner : bool
+        trust_owner
             Whether to trust the owners that the table, its partitions and their schemas have now,
             as `create` does.
-        patience : float, optional
+        patience
             As `drop`, since tables that searches no longer use are dropped.
 
         Returns
@@ -349,7 +348,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        progress : bool
+        progress
             Whether to draw bars on stderr.
 
         Returns
@@ -394,29 +393,29 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        model : str
+        model
             ``name`` or ``name:version``, of the dimension of the column.
-        column : str, optional
+        column
             The vectors of another embedding model, in a column of their own: searches take and
             compare these from then on. By default, the column stays.
-        access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+        access
             How searches will find candidates; unchanged by default.
-        filter_columns : sequence of str, optional
+        filter_columns
             Columns to copy beside the codes from then on, as `create` does; unchanged by default.
-        tolerance : float
+        tolerance
             How much recall may fall, 0 to 1.
-        force : bool
+        force
             Whether to take the new codes even if recall falls by more, or the new column lacks
             vectors.
-        k : int
+        k
             Answers that are compared.
-        queries : int or QuerySet
+        queries
             How many rows to draw from the table as queries; or saved queries.
-        rows_per_second : float, optional
+        rows_per_second
             As `encode`.
-        random_state : int
+        random_state
             Seed of the draw.
-        progress : bool
+        progress
             Whether to draw bars on stderr.
 
         Returns
@@ -503,10 +502,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        role : str
+        role
             Its name as it is, without quotes; ``public`` for everybody. It must hold SELECT on the
             key and the vectors of the table.
-        reveal_codes : bool
+        reveal_codes
             Whether to let the role read more than the table tells it: codes of all rows, even
             though row security hides some from it, or anchors of the model.
 
@@ -561,7 +560,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        full : bool
+        full
             Whether to check all rows, which takes minutes for millions, instead of a sample.
 
         Returns
@@ -591,12 +590,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        full : bool
+        full
             Whether to compare every code with a fresh encoding; else a sample, and all codes of
             tables whose triggers were missing.
-        undo : bool
+        undo
             Whether to give up an unfinished swap instead of finishing it.
-        progress : bool
+        progress
             Whether to draw bars on stderr.
 
         Returns
@@ -632,11 +631,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        table : str, optional
+        table
             The searched table, as SQL writes it; by default the name that the catalog has.
-        column, id_column : str, optional
+        column, id_column
             Its vector and key column, by bare names; by default those that the catalog has.
-        progress : bool
+        progress
             Whether to draw bars on stderr.
 
         Returns
@@ -676,18 +675,18 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        into : str
+        into
             The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
-        max_distance : float
+        max_distance
             The greatest distance of a pair; for cosine 1 - similarity.
-        radius : int, optional
+        radius
             The most bits in which codes of a pair differ. By default it holds 99 of 100 copies
             of rows at the greatest distance.
-        lists : int
+        lists
             How many lists a list is compared with, 1 to 1000, the list itself among them.
-        random_state : int
+        random_state
             Seed of the rows that the radius is found by.
-        progress : bool
+        progress
             Whether to draw a bar on stderr.
 
         Raises
@@ -717,7 +716,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         Parameters
         ----------
-        patience : float, optional
+        patience
             Seconds to try again for, while transactions keep the table in use; 60 by default.
 
         Raises

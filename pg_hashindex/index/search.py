@@ -295,16 +295,16 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         Parameters
         ----------
         query : array-like (dimension,)
-        k : int
+        k
             Answers wanted.
-        candidates : int, optional
+        candidates
             Rows kept by code before the exact order; by default the index's own number, at least k.
-        probes : int, optional
+        probes
             Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
             number by default. If these lists have fewer than k rows, more are read.
-        where : sqlalchemy condition, optional
+        where
             A filter on columns of the searched table: only rows that meet it are searched.
-        filter : str, optional
+        filter
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
 
@@ -329,7 +329,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
 
         Parameters
         ----------
-        row_id : Any
+        row_id
             The row's key, or its text.
         k, candidates, probes, where, filter
             As `search`.
@@ -352,7 +352,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         Parameters
         ----------
         query : array-like (dimension,)
-        radius : int
+        radius
             0 to the number of bits.
 
         Returns
@@ -376,9 +376,9 @@ class Searches(ABC, Generic[Hits, HybridHits]):
 
         Parameters
         ----------
-        row_id : Any
+        row_id
             The row's key, or its text.
-        radius : int
+        radius
             As `within`.
 
         Raises
@@ -406,21 +406,21 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         Parameters
         ----------
         query : array-like (dimension,)
-        words : str
+        words
             Words as people write them for a search engine; ``websearch_to_tsquery`` reads them.
             Without a word that counts, only vectors are searched.
-        text_column : str
+        text_column
             A column of text, or of type ``tsvector``. An index ``USING gin (to_tsvector('english',
             column))``, or on the ``tsvector``, makes it fast.
-        k : int
+        k
             Answers wanted.
-        filter : str, optional
+        filter
             As `search`.
-        vector_weight : float
+        vector_weight
             The share of the vectors' places in the score, 0 to 1; the words have the rest.
-        depth : int, optional
+        depth
             Answers that each search returns, at least k; by default 4 k, at least 50.
-        configuration : str, optional
+        configuration
             The text search configuration; by default the session's.
 
         Returns

@@ -28,7 +28,6 @@ def neighbour_error(
     codes : uint8 (n, width)
     query_labels : array-like (n_queries,) of integers, 0 or more
     labels : array-like (n,) of integers, 0 or more
-    k : int
     weights : array-like (n_bits,) or (m,), optional
         As for `mean_average_precision`.
 

@@ -22,7 +22,6 @@ def precision_within_radius(
     query_codes : uint8 (n_queries, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n), or RelevantRows
-    radius : int
 
     Returns
     -------

@@ -279,9 +279,9 @@ def mean_average_precision(
     query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
     relevant : bool (n_queries, n), or RelevantRows
-    top : int, optional
+    top
         The R of MAP@R; by default the whole ranking.
-    ties : {"order", "average"}
+    ties
         Tied rows in row order, or the expectation over all their orders.
     weights : array-like (n_bits,) or (m,), optional
         The weight of each bit in distances, equal by default; with m codes for each query, the
@@ -317,7 +317,6 @@ def precision_at_k(
 
     Parameters
     ----------
-    k : int
     query_codes, codes, relevant, ties, weights
         As for `mean_average_precision`.
     """
@@ -340,7 +339,6 @@ def share_found_at_k(
 
     Parameters
     ----------
-    k : int
     query_codes, codes, relevant, ties, weights
         As for `mean_average_precision`.
 
@@ -366,7 +364,7 @@ def precision_recall_by_rank(
 
     Parameters
     ----------
-    at : sequence of int, optional
+    at
         Numbers of rows; by default at most 100 from 1 to all, each about as many times the one
         before.
     query_codes, codes, relevant, ties, weights

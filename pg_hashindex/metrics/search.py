@@ -39,9 +39,8 @@ def recall_at_k(
     X : array-like (n, d)
     query_codes : uint8 (n_queries, width) or (n_queries, m, width)
     codes : uint8 (n, width)
-    candidates : int
+    candidates
         Rows kept by code, ties in row order.
-    k : int
     metric : {"l2", "cosine", "ip"}
     weights : array-like (n_bits,) or (m,), optional
         As for `mean_average_precision`.

@@ -132,7 +132,7 @@ def nearest_fraction(queries: ArrayLike, X: ArrayLike, fraction: float = 0.02) -
     ----------
     queries : array-like (n_queries, d)
     X : array-like (n, d)
-    fraction : float
+    fraction
         Part of the rows that is relevant, rounded to whole rows, at least one; rows at the same
         distance are taken in row order.
 
@@ -158,7 +158,7 @@ def nearest_k(queries: ArrayLike, X: ArrayLike, k: int = 100) -> NDArray[np.bool
     ----------
     queries : array-like (n_queries, d)
     X : array-like (n, d)
-    k : int
+    k
         Rows at the same distance are taken in row order.
 
     Returns

@@ -51,19 +51,19 @@ class CNNF(torch.nn.Module):
     image_shape : (int, int, int)
         Height, width and channels, 1 or 3, of the images. A row holds their pixels line by line,
         the channels of a pixel side by side, red first. A single channel is taken three times.
-    input_size : int
+    input_size
         Images are stretched to this many pixels in height and width, bilinearly. At least 39. Fewer
         than 224 cost less: full6 then takes fewer cells, at 64 one of each channel instead of 36.
-    dropout : float
+    dropout
         Share of the features of full6 and full7 that training sets to 0.
 
     Attributes
     ----------
-    input_dimension : int
+    input_dimension
         Values in a row: the product of `image_shape`.
-    output_dimension : int
+    output_dimension
         4096.
-    generator : torch.Generator or None
+    generator
         The random generator of dropout, on the network's device; None for torch's own.
 
     Raises

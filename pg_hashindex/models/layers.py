@@ -39,12 +39,11 @@ class Layer:
 
     Parameters
     ----------
-    kind : str
+    kind
         One of the kinds in the table above.
     weights : float32 (m, d), optional
     bias : float32 (m,), optional
-    scale : float, optional
-    nearest : int, optional
+    nearest
         1 to m.
 
     Raises

@@ -44,34 +44,34 @@ class Model:
 
     Parameters
     ----------
-    name : str
+    name
         At most 63 characters, without ``:`` (which separates name and version).
-    method : str
+    method
         The registered name of the hasher that made it, for instance ``"itq"``.
-    dimension : int
+    dimension
         Dimensions of its vectors.
-    layers : sequence of Layer
+    layers
         1 to 64 layers, a network counting as one; the last one gives the projections. Before a
         network of kind ``rows`` there are no layers, since it knows rows as they are in the table.
     metric : {"l2", "cosine", "ip"}
         The distance that it was trained for, which is the default of its indexes.
-    parameters : mapping
+    parameters
         The hasher's parameters, as JSON values.
-    training : mapping
+    training
         Facts about the training, as JSON values.
-    version : int, optional
+    version
         The store sets it when it saves the model.
     bit_weights : float (n_bits,), optional
         Weights of the bits in distances between codes, 0 or more, at least one above 0; kept as
         float32. None means equal weights; 4 levels have no others.
-    network : Network, optional
+    network
         A last step that only Python evaluates.
-    profile : Profile, optional
+    profile
         Distribution of the projections of training rows, for checks of an index. It has no effect
         on codes, and the checksum does not cover it.
     levels : {2, 4}
         Levels of each projection that a code keeps, in 1 bit or 2; 2 levels are the signs.
-    learned : Network, optional
+    learned
         Codes that training gave to its rows, as a network of kind ``rows``. Rows of a table get
         them by `row_codes`; queries never do.
 

@@ -49,13 +49,13 @@ class Network:
 
     Parameters
     ----------
-    kind : {"rows", "torch"}
+    kind
         As in the table above.
-    config : mapping
+    config
         JSON values; empty for kind ``rows``.
     arrays : mapping of str to array
         Booleans, integers or floats, at least one of them, none empty; kept read-only.
-    n_bits : int
+    n_bits
         Numbers in the output of each row.
 
     Raises
@@ -124,7 +124,7 @@ class Network:
         ----------
         X : array-like (n, d)
             As in `knows`.
-        first_row : int
+        first_row
             Number of the first row, for messages.
 
         Returns

@@ -217,8 +217,7 @@ def load(connection: Connection, reference: str) -> Model:
 
     Parameters
     ----------
-    connection : psycopg.Connection
-    reference : str
+    reference
         ``name`` or ``name:version``.
 
     Raises

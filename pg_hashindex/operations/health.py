@@ -75,16 +75,16 @@ class Finding:
 
     Parameters
     ----------
-    check : str
+    check
         Its name.
-    status : {"ok", "unknown", "warning", "broken"}
+    status
         "warning" if answers are right, but could be better or faster, or may become wrong; "broken"
         if answers are wrong or missing.
-    value : float or None
+    value
         The number that the status depends on; None if there was nothing to check.
-    detail : str
+    detail
         The finding in words.
-    advice : str or None
+    advice
         What to do about the finding.
     """
 
@@ -101,11 +101,10 @@ class Health:
 
     Parameters
     ----------
-    name : str
+    name
         The name of the index.
-    full : bool
+    full
         Whether all rows were checked, not a sample.
-    findings : tuple of Finding
     """
 
     name: str

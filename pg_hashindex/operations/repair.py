@@ -72,10 +72,9 @@ class Repaired:
 
     Parameters
     ----------
-    name : str
-    done : tuple of str
+    done
         The changes, a sentence each; empty if all was well.
-    left : tuple of str
+    left
         What is still wrong, and what to do about it.
     """
 
@@ -90,9 +89,9 @@ class Orphan:
 
     Parameters
     ----------
-    kind : str
+    kind
         ``index``, ``model``, ``schema``, ``trigger``, ``column``, ``function`` or ``table``.
-    object : str
+    object
         As SQL writes it.
     """
 

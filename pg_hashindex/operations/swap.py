@@ -35,9 +35,9 @@ class Swapped:
 
     Parameters
     ----------
-    model_before, model : str
+    model_before, model
         As ``name:version``.
-    before, after : Measured or None
+    before, after
         Recall and latency of both on the same queries, with their own defaults; None if there were
         fewer than two rows.
     """

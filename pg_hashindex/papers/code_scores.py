@@ -35,19 +35,17 @@ def score_codes(
 
     Parameters
     ----------
-    index : HashIndex
-    labels : str, optional
+    labels
         A column of labels, as `sample_table` takes it: rows of a shared label are relevant. Without
         labels, the nearest 2 % by the index's metric are relevant.
-    queries : int
+    queries
         The most queries; never more than a tenth of the rows.
-    rows : int
+    rows
         The most rows to draw; with labels, of rows that have one. If the model knows only its
         training rows, other rows are left out.
-    measures : Measures, optional
-    random_state : int
+    random_state
         The seed of both draws.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
 
     Returns

@@ -24,20 +24,20 @@ class Method:
 
     Parameters
     ----------
-    hasher : str
+    hasher
         A key of ``HASHERS``.
-    parameters : mapping
+    parameters
         Its parameters, beside bits and seed. ``anchors="split"`` are the first ``n_anchors`` of the
         anchors that the split names.
-    name : str, optional
+    name
         Its name in results; by default the hasher's name, with "(paper)" for that preset.
-    labels : {"all", "labelled"}
+    labels
         The rows whose labels it learns from; "labelled" are those that the split names.
     levels : {2, 4}
         Levels that codes keep of each projection.
-    preset : {"default", "paper"}
+    preset
         The parameters to begin with: ours, or those of the method's paper.
-    choices : mapping of str to sequence
+    choices
         The values of parameters to try on training rows held back; the best are used.
     """
 

@@ -31,44 +31,40 @@ class Outcome:
 
     Attributes
     ----------
-    method : str
-    n_bits : int
+    n_bits
         Projections of a row; a code has as many bits, with 4 levels twice as many.
-    seed : int
-    error : str, optional
+    error
         Why there are no scores.
-    codes : {"hashed", "learned"}
+    codes
         "hashed" if the hash function made the codes of the database, as for queries; "learned" if
         training made them, since the method learned from the database. With a transductive method,
         codes of queries are "learned" too.
-    distance : {"hamming", "asymmetric", "weighted"}
+    distance
         "weighted" if the method learned weights of bits, "asymmetric" for 4 levels. Measures within
         a radius use Hamming distance.
-    ties : {"order", "average"}
-    train_rows : int
-    train_wall_s, train_cpu_s : float
+    train_wall_s, train_cpu_s
         Seconds of ``fit``; CPU seconds are those of all threads.
-    train_peak_bytes : int
+    train_peak_bytes
         The peak of memory that Python and NumPy allocated during ``fit`` with the first seed
         (tracemalloc). It does not count the training rows, files of scratch arrays, or memory of C
         libraries. Tracing takes a few percent of the time of ``fit``, and about a hundredth of a
         second for very short runs.
-    encode_wall_s, encode_cpu_s : float
+    encode_wall_s, encode_cpu_s
         Seconds of encoding the database.
-    scores : dict of str to Scores
+    scores
         By the name of the truth.
-    parameters : dict
+    parameters
         The method's parameters in the model, as JSON values.
     levels : {2, 4}
         Levels that codes keep of each projection.
-    seeds : int
+    seeds
         How many seeds, from ``seed`` on, the figures are means of.
-    standard_deviation : dict
+    standard_deviation
         The deviation among the seeds, by the names of the figures: ``train_wall_s`` and so on, and
         ``scores`` by truth and measure; empty for one seed.
-    chosen : dict
+    chosen
         The parameters that were chosen on training rows held back.
-    tried : list of dict
+    tried
         All values that were tried for them, with their ``MAP`` on those rows, or their ``error``.
     """
 
@@ -140,14 +136,9 @@ def compare(
 
     Parameters
     ----------
-    split : Split
-    methods : sequence of Method
-    bits : sequence of int
-    truths : sequence of Truth
-    measures : Measures, optional
-    random_state : int
+    random_state
         Seed of every training.
-    seeds : int
+    seeds
         Train each method with so many seeds, from ``random_state`` on; `average` joins them.
 
     Yields
@@ -220,7 +211,7 @@ def average(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
+    outcomes
         As `compare` yields them.
 
     Returns

@@ -32,7 +32,7 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes
         Those that failed are left out.
 
     Raises

@@ -30,17 +30,17 @@ class Measures:
 
     Parameters
     ----------
-    k : sequence of int
+    k
         Precision among the first k rows, ``P@k``, and the share of the relevant rows that is
         among them, ``found@k``; at most as many as the database has.
-    top : int, optional
+    top
         The R of ``MAP@R``.
-    radius : int
+    radius
         The radius of the precision within a Hamming radius, ``PH2`` for 2.
-    neighbours : int
+    neighbours
         Rows that vote in the classification error, ``3-NN error`` for 3; only by labels, if every
         row has one.
-    ties : {"order", "average"}
+    ties
         Tied rows in row order, or the expectation over all their orders. Votes are in row order.
     """
 
@@ -70,9 +70,9 @@ class Scores:
 
     Attributes
     ----------
-    values : dict of str to float
+    values
         ``MAP``, ``MAP@R``, ``P@k``, ``found@k``, ``PH2``, ``3-NN error``, as `Measures` says.
-    curve : metrics.Curve
+    curve
         Precision and recall over the number of rows retrieved.
     """
 

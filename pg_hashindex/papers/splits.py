@@ -26,9 +26,9 @@ class Truth:
 
     Parameters
     ----------
-    kind : {"label", "nearest-fraction", "nearest-k"}
+    kind
         A shared label, or being among the nearest by Euclidean distance.
-    amount : float, optional
+    amount
         The fraction of the database, or the number of rows, that is relevant.
     """
 
@@ -67,7 +67,7 @@ class Split:
         Labels of the queries, the database and the training rows, as ``fit`` takes them.
     train_places : intp (n_train,), optional
         Which row of the database each training row is, where all are.
-    anchors, labelled : intp, optional
+    anchors, labelled
         Training rows, by their place: kernel bases, and the rows whose labels are known to methods
         that learn from few labels.
     pairs : intp (p, 3), optional
@@ -315,11 +315,10 @@ def draw_split(
     X : array-like (n, d)
         Bytes (uint8) are divided by 255.
     y : array-like (n,) or (n, c), optional
-    queries : int, optional
+    queries
         By default 1,000, and at most a tenth of the rows.
-    train_rows : int, optional
+    train_rows
         By default 10,000; where the database has no more, all of it.
-    random_state : int
 
     Raises
     ------
@@ -355,9 +354,8 @@ def draw_labelled(y: ArrayLike | SparseRows, count: int, random_state: int) -> N
     ----------
     y : array-like (n,) or (n, c), dense or sparse
         As ``fit`` takes labels.
-    count : int
+    count
         Rows of each class; a smaller class gives all of its rows.
-    random_state : int
 
     Returns
     -------
@@ -402,24 +400,24 @@ def load_split(
 
     Parameters
     ----------
-    data : Path
+    data
         An ``.npz`` archive with rows ``X`` and, where there are labels, ``y``.
-    split : Path, optional
+    split
         An ``.npz`` archive with the row numbers that `Split.of` takes.
-    queries, train_rows : int, optional
+    queries, train_rows
         As `draw_split` takes them, where no split is given.
-    labelled : str or int, optional
+    labelled
         The training rows whose labels methods may learn from: the name of an array of row numbers,
         or of a bool for each row; or so many rows of each class, as `draw_labelled` draws them.
-    graph : str, optional
+    graph
         The name of an array of edges, as `load_sample` takes it.
-    triplets : str, optional
+    triplets
         The name of an array of row numbers (t, 3).
-    pairs : str, optional
+    pairs
         The name of an array of two row numbers and 1 or -1, (p, 3).
-    graph_features : str, optional
+    graph_features
         The name of an array with a vector for each row of X, also in the split.
-    random_state : int
+    random_state
         The seed of all draws.
 
     Raises

@@ -106,34 +106,34 @@ def diagnose(
 
     Parameters
     ----------
-    connection : psycopg.Connection
+    connection
         Not inside a transaction.
-    table, column : str
+    table, column
         As SQL writes the table; a column of type ``vector`` or ``halfvec`` by its bare name. A
         partitioned table is looked at as a whole; a foreign table is refused.
-    k : int
+    k
         Answers compared.
-    sample : int
+    sample
         Rows drawn as queries, or taken of ``queries``.
     queries : str or array-like (n, d), optional
         A table, view or query of one column of vectors; or the vectors themselves.
-    filters : sequence of str
+    filters
         SQL filters of the table, each to be measured by itself. They are run with the rights of
         the caller.
     metric : {"l2", "cosine", "ip", "l1"}, optional
         The distance of exact search; that of the first index, or else ``cosine``, by default.
-    goal : float
+    goal
         The recall that advice is to reach.
-    timeout : float
+    timeout
         Seconds after which nothing more is measured.
-    random_state : int
+    random_state
         Seed of the draw.
-    measure : bool
+    measure
         Whether to search at all; else there are facts alone, and no advice.
-    on_step : callable, optional
+    on_step
         Called with a line for each step when it begins, and for each finding when it is there,
         with the share that is done.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
 
     Raises

@@ -32,35 +32,29 @@ class TableFacts:
 
     Attributes
     ----------
-    name : str
+    name
         As SQL writes it.
-    column, quoted_column : str
+    column, quoted_column
         Its bare name, and as SQL writes it.
-    kind : str
-    rows : int
+    rows
         Counted where they are few, else the server's estimate.
-    null_share : float
+    null_share
         The part of them without a vector, among those that were looked at.
-    type : {"vector", "halfvec"}
-    dimension : int
-    declared : bool
+    declared
         Whether the column's type has the dimension; without, it cannot be indexed as it is.
-    vector_bytes : int
+    vector_bytes
         As stored, on average.
-    storage : {"plain", "external", "main", "extended"}
-    toasted : bool
+    toasted
         Whether most vectors are kept out of line.
-    pages_a_row : float or None
+    pages_a_row
         Pages that an exact search touches for each row.
-    heap_bytes, toast_bytes, index_bytes : int
-    dead_share : float or None
+    dead_share
         The part of the rows that are dead; None where the server has no figures.
-    last_vacuum, last_analyze : datetime or None
-    changed : int
+    changed
         Rows updated or deleted since the server's statistics began.
-    primary_key : str or None
+    primary_key
         The column that is the primary key by itself.
-    other_key : str or None
+    other_key
         Another column that can be the key of an index of codes: unique by itself, and NOT NULL.
     """
 
@@ -118,20 +112,17 @@ class VectorIndex:
 
     Attributes
     ----------
-    name, method, operator_class, definition : str
+    name, method, operator_class, definition
         The name as SQL writes it.
-    metric : str or None
+    metric
         The distance that answers are ordered by; None of bits, which are re-ranked.
-    bytes : int
-    valid : bool
-    expression, condition : str or None
+    expression, condition
         What is indexed, where it is not the column, and of which rows, where not of all.
-    options : tuple of str
-    scans : int
+    scans
         Searches by it since the server's statistics began.
-    cached_share : float or None
+    cached_share
         The part of the pages read since then that were in shared_buffers.
-    first_p50_ms : float or None
+    first_p50_ms
         The median when the queries were asked for the first time, of whatever was in memory.
     """
 
@@ -161,20 +152,19 @@ class Scope:
 
     Attributes
     ----------
-    filter : str or None
+    filter
         The caller's.
-    metric : str
-    condition : str or None
+    condition
         The condition of a partial index.
-    rows : int or None
+    rows
         How many rows a filter keeps.
-    queries : int
+    queries
         How many were asked; fewer than wanted where time was short.
-    p50_ms, p95_ms : float
+    p50_ms, p95_ms
         Times of exact searches.
-    planner : str
+    planner
         PostgreSQL's own choice: the name of a vector index, or ``exact``.
-    unindexed : tuple of str
+    unindexed
         Columns of the filter, as SQL writes them, by which an index would find its rows: exact
         search reads the whole table for want of one.
     """
@@ -196,18 +186,15 @@ class Point:
 
     Attributes
     ----------
-    index : str
-    filter : str or None
-    value : int
+    value
         The value of ``hnsw.ef_search`` or ``ivfflat.probes``.
-    iterative : bool
+    iterative
         Whether iterative scans were on, in relaxed order.
-    current : bool
+    current
         Whether these are the settings that sessions have now.
-    recall, p50_ms, p95_ms : float
-    returned : float
+    returned
         The mean number of answers.
-    wanted : float
+    wanted
         The mean number of answers that there are: k, unless fewer rows match.
     """
 
@@ -234,11 +221,10 @@ class Signs:
 
     Attributes
     ----------
-    centred : bool
+    centred
         Whether the mean was subtracted from the vectors first.
-    candidates : int
+    candidates
         How many rows nearest by their signs were re-ranked.
-    recall : float
     """
 
     centred: bool
@@ -252,11 +238,10 @@ class Suggestion:
 
     Attributes
     ----------
-    kind : str
+    kind
         ``leave``, ``raise``, ``rebuild``, ``vacuum``, ``memory``, ``index``, ``halfvec``,
         ``binary_quantize``, ``btree``, ``iterative_scan``, ``toast``, ``unused`` or ``codes``.
-    text : str
-    commands : tuple of str
+    commands
         SQL, or a line of the shell.
     """
 
@@ -271,26 +256,18 @@ class Diagnosis:
 
     Attributes
     ----------
-    table : TableFacts
-    memory : Memory
-    indexes : list of VectorIndex
-    metric : str
+    metric
         The distance of exact search.
-    metric_assumed : bool
+    metric_assumed
         Whether neither the caller nor an index named it.
-    k, queries : int
-    filters : tuple of str
-    round_trip_ms : float
+    round_trip_ms
         What any statement takes, the network included.
-    scopes : list of Scope
-    points : list of Point
-    signs : list of Signs
+    signs
         Found by scans, whether there is an index of signs or not; empty where time was short.
-    notes : list of str
+    notes
         What could not be looked at, and why.
-    complete : bool
+    complete
         Whether there was time for all measurements.
-    advice : list of Suggestion
     """
 
     table: TableFacts

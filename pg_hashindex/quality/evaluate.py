@@ -24,20 +24,17 @@ class Evaluation:
 
     Parameters
     ----------
-    index : str
-    queries : int
+    queries
         How many queries were searched for.
-    k : int
-    points : list of OperatingPoint
-    exact_p50_ms, exact_p95_ms : float
+    exact_p50_ms, exact_p95_ms
         Times of exact search.
-    query_set : str or None
+    query_set
         The saved set that was used.
-    skipped : int
+    skipped
         Queries that were left out, since the index's model has no code for them.
-    recorded : bool
+    recorded
         Whether it was added to the history.
-    milliseconds : mapping of int to sequence of float
+    milliseconds
         The time of each query, by the number of candidates.
     """
 
@@ -74,22 +71,20 @@ def evaluate(
 
     Parameters
     ----------
-    index : HashIndex
     queries : int, array-like (n, dimension) or QuerySet
         A number of rows to draw from the table, each left out of its own answers; or other vectors.
         If Python encodes the index, only rows with a code are drawn.
-    query_set : str, optional
+    query_set
         Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the
         index's model has no code for are left out and counted.
-    k : int
-    candidates : sequence of int
+    candidates
         The index's own number is added if the evaluation is recorded.
-    random_state : int
+    random_state
         Seed of the draw.
-    record : bool, optional
+    record
         Whether to add the results to ``hashindex.recall_history``. By default, if the queries are a
         saved set and the session can write there.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
 
     Returns

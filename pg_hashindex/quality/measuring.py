@@ -108,16 +108,11 @@ class Measured(OperatingPoint):
 
     Parameters
     ----------
-    index : str
-    model : str
+    model
         As ``name:version``.
-    access : {"scan", "lookup", "landmarks", "hnsw"}
-    ranking : {"hamming", "asymmetric", "weighted"}
-    probes : int or None
-    k : int
-    queries : int
+    queries
         How many queries were run.
-    skipped : int
+    skipped
         How many were left out, since a model has no code for them.
     """
 

@@ -61,11 +61,11 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
 
     Parameters
     ----------
-    index : HashIndex
+    index
         If Python encodes it, only rows with a code are drawn.
-    n : int
+    n
         How many rows; all if there are fewer.
-    random_state : int
+    random_state
         Seed of the draw.
 
     Returns
@@ -157,10 +157,9 @@ def of_log(index: HasRow, query: str, n: int = 200) -> QuerySet:
 
     Parameters
     ----------
-    index : HashIndex
-    query : str
+    query
         A table, a view or a query of one column of vectors. It is run in a read-only transaction.
-    n : int
+    n
         The first so many are read.
 
     Raises
@@ -181,11 +180,8 @@ class QuerySetSummary:
 
     Parameters
     ----------
-    name : str
-    queries : int
-    rows : int
+    rows
         How many of the queries were taken from the table.
-    created_at : datetime
     """
 
     name: str
@@ -210,10 +206,9 @@ def save(index: HasRow, query_set: QuerySet, name: str) -> QuerySet:
 
     Parameters
     ----------
-    index : HashIndex
+    index
         They are dropped with it.
-    query_set : QuerySet
-    name : str
+    name
         1 to 63 bytes.
 
     Returns

@@ -23,14 +23,14 @@ class Reached:
 
     Parameters
     ----------
-    points : list of Measured
+    points
         In their order.
-    own, best : Measured
+    own, best
         With the index's settings of now; and with the fewest candidates and probes that reach the
         recall, or else find the most.
-    cause : str or None
+    cause
         What keeps the index from the recall; None if it is reached.
-    exact_p50_ms, exact_p95_ms : float
+    exact_p50_ms, exact_p95_ms
         Times of exact search.
     """
 
@@ -52,13 +52,11 @@ def reach(
 
     Parameters
     ----------
-    index : HashIndex
-    recall : float
-    queries : int
+    queries
         Rows of the table to search for.
-    k : int
+    k
         Answers compared.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
     """
     row = index.row

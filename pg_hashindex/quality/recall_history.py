@@ -104,10 +104,9 @@ def history(
 
     Parameters
     ----------
-    index : HashIndex
-    query_set : str, optional
+    query_set
         With these saved queries alone.
-    limit : int
+    limit
         The latest so many.
 
     Raises

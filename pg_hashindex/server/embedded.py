@@ -55,14 +55,10 @@ class ServerStatus:
 
     Parameters
     ----------
-    running : bool
-    version : int
+    version
         The major version of PostgreSQL.
-    data_dir : Path
-    log : Path
-    pid : int or None
+    pid
         The server's process; None if it does not run, like `uri`.
-    uri : str or None
     """
 
     running: bool
@@ -81,9 +77,9 @@ class EmbeddedServer:
 
     Parameters
     ----------
-    data_dir : path, optional
+    data_dir
         Made if it does not exist. Default: `default_data_dir`.
-    version : int, optional
+    version
         The major version of PostgreSQL, one of `SUPPORTED_VERSIONS`. Default: that of the data
         directory, `DEFAULT_VERSION` for a new one.
 
@@ -178,9 +174,9 @@ class EmbeddedServer:
 
         Parameters
         ----------
-        until_exit : bool
+        until_exit
             Stop the server when this process ends, whatever ends it.
-        settings : mapping of str to str, optional
+        settings
             PostgreSQL settings for this start, for instance ``{"shared_buffers": "256MB"}``.
 
         Raises

@@ -31,19 +31,18 @@ def load_sample(
 
     Parameters
     ----------
-    path : Path
+    path
         An archive must have an array ``X``, or one array of two dimensions that no argument names.
-    labels, pairs, triplets : str, optional
+    labels, pairs, triplets
         Names of arrays as ``fit`` takes them; labels may also be an array of names, (n,).
-    graph : str, optional
+    graph
         Name of an array of edges: a row number and an object's number, integers (e, 2), or these
         and a weight above 0, (e, 3). The weights of repeated edges add up.
-    graph_features : str, optional
+    graph_features
         Name of an array of vectors, (n, k), to make the graph from.
-    rows : int
+    rows
         Most rows to take: first those that pairs and triplets name, then labelled ones, then
         others, drawn without replacement.
-    random_state : int
 
     Raises
     ------

@@ -61,30 +61,29 @@ def train(
     X : floating (n, d), or callable
         The rows; or, for methods that learn from rows alone, a function without arguments that
         returns a fresh iterator of blocks (n_i, d) at every call.
-    name : str
+    name
         Name of the model.
-    method : str
+    method
         A key of ``HASHERS``.
     y, pairs, triplets, graph, graph_features : array-like, optional
         Supervision, for methods that learn from it; see `Hasher.fit`.
-    n_bits : int, optional
+    n_bits
         Projections to learn. Each takes a bit of a code, or two with 4 levels. Every method but
         ``sign`` needs it.
     levels : {2, 4}
         Levels of each projection that codes keep; 2 levels are the signs.
-    codes : {"hashed", "learned"}
+    codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an
         index gives them to these rows. Queries and other rows are hashed.
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
-    random_state : int
-    preset : {"default", "paper"}
+    preset
         The parameters to begin with: ours, or those of the method's paper.
-    parameters : dict, optional
+    parameters
         Parameters of the method; they win over the preset.
-    force : bool
+    force
         Allow fewer rows than max(1000, 10 n_bits).
-    progress : bool
+    progress
         Whether to draw a bar on stderr, for methods that have one.
 
     Returns
@@ -155,7 +154,7 @@ def hasher_for(
     ----------
     method, n_bits, levels, codes, metric, random_state, preset, parameters, progress
         As for `train`.
-    known : collection of {"labels", "pairs", "triplets", "graph", "graph_features"}
+    known
         The supervision that there will be.
 
     Raises

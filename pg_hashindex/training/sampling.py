@@ -51,7 +51,7 @@ class Sample:
     X : floating (n, d)
     y : intp (n,) or scipy.sparse.csr_array (n, c), optional
         Labels as ``fit`` takes them; the matrix if a row may have several.
-    classes : tuple of str
+    classes
         The labels that the numbers, or the columns, of ``y`` stand for.
     pairs : intp (p, 3), optional
         Two row numbers, and 1 for neighbours or -1 for others.
@@ -94,37 +94,36 @@ def sample_table(
 
     Parameters
     ----------
-    connection : psycopg.Connection
-    table : str
+    table
         As SQL writes it.
-    column : str
+    column
         A column of type ``vector`` or ``halfvec``, by its bare name.
-    labels : str, optional
+    labels
         A column of integers, text, an enum, booleans, dates or uuids, or of arrays of these for
         several labels a row. NULL and the integer -1 are no label; other integers below 0 are
         refused.
-    pairs : str, optional
+    pairs
         A table, view or query of three columns: two keys, and 1 or true for neighbours, -1 or
         false for others.
-    triplets : str, optional
+    triplets
         A table, view or query of three columns of keys: the first row is nearer to the second than
         to the third.
-    graph : str, optional
+    graph
         A table, view or query of two columns, a key and an object (of any type; equal texts are
         one object), or three, with a weight above 0. Weights of repeated edges add up; edges of
         rows that are not drawn are left out. Queries of all three kinds may only read. Keys may
         have any type that casts to the type of the key.
-    graph_features : str, optional
+    graph_features
         A column of type ``vector`` or ``halfvec`` to make the graph from, instead of ``column``; no
         drawn row may be without.
-    id_column : str, optional
+    id_column
         The key that pairs, triplets and the graph name; the primary key by default.
-    rows : int
+    rows
         Most rows to draw; all of a smaller table. From tables above a million rows, whole pages are
         sampled, which is fast but not quite uniform if neighbours on a page are alike.
-    random_state : int
+    random_state
         Seed of the draw; an unchanged table gives the same rows.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
 
     Raises

@@ -35,15 +35,15 @@ def train_on_table(
 
     Parameters
     ----------
-    connection : psycopg.Connection
+    connection
         Not inside a transaction.
-    table : str
+    table
         As SQL writes it.
-    column : str
+    column
         A column of type ``vector`` or ``halfvec``, by its bare name.
-    name, method : str
+    name, method
         As for `train`; a method that learns from rows alone.
-    progress : bool
+    progress
         Whether to draw a bar on stderr for each pass.
     **options
         ``n_bits``, ``levels``, ``metric``, ``random_state``, ``preset``, ``parameters``,

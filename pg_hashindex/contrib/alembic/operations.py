@@ -310,19 +310,19 @@ def create_hash_index(
 
     Parameters
     ----------
-    name : str
+    name
         1 to 40 letters a to z, digits, ``_`` and ``-``.
-    table, column : str
+    table, column
         By their bare names.
-    model : str
+    model
         ``name`` (its latest version) or ``name:version``.
-    encode : bool
+    encode
         Whether to encode the rows that are there.
-    schema : str, optional
+    schema
         The schema of the table; found by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes, filter_columns, trust_owner : optional
+    key, metric, layout, access, ranking, candidates, probes, filter_columns, trust_owner
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
-    defer : bool
+    defer
         Whether to do nothing, with a warning, if the model does not exist or the index exists
         already.
 
@@ -348,11 +348,10 @@ def drop_hash_index(
 
     Parameters
     ----------
-    name : str
-    if_exists : bool
+    if_exists
         Whether to do nothing if there is no such index.
     table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
-    filter_columns, defer, trust_owner : optional
+    filter_columns, defer, trust_owner
         The settings of the index, so that the operation can be reversed; not needed to drop it.
 
     Raises
@@ -392,15 +391,14 @@ def swap_hash_model(
 
     Parameters
     ----------
-    name : str
-    model : str
+    model
         ``name`` (its latest version) or ``name:version``, of the same dimension; one that SQL
         evaluates.
-    existing_model : str, optional
+    existing_model
         The model before, so that the operation can be reversed.
-    filter_columns : sequence of str, optional
+    filter_columns
         The columns that are copied beside the codes from then on; by default they stay.
-    existing_filter_columns : sequence of str, optional
+    existing_filter_columns
         Those before, so that the operation can be reversed.
 
     Raises
@@ -425,10 +423,9 @@ def configure_hash_index(
 
     Parameters
     ----------
-    name : str
-    access, ranking, candidates, probes : str or int, optional
+    access, ranking, candidates, probes
         As `pg_hashindex.HashIndex.configure`.
-    existing_access, existing_ranking, existing_candidates, existing_probes : str or int
+    existing_access, existing_ranking, existing_candidates, existing_probes
         The settings before, so that the operation can be reversed.
 
     Raises

@@ -62,16 +62,16 @@ class HashIndex(models.Index):  # type: ignore[misc]
 
     Parameters
     ----------
-    fields : sequence of str
+    fields
         One field, a ``VectorField`` or ``HalfVectorField`` of pgvector.django.
-    model : str
+    model
         A saved hash model: ``name`` for any version, or ``name:version``.
-    name : str, optional
+    name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
         one by default.
-    key : str, optional
+    key
         A unique field that is never NULL; the primary key by default.
-    filter_columns : sequence of str, optional
+    filter_columns
         Fields that are copied beside the codes, so that filters on them drop rows early.
     **options
         ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,

@@ -44,18 +44,18 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
 
         Parameters
         ----------
-        column : str
+        column
             The indexed field, a ``VectorField`` or ``HalfVectorField``.
         query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
-        k : int
+        k
             Answers wanted.
-        index : str, optional
+        index
             The index; the one that the model declares on the field by default.
-        key : str, optional
+        key
             The key field of the index; by default the declared one, or the primary key.
         candidates, probes
             As `pg_hashindex.HashIndex.search`.
-        code : pgvector.Bit, optional
+        code
             The query's code, if Python evaluates the index's model.
 
         Returns

@@ -33,10 +33,9 @@ class DocumentStore:
 
         Parameters
         ----------
-        connection : str, sqlalchemy.Engine or psycopg.Connection
-        dimension : int
+        dimension
             The dimension of the embeddings.
-        table, schema : str
+        table, schema
             As they are, without quotes.
         """
         with ExitStack() as stack:
@@ -71,15 +70,15 @@ class DocumentStore:
 
         Parameters
         ----------
-        name : str, optional
+        name
             The name of the index and of the model; by default the table's name with ``_idx``.
-        method : str
+        method
             A method that learns from vectors only.
-        n_bits : int, optional
+        n_bits
             By default 256, or the number of dimensions if that is less; ``sign`` takes none.
         rows, parameters, random_state, force, progress
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
-        access : {"scan", "lookup", "landmarks", "hnsw"}
+        access
             As `pg_hashindex.HashIndex.create`.
 
         Returns

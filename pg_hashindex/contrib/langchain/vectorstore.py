@@ -44,17 +44,16 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
 
     Parameters
     ----------
-    embeddings : langchain_core.embeddings.Embeddings
-    connection : str, sqlalchemy.Engine or psycopg.Connection
+    connection
         A URL is made into a pool of connections. A single connection serves one search at a time,
         inside the caller's transaction if there is one.
-    table, schema : str
+    table, schema
         As they are, without quotes.
     metric : {"cosine", "l2", "ip"}
         The distance of searches and of the index.
-    index : str, optional
+    index
         The index to search by, where the table has several.
-    relevance_score_fn : callable, optional
+    relevance_score_fn
         From distances to scores from 0 to 1. By default LangChain's own for ``cosine`` and
         ``l2``, and the inner product for ``ip``.
 
@@ -165,12 +164,11 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
 
         Parameters
         ----------
-        texts : iterable of str
-        metadatas : list of dict, optional
+        metadatas
             What JSON can hold.
-        ids : list of str, optional
+        ids
             Missing ids are made at random.
-        batch_size : int, optional
+        batch_size
             Given by LangChain's `index`; has no effect, since all texts are written or none.
 
         Returns
@@ -238,8 +236,6 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
 
         Parameters
         ----------
-        query : str
-        k : int
         **options
             ``filter``, a dictionary or an SQLAlchemy expression on the table, is applied before the
             k nearest documents are chosen. ``candidates`` and ``probes`` are those of
@@ -326,11 +322,9 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
 
         Parameters
         ----------
-        embedding : list of float
-        k : int
-        fetch_k : int
+        fetch_k
             The number of nearest documents to choose from.
-        lambda_mult : float
+        lambda_mult
             From 0, for the most diversity, to 1.
         **options
             As `similarity_search`.

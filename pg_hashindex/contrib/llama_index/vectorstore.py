@@ -48,14 +48,14 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     Parameters
     ----------
-    connection : str, sqlalchemy.Engine or psycopg.Connection
+    connection
         A URL is made into a pool of connections. A single connection serves one search at a time,
         inside the caller's transaction if there is one.
-    table, schema : str
+    table, schema
         As they are, without quotes.
     metric : {"cosine", "l2", "ip"}
         The distance of searches and of the index.
-    index : str, optional
+    index
         The index to search by, where the table has several.
 
     Raises
@@ -152,7 +152,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
         Parameters
         ----------
-        query : VectorStoreQuery
+        query
             Of mode DEFAULT, MMR, HYBRID (vector and words: ``alpha`` is the share of the vector's
             list, .5 by default), SPARSE or TEXT_SEARCH (words). Filters, node_ids and doc_ids are
             applied before the best nodes are chosen.

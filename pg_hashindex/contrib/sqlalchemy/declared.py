@@ -28,31 +28,31 @@ class HashIndex(SchemaItem):
 
     Parameters
     ----------
-    name : str
+    name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database.
-    column : attribute, Column or str
+    column
         A column of type ``VECTOR`` or ``HALFVEC``.
-    model : str
+    model
         ``name`` for any version, or ``name:version``.
-    key : str, optional
+    key
         A unique NOT NULL column; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
-    layout : {"table", "column"}
+    layout
         Codes in a table of their own, or in a column of the table, which must not be mapped.
-    access : {"scan", "lookup", "landmarks", "hnsw"}, optional
+    access
         How searches find candidates; ``scan`` at first by default. Any other is built by
         ``pg-hashindex index encode``.
-    ranking : {"hamming", "asymmetric", "weighted"}, optional
+    ranking
         How candidates are ordered; the model decides by default.
-    candidates, probes : int, optional
+    candidates, probes
         Defaults of searches.
-    filter_columns : sequence of str, optional
+    filter_columns
         Columns of the table that are copied beside the codes, so that filters on them drop rows
         before these are read; for layout ``table``.
-    defer : bool
+    defer
         Whether to only warn if the model does not exist; the index is then made later.
-    trust_owner : bool
+    trust_owner
         Whether the table may belong to another role, which can then run code as the administrator.
 
     Raises
@@ -119,10 +119,9 @@ class HashIndex(SchemaItem):
 
         Parameters
         ----------
-        connection : sqlalchemy.Connection
-        checkfirst : bool
+        checkfirst
             Whether to leave an existing index of that name as it is.
-        encode : bool
+        encode
             Whether to encode the rows that are there.
 
         Raises
@@ -147,8 +146,7 @@ class HashIndex(SchemaItem):
 
         Parameters
         ----------
-        connection : sqlalchemy.Connection
-        checkfirst : bool
+        checkfirst
             Whether to do nothing if the table has no index of that name.
 
         Raises
@@ -175,9 +173,9 @@ class HashIndex(SchemaItem):
 
         Parameters
         ----------
-        connection : sqlalchemy.Connection
+        connection
             The caller commits.
-        metadata : sqlalchemy.MetaData
+        metadata
             The metadata of existing tables.
 
         Returns

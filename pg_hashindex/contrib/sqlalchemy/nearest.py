@@ -63,20 +63,20 @@ def nearest(
 
     Parameters
     ----------
-    entity : mapped class, alias of one, or Table
+    entity
         The entity to select.
-    column : attribute or Column
+    column
         Its indexed column, of type ``VECTOR`` or ``HALFVEC``.
     query : array-like (dimension,), pgvector.Vector or pgvector.HalfVector
-    k : int
+    k
         Answers wanted.
-    index : str, optional
+    index
         The index; the one that is declared on the column by default.
     candidates, probes
         As `pg_hashindex.HashIndex.search`.
-    code : pgvector.Bit, optional
+    code
         The query's code, if Python evaluates the index's model.
-    key : attribute or Column, optional
+    key
         The key column of the index; by default the one that it is declared with, or the primary key
         of the column's table.
 

@@ -19,7 +19,7 @@ class HashCode(BIT):
 
     Parameters
     ----------
-    n_bits : int, optional
+    n_bits
         Bits of a code; any number of them in expressions.
     """
 
@@ -46,7 +46,7 @@ class HashCode(BIT):
 
             Parameters
             ----------
-            other : ColumnElement, pgvector.Bit or str
+            other
                 A code of as many bits: a column, an expression, or a value.
             """
             code = other if isinstance(other, ColumnElement) else sa.literal(other, HashCode())
@@ -61,7 +61,7 @@ def encode(model: str, vector: "_Vectors") -> sa.Function[Any]:
 
     Parameters
     ----------
-    model : str
+    model
         ``name`` or ``name:version``.
     vector : ColumnElement, array-like (dimension,) or pgvector.Vector
         A column or expression of type ``vector``, or one vector.

@@ -83,50 +83,48 @@ class BGDH(DPSH):
 
     Parameters
     ----------
-    n_bits : int, optional
+    n_bits
         By default 64.
-    variant : {"inductive", "transductive"}
-    features : {"perceptron", "cnn-f"}
+    features
         The network phi.
-    hidden : sequence of int
+    hidden
         Sizes of the hidden layers of phi if it is a perceptron, one or more.
-    embedding_size : int
+    embedding_size
         Size of e and of psi(e).
-    embedding_hidden : sequence of int
+    embedding_hidden
         Sizes of the hidden layers of xi.
-    graph : {"landmarks", "neighbours"}
+    graph
         The graph to make if ``fit`` is given none: it joins rows to their nearest landmarks, which
         are random rows, or to their nearest other rows.
-    n_landmarks : int
+    n_landmarks
         More give better contexts; the cost grows in proportion.
-    n_nearest : int
+    n_nearest
         Objects that each row is joined to.
-    radius : float, optional
+    radius
         Join each row to all objects that are nearer, instead of to the ``n_nearest`` ones.
-    edge_weights : {"heat", "binary"}
+    edge_weights
         exp(-||x - o||^2 / rho), or 1.
-    rho : float, optional
+    rho
         The mean squared distance along the edges by default.
-    positive : float
+    positive
         r, the share of contexts among the triples; the others name a random row.
-    walk_length : int
+    walk_length
         d, the steps of a walk, each to an object and from there to a row.
-    graph_loss : {"logistic", "square"}
-    lam : float
+    lam
         Weight of the graph against the labels; 0 drops the graph.
-    pretrain : int
+    pretrain
         Batches of contexts before any labels; in the transductive variant as many again with free
         vectors.
-    graph_steps, supervised_steps : int
+    graph_steps, supervised_steps
         Batches of contexts (T2), and of labelled rows (T1), in a round.
-    batch_contexts : int
+    batch_contexts
         Triples in a batch (N2).
-    contexts_per_row : int
+    contexts_per_row
         Triples in a batch that share a walk. In the paper each has its own walk, but walks, and xi
         of the rows that they begin at, take most of the time.
-    embedding_rate : float, optional
+    embedding_rate
         Learning rate of embeddings on labels; a tenth of ``learning_rate`` by default.
-    context_rate : float
+    context_rate
         Learning rate of w on the graph. Once rows have vectors of their own, these and w have a
         quarter of it.
     image_shape, input_size, dropout, weights, pairwise_loss, theta_scale, eta

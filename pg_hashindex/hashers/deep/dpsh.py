@@ -70,56 +70,54 @@ class DPSH(Hasher):
 
     Parameters
     ----------
-    n_bits : int, optional
+    n_bits
         By default 64.
-    features : {"perceptron", "cnn-f"}
-    hidden : sequence of int
+    hidden
         Sizes of the perceptron's hidden layers, one or more; CNN-F does not use them.
     image_shape : (int, int, int), optional
         For CNN-F: height, width and channels of the images that rows hold, pixel by pixel.
-    input_size : int
+    input_size
         Side in pixels that CNN-F stretches images to, 39 or more; full6 takes one cell of each
         channel at 64, and 36 at 224 as in the paper.
-    dropout : float
+    dropout
         Dropout of CNN-F, while training.
-    weights : path, optional
+    weights
         A file of weights that CNN-F starts from; see `pg_hashindex.models.cnn.CNNF.load_weights`.
-    pairwise_loss : {"dpsh", "balanced"} or callable
+    pairwise_loss
         "dpsh" is the first sum above; "balanced" gives half of its weight to similar pairs. A
         function takes u, float32 tensor (n, n_bits), and which rows are similar, bool tensor (n,
         n), and returns the sum of the losses of all ordered pairs of two rows. If pairs are given,
         it also takes which pairs are known, bool (n, n), and leaves out the others.
-    theta_scale : float
+    theta_scale
         Factor of Theta in the named losses. With many bits, Theta of a similar pair is large long
         before all bits agree; a factor below 1 keeps the loss at work until they do.
-    eta : float
+    eta
         Weight of the distance of u from its signs.
-    rounds : int
+    rounds
         Most rounds of ten batches.
-    batch_rows : int
+    batch_rows
         Labelled rows in a batch, beside the rows of half as many given pairs; all known pairs
         among them count.
-    optimizer : {"adam", "sgd"}
+    optimizer
         sgd has a momentum of 0.9.
-    learning_rate : float
-    weight_decay : float
+    weight_decay
         With adam, the part of a weight that each step removes, times the learning rate (Loshchilov
         & Hutter 2019); with sgd, the factor of |weights|^2 / 2 in the loss.
-    validation : float
+    validation
         Share of the labelled rows, up to 0.5 and 1,000 rows, that are held back to decide when to
         stop; 0 for none. Given pairs are not held back, so with pairs alone training never stops
         early.
-    patience : int
+    patience
         Every five rounds the MAP of the held-back rows is measured. Training ends after this many
         measurements below the best, and keeps the network that had the best.
-    device : str
+    device
         "auto" for a GPU if there is one, or a name that torch knows.
-    checkpoint : path, optional
+    checkpoint
         A file for the state of the training, written every 20 seconds, or less often if it is
         large. If the file exists, training continues from it. Needs a random_state.
-    progress : bool
+    progress
         Whether to draw a bar on stderr, with the losses.
-    random_state : int, optional
+    random_state
         Seed of weights, batches and contexts; None draws one and records it. The same seed gives
         the same model on one machine and device.
     """

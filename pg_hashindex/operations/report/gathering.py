@@ -79,21 +79,15 @@ class Report:
 
     Attributes
     ----------
-    index : HashIndex
-    made_at : datetime
-    versions : str
+    versions
         The versions of pg_hashindex, pgvector and PostgreSQL.
-    health : Health or Missing
-    summary : IndexSummary or Missing
-    candidates : int
+    candidates
         The index's own number of candidates.
-    measurement : Evaluation or Missing
-    bits : Bits, Missing or None
+    bits
         None where there are no codes.
-    lists : Lists, Missing or None
+    lists
         None where there are no landmarks.
-    history : list of HistoryPoint or Missing
-    advice : Advice or None
+    advice
         The result of tuning.
     """
 
@@ -128,20 +122,19 @@ def gather(
 
     Parameters
     ----------
-    index : HashIndex
-    queries : int
+    queries
         Rows drawn from the table as queries.
-    query_set : str, optional
+    query_set
         The name of a saved set to use instead.
-    k : int
+    k
         Answers compared.
-    candidates : sequence of int
+    candidates
         Numbers of candidates to try; the index's own is always among them.
-    advice : Advice, optional
+    advice
         Of `pg_hashindex.quality.tuning`, whose frontier is shown.
-    random_state : int
+    random_state
         Seed of the draws.
-    progress : bool
+    progress
         Whether to draw a bar on stderr.
 
     Raises

@@ -102,8 +102,7 @@ def save_page(text: str, path: Path) -> None:
 
     Parameters
     ----------
-    text : str
-    path : Path
+    path
         A file there is replaced; if writing fails, it stays as it is.
 
     Raises

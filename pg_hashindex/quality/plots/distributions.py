@@ -119,7 +119,7 @@ def draw_list_lengths(lengths: ArrayLike, long: float) -> Figure:
     Parameters
     ----------
     lengths : array-like of int (n,)
-    long : float
+    long
         The number of codes above which a list is long; marked if there is such a list.
     """
     array = np.asarray(lengths)

@@ -38,8 +38,7 @@ def draw_evaluation(evaluation: Evaluation, *, own: int | None = None) -> Figure
 
     Parameters
     ----------
-    evaluation : Evaluation
-    own : int, optional
+    own
         Candidates that searches of the index keep; they are marked.
     """
     figure: Figure = new_figure((2 * _INCHES[0], _INCHES[1]))
@@ -126,9 +125,9 @@ def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
 
     Parameters
     ----------
-    points : sequence of HistoryPoint
+    points
         The latest last.
-    name : str
+    name
         The name of the index.
 
     Raises

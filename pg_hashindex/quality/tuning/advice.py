@@ -43,13 +43,13 @@ class Goal:
 
     Attributes
     ----------
-    recall : float
+    recall
         Above 0, at most 1.
-    k : int
+    k
         The answers of a query.
-    max_ms : float, optional
+    max_ms
         The most milliseconds that the median query may take.
-    max_bytes : int, optional
+    max_bytes
         The most bytes that may be added to the table.
     """
 
@@ -90,23 +90,21 @@ class Trial:
 
     Attributes
     ----------
-    kind : {"codes", "pgvector", "binary_quantize", "centred_binary_quantize", "exact"}
-    method, bits, levels : optional
+    method, bits, levels
         The method of the model, the bits of a code, and the levels of a projection.
-    own : bool
+    own
         Whether the model is the index's own, so that `HashIndex.configure` is enough.
-    access, ranking, candidates, probes : optional
+    access, ranking, candidates, probes
         As in `HashIndex.configure`; kinds of signs have only candidates.
-    ef_search : int, optional
+    ef_search
         ``hnsw.ef_search`` of pgvector's HNSW.
-    recall : float
-    p50_ms, p95_ms : float
+    p50_ms, p95_ms
         Times of the whole statement, as the client sees it: prepared, with the vector in binary.
-    bytes : int
+    bytes
         Added to the table: codes, access path and model, or pgvector's index.
-    build_s : float
+    build_s
         Seconds to train, encode and build it.
-    sample_recall, sample_p50_ms : float
+    sample_recall, sample_p50_ms
         As measured on the sample.
     """
 
@@ -175,24 +173,21 @@ class Advice:
 
     Attributes
     ----------
-    goal : Goal
-    table, column, id_column : str
+    table, column, id_column
         The table as SQL writes it.
     metric : {"l2", "cosine", "ip"}
-    index : str, optional
+    index
         The index that was tuned.
-    rows, sample_rows, reference_rows, queries : int
+    rows, sample_rows, reference_rows, queries
         The numbers of rows: of the table, of the scratch table, and of those among which ranks by
         code were counted; and the number of queries.
-    trials : list of Trial
-    recommended : Trial or None
+    recommended
         None if nothing reaches the goal.
-    reason : str
-    left_out : list of str
+    left_out
         Things that were not tried, and why.
-    models : dict of str to Model
+    models
         The models trained here, by their names from `name_codes`.
-    statements : str, optional
+    statements
         How to apply the recommendation: SQL for pgvector's indexes, commands of pg-hashindex for
         codes.
     """

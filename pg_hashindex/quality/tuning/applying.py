@@ -57,12 +57,11 @@ def apply(
 
     Parameters
     ----------
-    connection : psycopg.Connection
+    connection
         Not inside a transaction.
-    advice : Advice
-    name : str, optional
+    name
         The name of the new model and index; required if a table was tuned.
-    progress : bool
+    progress
         Whether to draw bars on stderr.
 
     Raises

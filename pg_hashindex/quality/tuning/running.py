@@ -86,12 +86,9 @@ def tune_index(
 
     Parameters
     ----------
-    index : HashIndex
-    goal : Goal
-    effort : Effort, optional
-    on_step : callable, optional
+    on_step
         Called with the current step in words.
-    progress : bool
+    progress
         Whether to draw a bar on stderr: of the time that tuning may take at the most.
 
     Raises
@@ -135,17 +132,12 @@ def tune_table(
 
     Parameters
     ----------
-    connection : psycopg.Connection
-    table, column : str
+    table, column
         As SQL writes the table; the column by its bare name.
-    goal : Goal
-    effort : Effort, optional
-    id_column : str, optional
+    id_column
         A unique NOT NULL column; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         That of a vector index of the column, or else cosine, by default.
-    on_step : callable, optional
-    progress : bool
 
     Raises
     ------

@@ -33,16 +33,16 @@ class Effort:
 
     Attributes
     ----------
-    sample : int
+    sample
         The most rows of the scratch table; the whole table if it has fewer.
-    queries : int
+    queries
         Rows held out of the scratch table as queries, or taken from ``queries_from``.
-    queries_from : str, optional
+    queries_from
         A table, a view or a query of one column of vectors: a log of queries. The first ones that
         it returns are used.
-    minutes : float
+    minutes
         Minutes after which nothing more is begun.
-    random_state : int
+    random_state
         Seed of every draw.
     """
 

@@ -18,7 +18,6 @@ class Packages:
 
     Parameters
     ----------
-    name, section, text : list of str
     embedding : float32 (5000, 384)
     """
 
