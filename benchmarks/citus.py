@@ -30,11 +30,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, read, write
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import between
-from semi_supervised_runs import read, write
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine, one_row
@@ -43,7 +42,7 @@ from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Answers, ask
 
-OUTPUT = ROOT / "benchmarks/results/citus.json"
+OUTPUT = RESULTS / "citus.json"
 QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
 STEPS = ("load", "build", "exact", "search", "writes")
 # The coordinator's settings are saved with the figures; workers are to have the same.

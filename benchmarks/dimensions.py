@@ -28,21 +28,19 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from hashing import ROOT, machine
+from common import RESULTS, cpu_seconds, machine, write
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import SEED, Drawn, Truth, clustered
 from retrieval_measures import Extent, Searches, setting_of
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
 from retrieval_systems import Hnsw, Line, Ours, Setting, System
-from semi_supervised_runs import write
-from writes import cpu_seconds
 
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.models.codes import pack
 from pg_hashindex.models.quantization import code_distances, quantize, query_codes
 
-OUTPUT = ROOT / "benchmarks/results/dimensions.json"
+OUTPUT = RESULTS / "dimensions.json"
 #: Dimensions, the column's type, and the share of ``--rows`` that is drawn.
 CASES = (
     (512, "vector", 1.0),

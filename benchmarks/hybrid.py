@@ -18,12 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from common import RESULTS, machine, write
 from numpy.typing import NDArray
 from packages import DATA
 from pgvector import Vector
 from retrieval_server import QUICK_SETTINGS, running
-from semi_supervised_runs import write
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
@@ -31,7 +30,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server.demo import new_database
 from pg_hashindex.training import train
 
-OUTPUT = ROOT / "benchmarks/results/hybrid.json"
+OUTPUT = RESULTS / "hybrid.json"
 K = 10
 Ask = Callable[[Vector, str], list[int]]
 _AFFIXES = re.compile(

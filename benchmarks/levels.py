@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT
+from common import DATA_FOLDER, RESULTS
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import make_hasher
@@ -107,7 +107,7 @@ def main() -> None:
     """Print the table, and write it as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/levels.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "levels.json")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=300)
     args = parser.parse_args()

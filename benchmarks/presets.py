@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from hashing import DATA_FOLDER, ROOT, machine, read_split
+from common import DATA_FOLDER, RESULTS, machine
+from hashing import read_split
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import HASHERS, Hasher
@@ -233,7 +234,7 @@ def main() -> None:
     methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
     datasets = ("usps", "mnist", "packages")
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/presets.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "presets.json")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
     parser.add_argument("--methods", nargs="+", choices=methods, default=methods)

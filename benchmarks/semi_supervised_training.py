@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import machine
-from semi_supervised_bars import SCORE
+from common import machine
 from semi_supervised_data import Drawn, draw
 from semi_supervised_entrants import ENTRANTS, Entrant
-from semi_supervised_runs import COSTS, NAMES, Key, Run, as_json
+from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, as_json
 from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher

@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, write
 from retrieval_data import draw
 from retrieval_server import database, running
-from semi_supervised_runs import write
 
-OUTPUT = ROOT / "benchmarks/results/size.json"
+OUTPUT = RESULTS / "size.json"
 QUICK_ROWS = 5_000
 #: Greatest peaks in MB, by a word of the command.
 BARS = {"train": 2_000, "encode": 1_000, "swap": 1_000}

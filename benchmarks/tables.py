@@ -1,18 +1,15 @@
 """Write the tables of README and docs from the committed results: python benchmarks/tables.py."""
 
-import json
-import re
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+import common
 import memory_report
 import numpy as np
 import protocols
 import retrieval_report
+from common import RESULTS, ROOT, table
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-RESULTS = REPOSITORY / "benchmarks" / "results"
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
     *("agh", "agh-1", "usplh", "sgh"),
@@ -21,7 +18,7 @@ README_METHODS = (
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")
-# The lines of README's table, by the bars of `retrieval_bars.py`.
+# The lines of README's table, by the figures of `retrieval_report.py`.
 SHOWN = {
     "cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
     "steady p50 at 1/4, ms": "the same, later",
@@ -47,13 +44,8 @@ PRESETS = {"paper": "as in the paper", "default": "default"}
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
-def table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def read(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    return common.read(RESULTS / f"{name}.json")
 
 
 def packages() -> str:
@@ -269,8 +261,7 @@ def chosen() -> str:
 
 def retrieved() -> list[dict[str, Any]]:
     """Read the measured searches next to pgvector, as far as there are any."""
-    names = (f"retrieval_{data}" for data in RETRIEVAL)
-    return [read(name) for name in names if (RESULTS / f"{name}.json").exists()]
+    return [found for data in RETRIEVAL if (found := read(f"retrieval_{data}"))]
 
 
 def retrieval() -> str:
@@ -278,11 +269,11 @@ def retrieval() -> str:
     if not found:
         return "Not measured yet."
     return table(
-        ["data, figure", "HNSW", "ours", "ratio", "bar", "beyond", "result"],
+        ["data, figure", "HNSW", "ours", "ratio"],
         [
             [f"{whole['data']}, {what}", *others]
             for whole in found
-            for what, *others in retrieval_report.bars(whole)
+            for what, *others in retrieval_report.comparison(whole)
         ],
     )
 
@@ -303,7 +294,7 @@ def retrieval_systems() -> str:
 
 
 def memory() -> str:
-    """Write a picture, a table and the bars of each data set that was measured."""
+    """Write a picture, a table and the comparison of each data set that was measured."""
     return (
         "\n\n".join(
             "\n\n".join(
@@ -315,7 +306,7 @@ def memory() -> str:
                         [list(row) for row in memory_report.rows(whole)],
                     ),
                     *memory_report.winners(whole),
-                    table(["against", *memory_report.BAR_COLUMNS], memory_report.bars(whole)),
+                    table(["against", *memory_report.COMPARED], memory_report.comparison(whole)),
                 ]
             )
             for whole in memory_report.measured()
@@ -381,10 +372,9 @@ def searches(data: str) -> dict[str, list[str]]:
 
     Nothing where it was not measured yet.
     """
-    if not (RESULTS / f"retrieval_{data}.json").exists():
+    parts = read(f"retrieval_{data}").get("parts")
+    if not parts:
         return {}
-    found = read(f"retrieval_{data}")
-    parts = found["parts"]
     return {
         system: [
             f"{median(r[system]['p50_ms'] for r in parts['search']['rounds']):.2f}",
@@ -413,7 +403,7 @@ def recalls() -> str:
 
 
 def against_hnsw(data: str, systems: tuple[str, ...]) -> str:
-    """Compare landmarks with what pgvector offers, by the figures that have a bar."""
+    """Compare landmarks with what pgvector offers, by the figures that are compared."""
     found = against_systems(data)
     return table(
         ["384 dimensions, recall@10 of .95", *(BESIDE[system] for system in systems)],
@@ -436,9 +426,9 @@ def against_hnsw(data: str, systems: tuple[str, ...]) -> str:
 def against_systems(data: str) -> dict[str, dict[str, float]]:
     """Return the figures of each system: those of `memory.py`, whose run has all systems, first."""
     found: dict[str, dict[str, float]] = {}
-    for bar in read(f"retrieval_{data}")["bars"]:
-        for system in ("hnsw", "ours"):
-            found.setdefault(system, {})[bar["what"]] = bar[system]
+    for what, *figures, _ in retrieval_report.compare(read(f"retrieval_{data}")["parts"]):
+        for system, value in zip(("hnsw", "ours"), figures, strict=True):
+            found.setdefault(system, {})[what] = value
     for whole in memory_report.measured():
         if whole["data"] != data:
             continue
@@ -693,9 +683,7 @@ def sadih_lengths() -> str:
 
 def citus_entries() -> list[dict[str, Any]]:
     """Return what was measured whole, the most rows first."""
-    if not (RESULTS / "citus.json").exists():
-        return []
-    found = [entry for entry in read("citus")["results"] if "writes" in entry]
+    found = [entry for entry in read("citus").get("results", []) if "writes" in entry]
     return sorted(found, key=lambda e: (-e["rows"], e["shards"] > 0, e["workers"], e["shards"]))
 
 
@@ -798,18 +786,14 @@ TABLES = {
     "few-labels": few_labels,
     "sizes": sizes,
 }
-PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
 
 
 def with_tables(text: str) -> str:
-    for mark, render in TABLES.items():
-        text = re.sub(
-            rf"(<!-- {mark} -->\n).*?(<!-- end -->)",
-            lambda match, render=render: f"{match[1]}{render()}\n{match[2]}",
-            text,
-            flags=re.DOTALL,
-        )
-    return text
+    """Return a page with the tables of the committed results."""
+    return common.with_tables(text, TABLES)
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from common import RESULTS, cpu_seconds, machine, write
 from pgvector import Vector
 from retrieval_server import QUICK_SETTINGS, running
-from semi_supervised_runs import write
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
@@ -26,7 +25,7 @@ from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server.demo import new_database
 
-OUTPUT = ROOT / "benchmarks/results/writes.json"
+OUTPUT = RESULTS / "writes.json"
 DIMENSION, BITS = 384, 128
 KINDS = ("no index", "invoker", "definer")
 #: Rows of a statement, and statements of a round.
@@ -70,11 +69,6 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
             connection.execute(
                 f"ALTER FUNCTION hashindex.sync_i{number}() SECURITY INVOKER".encode()
             )
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return what a process has used, user and system."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def insert(connection: Connection, table: str, batches: Sequence[Sequence[Any]]) -> float:
