@@ -85,33 +85,13 @@ class Case:
 
 
 class HnswOf(Hnsw):
-    """pgvector's HNSW, of a column of either type.
+    """pgvector's HNSW of a column of either type, which answers with keys alone.
 
-    Parameters
-    ----------
-    case : Case
+    The distance would be read from the table once more.
     """
 
-    def __init__(self, case: Case) -> None:
-        super().__init__("hnsw")
-        # More than 2,000 dimensions of a vector are indexed in half precision.
-        cast = case.kind == "vector" and case.dimension > 2_000
-        self._type = "halfvec" if cast else case.kind
-        half = f"halfvec({case.dimension})"
-        self._indexed = f"(embedding::{half})" if cast else "embedding"
-
-    def _build(self, database: Database, seed: int) -> dict[str, float]:
-        database.execute(
-            f"CREATE INDEX {self.index} ON items USING hnsw ({self._indexed} "
-            f"{self._type}_cosine_ops)"
-        )
-        return {}
-
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        """Write the search, without the distance, which would be read from the table once more."""
-        return (
-            f"SELECT id FROM items ORDER BY {self._indexed} <=> $1::vector::{self._type} LIMIT {k}"
-        )
+        return self.statements.search(k, distances=False).as_string()
 
 
 class OursOf(Ours):
@@ -203,7 +183,7 @@ def search(case: Case, extent: Extent) -> list[Entry]:
     base = case.database
     systems: list[System] = [OursOf("ours", levels=4)]
     if case.dimension <= _HNSW_MOST:
-        systems.append(HnswOf(case))
+        systems.append(HnswOf("hnsw", case.kind, case.dimension))
     built = {system.name: system.build(base, SEED).as_json() for system in systems}
     base.settle()
     searches = Searches(base, Truth(base.drawn, K), extent)

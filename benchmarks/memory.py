@@ -63,11 +63,7 @@ QUICK = Extent(rows=5_000, queries=60, fresh=200, single=20, batches=5, patience
 class Run:
     """One data set.
 
-    Parameters
-    ----------
-    original : Database
-        It has the table alone.
-    args : argparse.Namespace
+    ``original``: It has the table alone.
     """
 
     def __init__(self, original: Database, args: argparse.Namespace) -> None:

@@ -53,16 +53,7 @@ BUILDS = 3
 
 
 class Run:
-    """All parts of one data set.
-
-    Parameters
-    ----------
-    database : Database
-    extent : Extent
-    systems : sequence of System
-    parts : sequence of str
-    builds : int
-    """
+    """All parts of one data set."""
 
     def __init__(
         self,

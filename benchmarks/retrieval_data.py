@@ -43,18 +43,9 @@ _ROUNDING = 1e-6
 class Drawn:
     """A data set of unit vectors, with cosine distance.
 
-    Attributes
-    ----------
-    name : str
-    rows : float32 (n, d)
-        Row i gets the key i.
-    queries : float32 (m, d)
-    fresh : float32 (f, d)
-        Queries that are asked once a system, when its caches are cold.
-    new_rows : float32 (p, d)
-        To be inserted, with keys from n on.
-    buckets : int32 (n + p,)
-        0 to 99, for filters.
+    ``rows``: Row i gets the key i. ``fresh``: Queries that are asked once a system, when its
+    caches are cold. ``new_rows``: To be inserted, with keys from n on. ``buckets``: 0 to 99,
+    for filters.
     """
 
     name: str
@@ -93,21 +84,9 @@ def draw(
 ) -> Drawn:
     """Read or make a data set; every call gives the same one.
 
-    Parameters
-    ----------
-    folder : Path
-        It holds packages.npz; data sets that `clustered` makes do not read it.
-    name : str
-        One of `ROWS`.
-    n_queries : int
-        At most 1,000 for "packages".
-    n_fresh : int
-    most : int, optional
-        Rows to take instead of all.
-
-    Returns
-    -------
-    Drawn
+    ``folder``: It holds packages.npz; data sets that `clustered` makes do not read it.
+    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages". ``most``: Rows to take
+    instead of all.
     """
     rng = np.random.default_rng(SEED)
     n = min(ROWS[name], most or ROWS[name])
@@ -133,15 +112,6 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
     A row is a centre plus 0.7 times noise. The j-th coordinate of both is normal with deviation
     ``(1 + j) ** -0.6``. A random rotation spreads the spectrum over all dimensions, and rows are
     scaled to unit length.
-
-    Parameters
-    ----------
-    n, d : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (n, d)
     """
     deviations = (1.0 + np.arange(d)) ** -DECAY
     rotation = np.linalg.qr(rng.standard_normal((d, d)))[0]
@@ -164,18 +134,8 @@ def between(
 ) -> NDArray[np.float32]:
     """Make rows ``normalise(x_i + 0.35 (x_j - x_k))`` from others, drawn with replacement.
 
-    Parameters
-    ----------
-    own : float32 (a, d)
-        The rows x_i; each as often as the next where n is a multiple of a.
-    others : float32 (b, d)
-        Where x_j and x_k come from.
-    n : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (n, d)
+    ``own``: The rows x_i; each as often as the next where n is a multiple of a. ``others``:
+    Where x_j and x_k come from.
     """
     i = rng.permutation(np.arange(n) % len(own))
     j, k = rng.integers(len(others), size=(2, n))
@@ -189,17 +149,8 @@ def between(
 class Truth:
     """The distance of each query to its k-th neighbour, among all rows and under each filter.
 
-    Parameters
-    ----------
-    drawn : Drawn
-    k : int
-
-    Attributes
-    ----------
-    limits : dict of int to float64 (m,)
-        By the percentage of rows that a filter lets through, 100 for all of them.
-    wanted : dict of int to int
-        Neighbours that there are to be found: k, or fewer where fewer rows pass.
+    ``limits``: By the percentage of rows that a filter lets through, 100 for all of them.
+    ``wanted``: Neighbours that there are to be found: k, or fewer where fewer rows pass.
     """
 
     def __init__(self, drawn: Drawn, k: int) -> None:
@@ -224,17 +175,8 @@ class Truth:
     def recall(self, found: Sequence[Sequence[int]], share: int = 100) -> float:
         """Compute recall@k of answers to the first queries; ties count as correct.
 
-        Parameters
-        ----------
-        found : sequence of sequences of int
-            Keys in the order of the answer. One that comes twice, or does not pass the filter,
-            counts as none.
-        share : int
-            The filter's percentage.
-
-        Returns
-        -------
-        float
+        ``found``: Keys in the order of the answer. One that comes twice, or does not pass
+        the filter, counts as none. ``share``: The filter's percentage.
         """
         correct = 0
         for query, keys in enumerate(found):

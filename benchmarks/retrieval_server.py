@@ -1,7 +1,6 @@
 """The server of `retrieval.py` and `memory.py`, and a database for each data set."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
@@ -12,10 +11,11 @@ from typing import Any
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from psycopg import RawCursor
+from psycopg import sql
 from retrieval_data import FILTERS, Drawn
 
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.quality.measuring import Prepared
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import new_database
 
@@ -53,9 +53,9 @@ class Session:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def ask(self, statement: str) -> "Statement":
+    def ask(self, statement: Any) -> Prepared:
         """Prepare a statement with parameters $1, $2, ..."""
-        return Statement(self.connection, statement)
+        return Prepared(self.connection, sql.SQL(statement))
 
     def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
         """Run a statement and return the first value of its first row."""
@@ -70,14 +70,7 @@ class Session:
 
 
 class Database:
-    """A database that holds one data set in the table ``items``.
-
-    Parameters
-    ----------
-    server : EmbeddedServer
-    name : str
-    drawn : Drawn
-    """
+    """A database that holds one data set in the table ``items``."""
 
     def __init__(self, server: EmbeddedServer, name: str, drawn: Drawn) -> None:
         self.server, self.name, self.drawn = server, name, drawn
@@ -115,11 +108,8 @@ class Database:
     ) -> None:
         """Stop the server, drop the caches of the operating system, and start the server again.
 
-        Parameters
-        ----------
-        settings : mapping of str to str
-        within : context manager, optional
-            Entered while the server starts; the caches are dropped only where it is given.
+        ``within``: Entered while the server starts; the caches are dropped only where it is
+        given.
         """
         self.server.stop()
         if within is not None:
@@ -127,20 +117,6 @@ class Database:
             DROP_CACHES.write_text("3")
         with within or contextlib.nullcontext():
             self.server.start(until_exit=True, settings=settings)
-
-
-class Statement:
-    """A prepared statement with binary parameters and results."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(self, connection: Connection, text: str) -> None:
-        # Do not reuse a plan that was made under other settings.
-        self._text = f"/* {next(self._numbers)} */ {text}".encode()
-        self._cursor = RawCursor(connection)
-
-    def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(self._text, values, prepare=True, binary=True).fetchall()
 
 
 @contextlib.contextmanager

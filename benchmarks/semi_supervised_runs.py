@@ -43,16 +43,8 @@ def read_runs(
 ) -> dict[Key, Run]:
     """Read the trainings that were done with the present settings.
 
-    Parameters
-    ----------
-    paths : iterable of Path
-        Where two files have the same training, that of the later one counts.
-    settings : mapping of (str, str) to dict
-        The parameters of each data set and method; trainings of others are left out.
-
-    Returns
-    -------
-    dict of tuple to dict
+    ``paths``: Where two files have the same training, that of the later one counts.
+    ``settings``: The parameters of each data set and method; trainings of others are left out.
     """
     found: dict[Key, Run] = {}
     for path in paths:
