@@ -1,11 +1,14 @@
 """The rows, queries and true neighbours of `retrieval.py` and `memory.py`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pg_hashindex.metrics.truth import NearestRows
+from pg_hashindex.quality.measuring import Answers
 
 SEED = 20
 #: Factor of the difference that a synthetic row adds to its package.
@@ -32,8 +35,6 @@ FILTERS = {10: "tenth", 50: "half"}
 #: Parameters of `clustered`: clusters, spread of rows around a centre, decay of the spectrum.
 CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
-# Further rows found in float32, among which float64 then finds the nearest k.
-_SPARE = 30
 _BLOCK_ROWS = 16_384
 # Distances that differ by less are ties, since pgvector computes in float32.
 _ROUNDING = 1e-6
@@ -147,23 +148,22 @@ def between(
 
 
 class Truth:
-    """The distance of each query to its k-th neighbour, among all rows and under each filter.
+    """The exact answers to each query, among all rows and under each filter.
 
-    ``limits``: By the percentage of rows that a filter lets through, 100 for all of them.
-    ``wanted``: Neighbours that there are to be found: k, or fewer where fewer rows pass.
+    ``exact``: By the percentage of rows that a filter lets through, 100 for all of them.
     """
 
     def __init__(self, drawn: Drawn, k: int) -> None:
         self._drawn, self.k = drawn, k
-        nearest = _nearest(drawn, (100, *FILTERS), k + _SPARE)
-        self.limits: dict[int, NDArray[np.float64]] = {}
-        self.wanted: dict[int, int] = {}
-        for share, ids in nearest.items():
-            distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)
-            self.wanted[share] = min(k, ids.shape[1])
-            self.limits[share] = (
-                distances[:, self.wanted[share] - 1] if ids.shape[1] else np.empty(len(ids))
-            )
+        self.exact: dict[int, Answers] = {}
+        for share in (100, *FILTERS):
+            passing = np.flatnonzero(drawn.buckets[: len(drawn.rows)] < share)
+            nearest = NearestRows(drawn.queries, k, "cosine")
+            for block in _blocks(len(passing)):
+                nearest.add(drawn.rows[passing[block]])
+            ids = passing[nearest.found()[0]]
+            distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)[:, :k]
+            self.exact[share] = Answers([*(distances + _ROUNDING)], [])
 
     def distances(self, queries: NDArray[np.intp], ids: NDArray[np.intp]) -> NDArray[np.float64]:
         """Compute the distances (m, c) of queries (m,) to rows (m, c), by their numbers."""
@@ -173,46 +173,16 @@ class Truth:
         return 1 - np.einsum("mcd,md->mc", X, Q) / lengths
 
     def recall(self, found: Sequence[Sequence[int]], share: int = 100) -> float:
-        """Compute recall@k of answers to the first queries; ties count as correct.
+        """Compute recall@k of answers to the first queries, by their keys.
 
-        ``found``: Keys in the order of the answer. One that comes twice, or does not pass
-        the filter, counts as none. ``share``: The filter's percentage.
+        A key that comes twice, or does not pass the filter, counts as none.
         """
-        correct = 0
+        distances = []
         for query, keys in enumerate(found):
             ids = np.array(list(dict.fromkeys(keys))[: self.k], np.intp)
             ids = ids[self._drawn.buckets[ids] < share]
-            limit = self.limits[share][query]
-            distances = self.distances(np.array([query]), ids[None])[0]
-            correct += np.count_nonzero(distances <= limit + _ROUNDING)
-        possible = self.wanted[share] * len(found)
-        return float(correct / possible) if possible else 1.0
-
-
-def _nearest(drawn: Drawn, shares: Sequence[int], keep: int) -> Mapping[int, NDArray[np.intp]]:
-    """Find the nearest rows of each query by float32 arithmetic, in blocks of rows."""
-    best: dict[int, tuple[NDArray[np.float32], NDArray[np.intp]]] = {}
-    m = len(drawn.queries)
-    for share in shares:
-        best[share] = np.empty((m, 0), np.float32), np.empty((m, 0), np.intp)
-    for block in _blocks(len(drawn.rows)):
-        far = _order(drawn, block)
-        for share in shares:
-            passing = np.flatnonzero(drawn.buckets[block.start : block.stop] < share)
-            ids = np.broadcast_to(passing + block.start, (m, len(passing)))
-            scores = np.hstack([best[share][0], far[:, passing]])
-            ids = np.hstack([best[share][1], ids])
-            if ids.shape[1] > keep:
-                places = np.argpartition(scores, keep, axis=1)[:, :keep]
-                scores, ids = (np.take_along_axis(a, places, axis=1) for a in (scores, ids))
-            best[share] = scores, ids
-    return {share: ids for share, (_, ids) in best.items()}
-
-
-def _order(drawn: Drawn, block: slice) -> NDArray[np.float32]:
-    """Compute values that order a block of rows like the distance, (m, rows of the block)."""
-    X = drawn.rows[block]
-    return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
+            distances.append(self.distances(np.array([query]), ids[None])[0])
+        return Answers(distances, []).recall(self.exact[share], self.k)
 
 
 def _blocks(n: int) -> Iterator[slice]:

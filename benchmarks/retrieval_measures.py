@@ -16,7 +16,7 @@ from retrieval_data import FILTERS, Truth
 from retrieval_server import Database, filter_values
 from retrieval_systems import Line, Setting, System
 
-from pg_hashindex.quality.measuring import Prepared
+from pg_hashindex.quality.measuring import Prepared, ask
 
 WARM_UP = 20
 #: Queries of one system in a row before the next system's turn.
@@ -24,8 +24,6 @@ TURN = 25
 ROUNDS = 2
 BATCH = 100
 FIRST = 3
-#: Queries that a series of a slow system has at least.
-LEAST = 20
 
 Entry = dict[str, Any]
 
@@ -75,11 +73,8 @@ class Searches:
 
     def point(self, system: System, setting: Setting) -> Entry:
         """Ask all queries once; return recall and times."""
-        with self.asked(system, setting) as ask:
-            for vector in self._vectors[:WARM_UP]:
-                ask(vector)
-            answers, milliseconds = answered(ask, self._vectors, self._extent.patience)
-        found = [[row[0] for row in rows] for rows in answers]
+        with self.asked(system, setting) as search:
+            found, milliseconds = answered(search, self._vectors, self._extent.patience, WARM_UP)
         recall = self._truth.recall(found, 100 if self._share is None else self._share)
         return {
             "setting": setting.label,
@@ -119,15 +114,14 @@ class Searches:
         """Time contenders in turns of a few queries, so that drift affects all of them."""
         taken: list[list[float]] = [[] for _ in contenders]
         with contextlib.ExitStack() as stack:
-            asks = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
-            for ask in asks:
-                for vector in self._vectors[:WARM_UP]:
-                    ask(vector)
+            searches = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
+            for search in searches:
+                answered(search, self._vectors[:WARM_UP])
             for start in [*range(0, len(self._vectors), TURN)] * rounds:
-                for place, ask in enumerate(asks):
+                for place, search in enumerate(searches):
                     if sum(taken[place]) > 1000 * self._extent.patience:
                         continue
-                    _, milliseconds = answered(ask, self._vectors[start : start + TURN])
+                    _, milliseconds = answered(search, self._vectors[start : start + TURN])
                     taken[place] += milliseconds
         return [
             point | percentiles(milliseconds)
@@ -177,19 +171,21 @@ def setting_of(point: Mapping[str, Any]) -> Setting:
 
 
 def answered(
-    ask: Callable[[Vector], list[Any]], vectors: Sequence[Vector], patience: float = math.inf
-) -> tuple[list[list[tuple[Any, ...]]], list[float]]:
-    """Ask queries, `LEAST` or for some seconds; return the answers, and the ms of each."""
-    answers, milliseconds = [], []
-    end = time.perf_counter() + patience
-    for number, vector in enumerate(vectors):
-        start = time.perf_counter()
-        if number >= LEAST and start > end:
-            break
-        rows = ask(vector)
-        milliseconds.append(1000 * (time.perf_counter() - start))
-        answers.append(rows)
-    return answers, milliseconds
+    search: Callable[[Vector], list[Any]],
+    vectors: Sequence[Vector],
+    patience: float | None = None,
+    warm_up: int = 0,
+) -> tuple[list[list[Any]], list[float]]:
+    """Ask queries, for some seconds at the most; return the keys of answers, and the ms of each."""
+    keys: list[list[Any]] = []
+
+    def noted(vector: Vector) -> list[Any]:
+        rows = search(vector)
+        keys.append([row[0] for row in rows])
+        return rows
+
+    found = ask(noted, vectors, warm_up=warm_up, most_seconds=patience)
+    return keys[warm_up:], found.milliseconds
 
 
 def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, float]:

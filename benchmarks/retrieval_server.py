@@ -4,13 +4,14 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
+from pgvector import Vector
 from psycopg import sql
 from retrieval_data import FILTERS, Drawn
 
@@ -134,6 +135,30 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
             server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def served(settings: Mapping[str, str]) -> Iterator[str]:
+    """Run a server with one empty database that has schema hashindex; give its address."""
+    with running(settings) as server:
+        yield new_database(server, "benchmark")
+
+
+def load(connection: Connection, X: NDArray[Any], table: str = "items") -> None:
+    """Make and fill a table of a key and vectors, without filters."""
+    columns = f"id bigint PRIMARY KEY, embedding vector({X.shape[1]})"
+    connection.execute(f"CREATE TABLE {table} ({columns})".encode())
+    copy_rows(connection, enumerate(X), table)
+    connection.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+def copy_rows(connection: Connection, rows: Iterable[tuple[int, Any]], table: str) -> None:
+    """COPY keys and vectors."""
+    statement = f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.set_types(["int8", "vector"])
+        for key, vector in rows:
+            copy.write_row((key, Vector(vector)))
 
 
 @contextlib.contextmanager
