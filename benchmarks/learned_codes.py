@@ -76,10 +76,7 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
         taken[f"P@{K}"] += float(same[found].mean()) / ASKED
         taken[f"recall@{K}"] += float(np.isin(near, found).mean()) / ASKED
     index.drop()
-    return {
-        "MAP": mean_average_precision(model.encode(split.queries), stored, relevant),
-        **taken,
-    }
+    return {"MAP": mean_average_precision(model.encode(split.queries), stored, relevant), **taken}
 
 
 def main() -> None:

@@ -67,11 +67,7 @@ class Results:
         self.lines: list[dict[str, Any]] = known.get("results", [])
 
     def add(
-        self,
-        key: dict[str, Any],
-        split: Callable[[int], Split],
-        method: Method,
-        seeds: int,
+        self, key: dict[str, Any], split: Callable[[int], Split], method: Method, seeds: int
     ) -> None:
         """Measure over seeds, unless it is known."""
         if any(all(line.get(name) == value for name, value in key.items()) for line in self.lines):
@@ -219,11 +215,7 @@ def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
                     words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
                     key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
                     tried = Method(
-                        "sadih",
-                        {"loss": loss, "normalize": "l2"},
-                        words,
-                        "database",
-                        preset=preset,
+                        "sadih", {"loss": loss, "normalize": "l2"}, words, "database", preset=preset
                     )
                     results.add(key, lambda _, split=split: split, tried, 1)
 

@@ -128,10 +128,7 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def between(
-    own: NDArray[np.float32],
-    others: NDArray[np.float32],
-    n: int,
-    rng: np.random.Generator,
+    own: NDArray[np.float32], others: NDArray[np.float32], n: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Make rows ``normalise(x_i + 0.35 (x_j - x_k))`` from others, drawn with replacement.
 

@@ -69,12 +69,7 @@ def report(found: dict[Key, Run], devices: dict[str, Any]) -> dict[str, Any]:
     """Return trainings in the order of the tables, with their means."""
     order = list(ENTRANTS)
     ordered = [found[k] for k in sorted(found, key=lambda k: (*k[:2], order.index(k[2]), *k[3:]))]
-    return {
-        "machine": about(),
-        "results": means(ordered),
-        "devices": devices,
-        "runs": ordered,
-    }
+    return {"machine": about(), "results": means(ordered), "devices": devices, "runs": ordered}
 
 
 def line(run: Run) -> str:

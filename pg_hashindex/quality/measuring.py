@@ -238,6 +238,7 @@ class Measuring:
         )
 
     def _exact(self, query: _Asked) -> list[Hit]:
+        # By the function that users have, which checks whose table it is.
         rows = self._index.connection.execute(
             "SELECT id, distance FROM hashindex.exact_search(%s, %s, %s)",
             [self._index.name, query.vector, self.k + (query.key_text is not None)],
