@@ -87,7 +87,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
     }
     with translated_errors(table=index.qualified_table):
-        # By the keys, unlike `TableSource.draw`: so the draw is uniform in large tables too, and the
+        # By the keys, unlike `TableSource.draw`: so the draw is uniform in large tables, and the
         # same after VACUUM FULL and on shards.
         ids = index.connection.execute(
             sql.SQL(

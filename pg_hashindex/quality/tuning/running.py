@@ -100,18 +100,8 @@ def tune_index(
         If the role may not make scratch tables.
     """
     row = index.row
-    return _tune(
-        row.connection,
-        row.qualified_table,
-        row.column_name,
-        row.id_column,
-        row.metric,
-        row,
-        goal,
-        effort or Effort(),
-        on_step,
-        progress,
-    )
+    column = row.qualified_table, row.column_name, row.id_column, row.metric
+    return _tune(row.connection, *column, row, goal, effort or Effort(), on_step, progress)
 
 
 def tune_table(
