@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse
 from common import DATA_FOLDER, RESULTS, machine, read, write
 from hashing import read_split
+from hashing_entrants import on_database
 
 from pg_hashindex.hashers import HASHERS, Hasher
 from pg_hashindex.papers import Method, Split, Truth, average, compare
@@ -59,7 +60,7 @@ class Results:
             scores = one.scores[LABEL.name].values
             deviation = one.standard_deviation.get("scores", {}).get(LABEL.name)
             line = {**key, "codes": one.codes, "seeds": seeds, "MAP": round(scores["MAP"], 4)}
-            line["spread"] = round(deviation.values["MAP"], 4) if deviation else 0.0
+            line["spread"] = round(deviation["MAP"], 4) if deviation else 0.0
             line |= {"P@100": round(scores["P@100"], 4), "train_cpu_s": round(one.train_cpu_s, 4)}
             self.lines.append(line)
             print(json.dumps(line), flush=True)
@@ -184,15 +185,13 @@ def run_tasks(results: Results, data: Path, datasets: list[str]) -> None:
 
 def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
     for name in datasets:
-        split = smaller(read_split(data, name))
+        split = on_database(smaller(read_split(data, name)))
         for loss in ("l1", "l21"):
             for bits in LENGTHS:
                 for preset in ("paper",) if loss == "l21" else ("paper", "default"):
                     words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
                     key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
-                    tried = Method(
-                        "sadih", {"loss": loss, "normalize": "l2"}, words, "database", preset=preset
-                    )
+                    tried = Method("sadih", {"loss": loss, "normalize": "l2"}, words, preset=preset)
                     results.add(key, lambda _, split=split: split, tried, 1)
 
 
