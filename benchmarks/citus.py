@@ -189,7 +189,7 @@ class Run:
         return {"p50_ms": round(answers.p50_ms, 2), "p95_ms": round(answers.p95_ms, 2)}
 
     def _copy(self, first: int, rows: NDArray[np.float32]) -> None:
-        copy_rows(self.connection, enumerate(rows, start=first), self.table)
+        copy_rows(self.connection, self.table, enumerate(rows, first))
 
     def _insert(self, first: int, rows: NDArray[np.float32]) -> None:
         values = ", ".join(["(%s, %s)"] * len(rows))

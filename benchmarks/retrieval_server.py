@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from psycopg import sql
 from retrieval_data import FILTERS, Drawn
 
@@ -43,9 +43,6 @@ QUICK_SETTINGS = SETTINGS | {
     "max_wal_size": "1GB",
 }
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-
-_COLUMNS = ("id", *FILTERS.values(), "embedding")
-_COPY_ROWS = 8192
 
 
 class Session:
@@ -144,21 +141,29 @@ def served(settings: Mapping[str, str]) -> Iterator[str]:
         yield new_database(server, "benchmark")
 
 
-def load(connection: Connection, X: NDArray[Any], table: str = "items") -> None:
+def load(connection: Connection, X: NDArray[Any], table: str = "items", first: int = 0) -> None:
     """Make and fill a table of a key and vectors, without filters."""
     columns = f"id bigint PRIMARY KEY, embedding vector({X.shape[1]})"
     connection.execute(f"CREATE TABLE {table} ({columns})".encode())
-    copy_rows(connection, enumerate(X), table)
+    copy_rows(connection, table, enumerate(X, first))
     connection.execute(f"VACUUM ANALYZE {table}".encode())
 
 
-def copy_rows(connection: Connection, rows: Iterable[tuple[int, Any]], table: str) -> None:
-    """COPY keys and vectors."""
-    statement = f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)"
+def copy_rows(
+    connection: Connection,
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    filters: Sequence[str] = (),
+    kind: str = "vector",
+) -> None:
+    """COPY rows of a key, the columns of filters, and a vector."""
+    columns = ", ".join(["id", *filters, "embedding"])
+    as_vector = Vector if kind == "vector" else HalfVector
+    statement = f"COPY {table} ({columns}) FROM STDIN (FORMAT binary)"
     with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.set_types(["int8", "vector"])
-        for key, vector in rows:
-            copy.write_row((key, Vector(vector)))
+        copy.set_types(["int8", *("int4" for _ in filters), kind])
+        for *others, vector in rows:
+            copy.write_row((*others, as_vector(vector)))
 
 
 @contextlib.contextmanager
@@ -200,8 +205,11 @@ def _load(opened: Database) -> None:
         f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}"
         f"embedding {drawn.type}({drawn.rows.shape[1]}))"
     )
+    columns = filter_values(drawn.buckets[: len(drawn.rows)])
+    values = (column.tolist() for column in columns.values())
+    rows = zip(range(len(drawn.rows)), *values, drawn.rows, strict=True)
     with opened.session() as session:
-        _copy(session.connection, drawn)
+        copy_rows(session.connection, "items", rows, [*columns], drawn.type)
     for column in FILTERS.values():
         opened.execute(f"CREATE INDEX items_{column} ON items ({column})")
     opened.settle()
@@ -210,29 +218,3 @@ def _load(opened: Database) -> None:
 def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
     """Return the filter columns of rows in these buckets."""
     return {column: bucket // share for share, column in FILTERS.items()}
-
-
-def _copy(connection: Connection, drawn: Drawn) -> None:
-    """Copy rows in PostgreSQL's binary format, in which all rows have the same length."""
-    X, buckets, d = drawn.rows, drawn.buckets, drawn.rows.shape[1]
-    number = np.dtype(">f4" if drawn.type == "vector" else ">f2")
-    columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
-    fields: list[Any] = [("fields", ">i2")]
-    for name, kind in columns:
-        fields += [(f"{name}_bytes", ">i4"), (name, kind)]
-    fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", number, (d,))]
-    statement = f"COPY items ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        for start in range(0, len(X), _COPY_ROWS):
-            part = X[start : start + _COPY_ROWS]
-            lines = np.zeros(len(part), fields)
-            lines["fields"] = len(_COLUMNS)
-            lines["id"], lines["values"] = np.arange(start, start + len(part)), part
-            for name, kind in columns:
-                lines[f"{name}_bytes"] = int(kind[-1])
-            for name, values in filter_values(buckets[start : start + len(part)]).items():
-                lines[name] = values
-            lines["vector_bytes"], lines["d"] = 4 + number.itemsize * d, d
-            copy.write(lines.tobytes())
-        copy.write(b"\xff\xff")
