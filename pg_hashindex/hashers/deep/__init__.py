@@ -1,1 +1,1 @@
-"""Neural networks for hashing: the only part of pg_hashindex that imports torch."""
+"""Methods that train a neural network; torch is imported here and where models evaluate networks."""
