@@ -1,1 +1,1 @@
-"""Methods that train a neural network; torch is imported here and where models evaluate networks."""
+"""Methods that train a neural network; like the evaluation of networks, they import torch."""
