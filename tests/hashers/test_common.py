@@ -238,7 +238,7 @@ def test_numpy_parameters_become_json(name, rows):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("blocks", [False, True])
-def test_refuses_what_is_not_finite(bad, blocks, rows):
+def test_refuses_non_finite_values(bad, blocks, rows):
     rows = rows.copy()
     rows[250, 4] = bad
     with pytest.raises(InvalidInputError, match=f"row .*dimension 4 is {bad}"):
