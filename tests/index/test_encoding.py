@@ -43,7 +43,7 @@ def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert_fresh(unencoded)
 
 
-def test_what_it_wrote_outlives_a_crash(unencoded: HashIndex) -> None:
+def test_writes_survive_a_crash(unencoded: HashIndex) -> None:
     # The servers of tests wait for no disk.
     unencoded.connection.execute("SET synchronous_commit TO on")
     unencoded.encode(batch_rows=100)

@@ -209,7 +209,7 @@ WRITES = {
 @pytest.mark.newest
 @pytest.mark.parametrize("number", [1, 3, 6])
 @pytest.mark.parametrize("writes", WRITES)
-def test_what_is_written_meanwhile_counts(
+def test_concurrent_writes_count(
     begun: HashIndex,
     between_blocks: Callable[[int, Callable[[], None]], None],
     writes: str,
@@ -408,7 +408,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.newest
-def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
+def test_rebalance_refused(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
         claim(other, "access", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):

@@ -132,7 +132,7 @@ def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
     assert codes == (15,)
 
 
-def test_a_second_run_of_the_same_is_none(bare: HashIndex, other: Connection) -> None:
+def test_a_repeated_run_does_nothing(bare: HashIndex, other: Connection) -> None:
     """It is refused: the first one runs, and is neither dead nor superseded."""
     with encoding.encoding_job(bare.row, None) as job:
         job.phase("encoding")
