@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from hashing import DATA_FOLDER, ROOT, machine, read_split
+from common import DATA_FOLDER, RESULTS, machine
+from hashing import read_split
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import HASHERS, Hasher
@@ -66,11 +67,7 @@ class Results:
         self.lines: list[dict[str, Any]] = known.get("results", [])
 
     def add(
-        self,
-        key: dict[str, Any],
-        split: Callable[[int], Split],
-        method: Method,
-        seeds: int,
+        self, key: dict[str, Any], split: Callable[[int], Split], method: Method, seeds: int
     ) -> None:
         """Measure over seeds, unless it is known."""
         if any(all(line.get(name) == value for name, value in key.items()) for line in self.lines):
@@ -218,11 +215,7 @@ def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
                     words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
                     key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
                     tried = Method(
-                        "sadih",
-                        {"loss": loss, "normalize": "l2"},
-                        words,
-                        "database",
-                        preset=preset,
+                        "sadih", {"loss": loss, "normalize": "l2"}, words, "database", preset=preset
                     )
                     results.add(key, lambda _, split=split: split, tried, 1)
 
@@ -233,7 +226,7 @@ def main() -> None:
     methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
     datasets = ("usps", "mnist", "packages")
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/presets.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "presets.json")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
     parser.add_argument("--methods", nargs="+", choices=methods, default=methods)

@@ -39,10 +39,7 @@ SCRIPTS = {
         "UPDATE items SET embedding = (SELECT q.embedding FROM queries q WHERE q.id = :i) "
         "WHERE id = :k;\n",
     ),
-    "delete": (
-        1,
-        "\\set k random({rows} + 1, {rows} + 4000)\nDELETE FROM items WHERE id = :k;\n",
-    ),
+    "delete": (1, "\\set k random({rows} + 1, {rows} + 4000)\nDELETE FROM items WHERE id = :k;\n"),
 }
 
 

@@ -1,21 +1,22 @@
 """The server of `retrieval.py` and `memory.py`, and a database for each data set."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from psycopg import RawCursor
+from pgvector import Vector
+from psycopg import sql
 from retrieval_data import FILTERS, Drawn
 
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.quality.measuring import Prepared
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import new_database
 
@@ -53,9 +54,9 @@ class Session:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def ask(self, statement: str) -> "Statement":
+    def ask(self, statement: Any) -> Prepared:
         """Prepare a statement with parameters $1, $2, ..."""
-        return Statement(self.connection, statement)
+        return Prepared(self.connection, sql.SQL(statement))
 
     def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
         """Run a statement and return the first value of its first row."""
@@ -70,14 +71,7 @@ class Session:
 
 
 class Database:
-    """A database that holds one data set in the table ``items``.
-
-    Parameters
-    ----------
-    server : EmbeddedServer
-    name : str
-    drawn : Drawn
-    """
+    """A database that holds one data set in the table ``items``."""
 
     def __init__(self, server: EmbeddedServer, name: str, drawn: Drawn) -> None:
         self.server, self.name, self.drawn = server, name, drawn
@@ -115,11 +109,8 @@ class Database:
     ) -> None:
         """Stop the server, drop the caches of the operating system, and start the server again.
 
-        Parameters
-        ----------
-        settings : mapping of str to str
-        within : context manager, optional
-            Entered while the server starts; the caches are dropped only where it is given.
+        ``within``: Entered while the server starts; the caches are dropped only where it is
+        given.
         """
         self.server.stop()
         if within is not None:
@@ -127,20 +118,6 @@ class Database:
             DROP_CACHES.write_text("3")
         with within or contextlib.nullcontext():
             self.server.start(until_exit=True, settings=settings)
-
-
-class Statement:
-    """A prepared statement with binary parameters and results."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(self, connection: Connection, text: str) -> None:
-        # Do not reuse a plan that was made under other settings.
-        self._text = f"/* {next(self._numbers)} */ {text}".encode()
-        self._cursor = RawCursor(connection)
-
-    def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(self._text, values, prepare=True, binary=True).fetchall()
 
 
 @contextlib.contextmanager
@@ -158,6 +135,30 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
             server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def served(settings: Mapping[str, str]) -> Iterator[str]:
+    """Run a server with one empty database that has schema hashindex; give its address."""
+    with running(settings) as server:
+        yield new_database(server, "benchmark")
+
+
+def load(connection: Connection, X: NDArray[Any], table: str = "items") -> None:
+    """Make and fill a table of a key and vectors, without filters."""
+    columns = f"id bigint PRIMARY KEY, embedding vector({X.shape[1]})"
+    connection.execute(f"CREATE TABLE {table} ({columns})".encode())
+    copy_rows(connection, enumerate(X), table)
+    connection.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+def copy_rows(connection: Connection, rows: Iterable[tuple[int, Any]], table: str) -> None:
+    """COPY keys and vectors."""
+    statement = f"COPY {table} (id, embedding) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.set_types(["int8", "vector"])
+        for key, vector in rows:
+            copy.write_row((key, Vector(vector)))
 
 
 @contextlib.contextmanager
