@@ -88,7 +88,7 @@ def test_ties_are_broken_by_id(written: Connection) -> None:
 
 def test_ties_among_shards_are_broken_by_id() -> None:
     folder = sql_files.folder("sql") / "templates"
-    files = ["search_parts", "candidates_scan", "candidates_landmarks"]
+    files = ["search_parts", "candidates", "rank_scan", "rank_landmarks"]
     texts = {name: (folder / f"{name}.sql").read_text() for name in files}
     free = (*FREE, r"^\{distance\}$", r", \{table\}\.\{key\}$")
     found = {name: untied(text, free) for name, text in texts.items()}
