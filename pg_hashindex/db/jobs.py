@@ -19,13 +19,11 @@ from types import TracebackType
 from typing import Any, Literal, LiteralString, get_args
 
 import psycopg
-from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row
 from tqdm import tqdm
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, one_row, translated_errors
+from .connection import Connection, execute, one_row, read_as, translated_errors
 from .locks import hold
 from .owners import prepare_schema
 
@@ -270,7 +268,7 @@ class Job:
             return False
         try:
             with self.connection.transaction():
-                self.connection.execute(_SETTINGS if durable else _SETTINGS + _IN_HASTE)
+                execute(self.connection, _SETTINGS if durable else _SETTINGS + _IN_HASTE)
                 work()
         except psycopg.Error as error:
             # A cancelled statement was meant to stop the run.
@@ -359,8 +357,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
     """
     with translated_errors():
         prepare_schema(connection)
-        cursor = RawCursor(connection, row_factory=class_row(JobRow))
-        found = cursor.execute(_LIST).fetchall()
+        found = read_as(JobRow, connection, _LIST)
     return [job for job in found if ended or job.state in ("running", "dead")]
 
 

@@ -146,12 +146,13 @@ class TableSource:
 
     def _type_of(self, column: str) -> tuple[str, str, sql.Identifier | None]:
         """Return a column's type, domains resolved, its elements' category, and its collation."""
-        row = self.connection.execute(
+        row = execute(
+            self.connection,
             """
             WITH RECURSIVE type AS (
                 SELECT t.*, a.attcollation FROM pg_catalog.pg_attribute a
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-                WHERE a.attrelid = %s::regclass::oid AND a.attname = %s
+                WHERE a.attrelid = $1::regclass::oid AND a.attname = $2
                   AND a.attnum > 0 AND NOT a.attisdropped
                 UNION ALL
                 SELECT base.*, type.attcollation

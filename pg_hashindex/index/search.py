@@ -1,14 +1,14 @@
 """Searches: their arguments, their one statement, and their answers.
 
-`HashIndex` and `AsyncHashIndex` run the same statements: one function writes a statement, another
-one reads its rows. The two classes differ only in ``await``. A search by a row's key first reads
-the row, by a separate statement.
+`HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.connection.Steps`), and differ
+only in ``await``. A search by a row's key first reads the row, by a separate statement.
 """
 
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -22,11 +22,12 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from ..db.connection import Statement, Steps, translated_errors
 from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
-from .catalog import IndexRow
+from .catalog import IndexRow, reading_row
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -38,7 +39,7 @@ HybridHits = TypeVar("HybridHits")
 _DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
-def is_outdated(error: HashIndexError) -> bool:
+def _is_outdated(error: HashIndexError) -> bool:
     """Return whether the table was emptied and filled again since the statement's snapshot."""
     return isinstance(error.__cause__, psycopg.errors.SerializationFailure)
 
@@ -77,8 +78,8 @@ class AskedHybrid(TypedDict, total=False):
     configuration: str | None
 
 
-#: A statement and its parameters, for a psycopg.RawCursor.
-Statement = tuple[sql.Composed, list[Any]]
+# A statement and its parameters.
+_Query = tuple[sql.Composed, list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +109,7 @@ class _Question:
             or (row.encoded_in == "python" and not (idle and connection.autocommit))
         )
 
-    def row_statement(self, row: IndexRow) -> Statement:
+    def row_statement(self, row: IndexRow) -> _Query:
         """Write the statement that reads the row's key, vector and code."""
         query = sql.SQL(
             "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
@@ -171,7 +172,7 @@ class Search(_Question):
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
@@ -213,7 +214,7 @@ class Within(_Question):
 
     radius: int
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function."""
         vector = as_query(self.query, row.dimension)
         try:
@@ -247,7 +248,7 @@ class Hybrid(_Question):
     depth: int | None = None
     configuration: str | None = None
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of ``hashindex.hybrid``."""
         _check_text("words", self.words)
         _check_text("text_column", self.text_column)
@@ -278,13 +279,53 @@ class Hybrid(_Question):
 class Searches(ABC, Generic[Hits, HybridHits]):
     """The searches of `HashIndex`, which return answers, and of `AsyncHashIndex`, to await."""
 
+    connection: Any
+    name: str
+    # Searches use this row of the catalog until one of them fails.
+    _row: IndexRow | None
+
+    def _reading_row(self) -> Steps[IndexRow]:
+        found = yield from reading_row(self.connection, self.name)
+        self._row = found.after(self._row)
+        return self._row
+
+    def _asking(self, asked: Search | Within | Hybrid) -> Steps[Any]:
+        """Run the statement of a search; again if the index or its table changed meanwhile."""
+        row = self._row
+        if row is None or asked.needs_row_of_now(row):
+            row = yield from self._reading_row()
+        row.check_trust()
+        asked_again = False
+        while True:
+            try:
+                binary = row.binary_ids
+                with translated_errors(row):
+                    ready = asked
+                    if asked.like:
+                        # Not prepared: the column may be given another type.
+                        ready = asked.at(
+                            row, (yield Statement(*asked.row_statement(row), binary=binary))
+                        )
+                    if ready.wants_code(row):
+                        model = yield row.loading_model()
+                        ready = yield partial(ready.encoded, row, model)
+                    query = Statement(*ready.statement(row), binary=binary, prepare=True)
+                    return ready.hits((yield query))
+            except HashIndexError as error:
+                if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                    raise
+                now = yield from self._reading_row()
+                if now == row and (asked_again or not _is_outdated(error)):
+                    raise
+                row, asked_again = now, now == row
+
     @overload
     def _ask(self, asked: Hybrid) -> HybridHits: ...
     @overload
     def _ask(self, asked: Search | Within) -> Hits: ...
     @abstractmethod
     def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the statement of a search; a second time if the index's row has changed meanwhile."""
+        """Run the steps of `_asking`."""
 
     def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> Hits:
         """Find the nearest rows: candidates by code, then the exact distance.

@@ -10,7 +10,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection, prepare, translated_errors
+from ..db.connection import Connection, execute, prepare, translated_errors
 from ..db.jobs import progress_bar
 from ..db.owners import settings_kept
 from ..db.table_source import TableRow, TableSource
@@ -141,7 +141,7 @@ def sample_table(
         with settings_kept(connection), connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back
             # afterwards.
-            connection.execute("SET TRANSACTION READ ONLY")
+            execute(connection, "SET TRANSACTION READ ONLY")
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..db.connection import Connection, prepare, translated_errors
+from ..db.connection import Connection, execute, prepare, translated_errors
 from ..db.jobs import progress_bar
 from ..db.owners import settings_kept
 from ..db.table_source import TableSource
@@ -62,7 +62,7 @@ def train_on_table(
     with translated_errors(table=table):
         prepare(connection)
         with settings_kept(connection), connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
             return train(_passes(source, progress), name, method, **options)
 

@@ -181,9 +181,8 @@ class DocumentTable:
             # pgvector's type with its schema.
             values = [connection.adapters.types["vector"].oid, dimension]
             (kind,) = one_row(connection, "SELECT format_type($1, $2)", values)
-            connection.execute(
-                sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(kind))
-            )
+            names = {"table": sql.Identifier(schema, name), "type": sql.SQL(kind)}
+            execute(connection, _CREATE, names=names)
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -325,8 +324,7 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
-        query = sql.SQL(statement).format(table=self.identifier, **names)
-        return execute(connection, query, values)
+        return execute(connection, statement, values, names={"table": self.identifier, **names})
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:
