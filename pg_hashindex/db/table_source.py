@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..errors import InvalidInputError, MissingRightsError
-from .binary_vectors import decode_vectors, dimension_of, keep_binary
+from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection, execute, one_row
 from .owners import ask_schema, untrusted_owner
@@ -33,6 +33,20 @@ class TableRow(NamedTuple):
     vector: bytes
     label: str | list[str | None] | None
     key: str | None
+
+
+def sampled(share: float, seed: int = 0, *, whole_pages: bool = True) -> sql.Composable:
+    """Return what stands after a table to read a share of its pages, or of its rows.
+
+    Nothing for a share of 1 or more. An unchanged table and the same seed give the same rows.
+    """
+    if share >= 1:
+        return sql.SQL("")
+    return sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
+        sql.SQL("SYSTEM" if whole_pages else "BERNOULLI"),
+        sql.Literal(100 * share),
+        sql.Literal(seed),
+    )
 
 
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
@@ -228,11 +242,7 @@ class TableSource:
             # seed has no effect.
             condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
         elif share < 1:
-            sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
-                sql.SQL("SYSTEM" if self.estimate > _LARGE_TABLE else "BERNOULLI"),
-                sql.Literal(100 * share),
-                sql.Literal(seed),
-            )
+            sample = sampled(share, seed, whole_pages=self.estimate > _LARGE_TABLE)
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
             # An array may have several dimensions; unnest gives its elements.
@@ -309,7 +319,7 @@ class TableSource:
                 return found
             # The sample is short by chance, or because many rows have no vector.
             share *= max(2.0, 1.2 * rows / max(len(found), 1))
-            bar.n = before
+            bar.update(before - bar.n)
 
     def _reservoir(
         self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.connection import Connection, execute, prepare, translated_errors
-from ..db.jobs import progress_bar
 from ..db.owners import settings_kept
+from ..db.progress import Progress
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
@@ -156,7 +156,7 @@ def sample_table(
             beside = None
             if graph_features is not None:
                 beside = TableSource.find(connection, table, graph_features).with_key(id_column)
-            with progress_bar("reading", min(rows, source.estimate), progress) as bar:
+            with Progress("reading", min(rows, source.estimate), progress) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             drawn, vectors = _trainable(drawn, source)
             sample = _as_sample(drawn, vectors, relations, source)
