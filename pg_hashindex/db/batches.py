@@ -139,5 +139,5 @@ def _check_dimension(
         if dimension_of(vector) != dimension:
             raise InvalidInputError(
                 f"row {key} of {table} has {dimension_of(vector)} dimensions, "
-                f"the model takes {dimension}; mend or remove the row"
+                f"the model takes {dimension}; fix or delete the row"
             )

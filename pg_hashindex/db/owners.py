@@ -85,7 +85,7 @@ def ask_schema(connection: Connection) -> None:
     if _must_ask(connection):
         # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with connection.transaction():
-            run(connection, asking_schema(connection))
+            run(connection, schema_owner_steps(connection))
 
 
 def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
@@ -98,7 +98,7 @@ def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
     )
 
 
-def asking_schema(connection: psycopg.BaseConnection[Any]) -> Steps[None]:
+def schema_owner_steps(connection: psycopg.BaseConnection[Any]) -> Steps[None]:
     """Refuse the schema of another role as `ask_schema` does."""
     if _must_ask(connection):
         for row in (yield Statement(SCHEMA_OWNER)):

@@ -64,7 +64,7 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
         ).fetchone()
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         reason = error.diag.message_primary or str(error)
-        raise InvalidInputError(f"{name!r} is no table: {reason}") from error
+        raise InvalidInputError(f"{name!r} is not a table: {reason}") from error
     if row is None:
         raise InvalidInputError(
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"

@@ -69,9 +69,9 @@ class AsyncHashIndex(
         """
         await prepare_async(connection)
         index = cls(connection, name)
-        await run_async(connection, index._reading_row())
+        await run_async(connection, index._row_steps())
         return index
 
-    async def _ask(self, asked: Search | Within | Hybrid) -> Any:
+    async def _run_search(self, asked: Search | Within | Hybrid) -> Any:
         """Run the steps of a search, as `HashIndex` does."""
-        return await run_async(self.connection, self._asking(asked))
+        return await run_async(self.connection, self._search_steps(asked))

@@ -26,9 +26,9 @@ from ..db.connection import (
 )
 from ..db.locks import patiently
 from ..db.owners import (
-    asking_schema,
     prepare_schema,
     refusal,
+    schema_owner_steps,
     trusts_owners,
 )
 from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, UnknownIndexError
@@ -338,10 +338,10 @@ class IndexRow:
         """The index's model, read from the database once: neither ever changes."""
         return store.load(self.connection, self.model_name)
 
-    def loading_model(self) -> Steps[Model]:
+    def model_steps(self) -> Steps[Model]:
         """Read `loaded_model` if it was not read yet."""
         if "loaded_model" not in vars(self):
-            vars(self)["loaded_model"] = yield from store.loading(self.model_name)
+            vars(self)["loaded_model"] = yield from store.load_steps(self.model_name)
         return self.loaded_model
 
     def after(self, before: "IndexRow | None") -> "IndexRow":
@@ -379,7 +379,7 @@ class IndexRow:
             (is_current,) = one_row(self.connection, sql.SQL("SELECT ") + self.is_current)
         if not is_current:
             raise DatabaseStateError(
-                f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
+                f"index {self.name!r} was dropped or recreated meanwhile; run the command again"
             )
 
     def check_triggers(self) -> None:
@@ -499,10 +499,10 @@ def read_rows(
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         # Not in autocommit mode, the statement begins a transaction, which this block ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
-            return run(connection, _reading_rows(connection, which, values))
+            return run(connection, _rows_steps(connection, which, values))
 
 
-def _reading_rows(
+def _rows_steps(
     connection: psycopg.BaseConnection[Any], which: LiteralString, values: Sequence[Any]
 ) -> Steps[list[IndexRow]]:
     # A search needs only a connection's settings and adapters, which both kinds have.
@@ -516,11 +516,11 @@ def read_row(connection: Connection, name: str, *, to_read: bool = True) -> Inde
     return _only_row(read_rows(connection, _NAMED, [name]), name, to_read)
 
 
-def reading_row(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:
+def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:
     """Read an index's row in the catalog on a prepared connection; see `read_row`."""
     with translated_errors():
-        yield from asking_schema(connection)
-        found = yield from _reading_rows(connection, _NAMED, [name])
+        yield from schema_owner_steps(connection)
+        found = yield from _rows_steps(connection, _NAMED, [name])
     return _only_row(found, name)
 
 

@@ -193,10 +193,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             raise AttributeError(name)
         return getattr(self._unread, name)
 
-    def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        return run(self.connection, self._asking(asked))
+    def _run_search(self, asked: Search | Within | Hybrid) -> Any:
+        return run(self.connection, self._search_steps(asked))
 
-    def _reading_row(self) -> Steps[IndexRow]:
+    def _row_steps(self) -> Steps[IndexRow]:
         # The connection may have to be prepared first.
         yield from ()
         return self.row

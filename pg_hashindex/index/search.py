@@ -27,7 +27,7 @@ from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
-from .catalog import IndexRow, reading_row
+from .catalog import IndexRow, row_steps
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -60,7 +60,7 @@ class HybridHit(NamedTuple):
     word_rank: int | None
 
 
-class Asked(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
     """The arguments of a search beside its query; see `HashIndex.search`."""
 
     candidates: int | None
@@ -69,7 +69,7 @@ class Asked(TypedDict, total=False):
     filter: str | None
 
 
-class AskedHybrid(TypedDict, total=False):
+class HybridOptions(TypedDict, total=False):
     """The arguments of a search by vector and words; see `HashIndex.hybrid`."""
 
     filter: str | None
@@ -95,7 +95,7 @@ class _Question:
     #: The query's code, if Python evaluates the index's model.
     code: Bit | None = None
 
-    def needs_row_of_now(self, row: IndexRow) -> bool:
+    def needs_fresh_row(self, row: IndexRow) -> bool:
         """Whether to read the index's row again before the search, and not only when it fails.
 
         After a swap, a code that Python made by the old model is refused, and that aborts a
@@ -284,16 +284,16 @@ class Searches(ABC, Generic[Hits, HybridHits]):
     # Searches use this row of the catalog until one of them fails.
     _row: IndexRow | None
 
-    def _reading_row(self) -> Steps[IndexRow]:
-        found = yield from reading_row(self.connection, self.name)
+    def _row_steps(self) -> Steps[IndexRow]:
+        found = yield from row_steps(self.connection, self.name)
         self._row = found.after(self._row)
         return self._row
 
-    def _asking(self, asked: Search | Within | Hybrid) -> Steps[Any]:
+    def _search_steps(self, asked: Search | Within | Hybrid) -> Steps[Any]:
         """Run the statement of a search; again if the index or its table changed meanwhile."""
         row = self._row
-        if row is None or asked.needs_row_of_now(row):
-            row = yield from self._reading_row()
+        if row is None or asked.needs_fresh_row(row):
+            row = yield from self._row_steps()
         row.check_trust()
         asked_again = False
         while True:
@@ -307,27 +307,29 @@ class Searches(ABC, Generic[Hits, HybridHits]):
                             row, (yield Statement(*asked.row_statement(row), binary=binary))
                         )
                     if ready.wants_code(row):
-                        model = yield row.loading_model()
+                        model = yield row.model_steps()
                         ready = yield partial(ready.encoded, row, model)
                     query = Statement(*ready.statement(row), binary=binary, prepare=True)
                     return ready.hits((yield query))
             except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
-                now = yield from self._reading_row()
+                now = yield from self._row_steps()
                 if now == row and (asked_again or not _is_outdated(error)):
                     raise
                 row, asked_again = now, now == row
 
     @overload
-    def _ask(self, asked: Hybrid) -> HybridHits: ...
+    def _run_search(self, asked: Hybrid) -> HybridHits: ...
     @overload
-    def _ask(self, asked: Search | Within) -> Hits: ...
+    def _run_search(self, asked: Search | Within) -> Hits: ...
     @abstractmethod
-    def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the steps of `_asking`."""
+    def _run_search(self, asked: Search | Within | Hybrid) -> Any:
+        """Run the steps of `_search_steps`."""
 
-    def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+    def search(
+        self, query: ArrayLike | Vector, k: int = 10, **options: Unpack[SearchOptions]
+    ) -> Hits:
         """Find the nearest rows: candidates by code, then the exact distance.
 
         If Python evaluates the index's model, the query's code is computed here; the first search
@@ -363,9 +365,9 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Search(query=query, k=k, **asked))
+        return self._run_search(Search(query=query, k=k, **options))
 
-    def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+    def search_like(self, row_id: Any, k: int = 10, **options: Unpack[SearchOptions]) -> Hits:
         """Find the rows nearest to another row of the table, which is left out itself.
 
         Parameters
@@ -383,7 +385,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Search(like=True, row_id=row_id, k=k, **asked))
+        return self._run_search(Search(like=True, row_id=row_id, k=k, **options))
 
     def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
@@ -410,7 +412,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Within(query=query, radius=radius))
+        return self._run_search(Within(query=query, radius=radius))
 
     def within_like(self, row_id: Any, radius: int) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
@@ -429,7 +431,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Within(like=True, row_id=row_id, radius=radius))
+        return self._run_search(Within(like=True, row_id=row_id, radius=radius))
 
     def hybrid(
         self,
@@ -437,7 +439,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         words: str,
         text_column: str,
         k: int = 10,
-        **asked: Unpack[AskedHybrid],
+        **options: Unpack[HybridOptions],
     ) -> HybridHits:
         """Find rows near to a vector or holding words, by reciprocal rank fusion.
 
@@ -477,7 +479,9 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Hybrid(query=query, words=words, text_column=text_column, k=k, **asked))
+        return self._run_search(
+            Hybrid(query=query, words=words, text_column=text_column, k=k, **options)
+        )
 
 
 def as_count(what: str, value: Any) -> int:

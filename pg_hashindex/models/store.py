@@ -41,7 +41,7 @@ __all__ = [
     "drop",
     "list_models",
     "load",
-    "loading",
+    "load_steps",
     "save",
     "script",
 ]
@@ -231,10 +231,10 @@ def load(connection: Connection, reference: str) -> Model:
     """
     with translated_errors():
         prepare_schema(connection)
-    return run(connection, loading(reference))
+    return run(connection, load_steps(reference))
 
 
-def loading(reference: str) -> Steps[Model]:
+def load_steps(reference: str) -> Steps[Model]:
     """Read a model on a prepared connection; see `load`."""
     with translated_errors():
         (row,) = yield Statement(_MODEL, [reference])

@@ -201,7 +201,7 @@ class CodeChecks:
             wrong, coded, rows, counts = self.compare(model)
         except InvalidInputError as error:
             status: Status = "warning"
-            detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
+            detail, advice = f"a row cannot be evaluated: {error}", "fix or delete the row"
             if model.network is not None:
                 # Most likely torch is not installed here.
                 status, detail = "unknown", f"the model cannot be evaluated here: {error}"

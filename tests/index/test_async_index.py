@@ -343,13 +343,13 @@ def test_a_swap_is_followed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that were read since."""
-    loading, read = store.loading, []
+    load_steps, read = store.load_steps, []
 
     def watched(reference: str) -> Steps[Model]:
         read.append(reference)
-        return loading(reference)
+        return load_steps(reference)
 
-    monkeypatch.setattr(store, "loading", watched)
+    monkeypatch.setattr(store, "load_steps", watched)
     return read
 
 

@@ -255,8 +255,8 @@ class DocumentTable:
         for row in found.values():
             if not isinstance(row.metadata, dict):
                 raise InvalidInputError(
-                    f"the metadata of document {row.id!r} is {row.metadata!r}, no object: correct "
-                    f"it in table {self.as_sql(connection)}"
+                    f"the metadata of document {row.id!r} is {row.metadata!r}, not an object: "
+                    f"correct it in table {self.as_sql(connection)}"
                 )
         return [found[document] for document in dict.fromkeys(ids) if document in found]
 
