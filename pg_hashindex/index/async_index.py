@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 
 from ..db.connection import needs_types, refuse_kind, register_types, run_async, translated_errors
-from .search import Hit, Hybrid, HybridHit, Search, Searches, Within
+from .search import Hit, HybridHit, Searches
 
 AsyncConnection = psycopg.AsyncConnection[Any]
 
@@ -48,6 +48,8 @@ class AsyncHashIndex(
     thread.
     """
 
+    _run: Any = staticmethod(run_async)
+
     def __init__(self, connection: AsyncConnection, name: str) -> None:
         self.connection = connection
         self.name = name
@@ -71,7 +73,3 @@ class AsyncHashIndex(
         index = cls(connection, name)
         await run_async(connection, index._row_steps())
         return index
-
-    async def _run_search(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the steps of a search, as `HashIndex` does."""
-        return await run_async(self.connection, self._search_steps(asked))

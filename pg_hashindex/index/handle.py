@@ -22,11 +22,8 @@ from .catalog import (
 )
 from .search import (
     Hit,
-    Hybrid,
     HybridHit,
-    Search,
     Searches,
-    Within,
     as_optional_count,
 )
 
@@ -48,6 +45,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
     Made by `create` or `open`, not by hand.
     """
+
+    _run: Any = staticmethod(run)
 
     def __init__(self, connection: Connection, name: str, row: IndexRow | None = None) -> None:
         self.connection = connection
@@ -192,9 +191,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._unread, name)
-
-    def _run_search(self, asked: Search | Within | Hybrid) -> Any:
-        return run(self.connection, self._search_steps(asked))
 
     def _row_steps(self) -> Steps[IndexRow]:
         # The connection may have to be prepared first.

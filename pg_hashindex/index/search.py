@@ -5,11 +5,10 @@ only in ``await``. A search by a row's key first reads the row, by a separate st
 """
 
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import psycopg
@@ -276,9 +275,11 @@ class Hybrid(_Question):
         return [HybridHit(*values) for values in found]
 
 
-class Searches(ABC, Generic[Hits, HybridHits]):
+class Searches(Generic[Hits, HybridHits]):
     """The searches of `HashIndex`, which return answers, and of `AsyncHashIndex`, to await."""
 
+    # `run` or `run_async`.
+    _run: Callable[..., Hits]
     connection: Any
     name: str
     # Searches use this row of the catalog until one of them fails.
@@ -319,14 +320,6 @@ class Searches(ABC, Generic[Hits, HybridHits]):
                     raise
                 row, asked_again = now, now == row
 
-    @overload
-    def _run_search(self, asked: Hybrid) -> HybridHits: ...
-    @overload
-    def _run_search(self, asked: Search | Within) -> Hits: ...
-    @abstractmethod
-    def _run_search(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the steps of `_search_steps`."""
-
     def search(
         self, query: ArrayLike | Vector, k: int = 10, **options: Unpack[SearchOptions]
     ) -> Hits:
@@ -365,7 +358,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._run_search(Search(query=query, k=k, **options))
+        asked = Search(query=query, k=k, **options)
+        return self._run(self.connection, self._search_steps(asked))
 
     def search_like(self, row_id: Any, k: int = 10, **options: Unpack[SearchOptions]) -> Hits:
         """Find the rows nearest to another row of the table, which is left out itself.
@@ -385,7 +379,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._run_search(Search(like=True, row_id=row_id, k=k, **options))
+        asked = Search(like=True, row_id=row_id, k=k, **options)
+        return self._run(self.connection, self._search_steps(asked))
 
     def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
@@ -412,7 +407,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._run_search(Within(query=query, radius=radius))
+        asked = Within(query=query, radius=radius)
+        return self._run(self.connection, self._search_steps(asked))
 
     def within_like(self, row_id: Any, radius: int) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
@@ -431,7 +427,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._run_search(Within(like=True, row_id=row_id, radius=radius))
+        asked = Within(like=True, row_id=row_id, radius=radius)
+        return self._run(self.connection, self._search_steps(asked))
 
     def hybrid(
         self,
@@ -479,9 +476,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._run_search(
-            Hybrid(query=query, words=words, text_column=text_column, k=k, **options)
-        )
+        asked = Hybrid(query=query, words=words, text_column=text_column, k=k, **options)
+        return cast(HybridHits, self._run(self.connection, self._search_steps(asked)))
 
 
 def as_count(what: str, value: Any) -> int:

@@ -342,7 +342,7 @@ def test_rows_that_others_write_are_nodes(url: str, connection: Connection) -> N
         (r"\$gt takes a number or text", {"filters": filters(("n", Op.GT, None))}, {}),
         ("unknown query mode 'best'", {"mode": "best"}, {}),
         ("mode sparse needs query_str", {"mode": "sparse"}, {}),
-        ("queries of mode default take candidates, probes", {}, {"fetch_k": 3}),
+        ("unknown options: fetch_k; known are candidates, probes", {}, {"fetch_k": 3}),
         (
             "unknown options: candidates; known are configuration",
             {"mode": "hybrid", "query_str": "a"},
