@@ -18,7 +18,7 @@ from pg_hashindex.index.handle import HashIndex
 
 RESULTS = Path(__file__).with_name("results") / "sizing.json"
 BITS = (64, 128, 192, 256, 384)
-PATHS = ("landmarks", "hnsw", "lookup")
+PATHS = ("landmarks",)
 
 
 def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any]:

@@ -520,7 +520,7 @@ def few_labels() -> str:
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
-    paths = ("landmarks", "hnsw", "lookup")
+    paths = ("landmarks",)
 
     def a_row(size: int) -> str:
         return f"{size / found['rows']:.0f}"

@@ -103,8 +103,7 @@ def within(
 ) -> None:
     """Find every row of INDEX whose code is within a Hamming radius of a vector's, or of a row's.
 
-    Fast with access path lookup and a small radius; else a scan of all codes. With --like, the row
-    itself is left out.
+    Compares all codes. With --like, the row itself is left out.
     """
     with _searched(database_url, index, query, like) as (found, vector):
         if vector is not None:

@@ -39,7 +39,7 @@ from ..models.quantization import Levels
 from ..models.store import EvaluatedIn
 
 Layout = Literal["table", "column"]
-Access = Literal["scan", "lookup", "landmarks", "hnsw"]
+Access = Literal["scan", "landmarks"]
 Ranking = Literal["hamming", "asymmetric", "weighted"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
@@ -49,7 +49,7 @@ _CATALOG: LiteralString = """
            m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
            i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
-           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
+           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
            m.network ->> 'kind'::text AS network,
            (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
@@ -78,15 +78,6 @@ _WAITING: dict[Layout, LiteralString] = {
     """,
 }
 
-_INDEX_BYTES: LiteralString = """
-    (
-        SELECT coalesce(sum(pg_relation_size(to_regclass(x.index_name))), 0)::bigint
-        FROM hashindex.index i, pg_catalog.unnest(ARRAY[i.access, i.building]) path,
-             hashindex._code_indexes(i, path) x
-        WHERE i.name = {name} AND path IN ('lookup', 'hnsw')
-    )
-"""
-
 # The b-tree of the codes by landmark.
 _LISTS_BYTES: LiteralString = """
     coalesce((
@@ -110,8 +101,8 @@ _LANDMARK_BYTES: LiteralString = """
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) - {indexes} - {lists} AS code_bytes,
-               {indexes} + {landmarks} AS access_bytes,
+               pg_total_relation_size({codes_name}::regclass) - {lists} AS code_bytes,
+               {landmarks} AS access_bytes,
                coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -119,7 +110,7 @@ _SUMMARY: dict[Layout, LiteralString] = {
     "column": """
         SELECT pg_catalog.count({column}) AS rows, pg_catalog.count({code}) AS codes,
                coalesce(sum(pg_catalog.pg_column_size({code})), 0)::bigint AS code_bytes,
-               {indexes} AS access_bytes,
+               0::bigint AS access_bytes,
                coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -239,7 +230,6 @@ class IndexRow:
     candidates: int
     probes: int | None
     trained_rows: int | None
-    chunks: int | None
     storage: str
     swap_of: str | None
     swap_state: SwapState | None
@@ -447,7 +437,6 @@ class IndexRow:
                     **names,
                     name=name,
                     codes_name=codes_name,
-                    indexes=sql.SQL(_INDEX_BYTES).format(name=name),
                     lists=lists,
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists

@@ -385,7 +385,7 @@ class Searches(Generic[Hits, HybridHits]):
     def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
-        Fast with access path ``lookup`` and a small radius; else a scan of all codes.
+        Compares all codes.
 
         Parameters
         ----------

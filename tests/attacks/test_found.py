@@ -348,7 +348,7 @@ def test_functions_beside_pgvector(
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_7_pgvector_in_a_schema_of_its_own(
     server: EmbeddedServer, make_database: Callable[[str], str], as_role: As, access: str
 ) -> None:

@@ -91,7 +91,7 @@ def test_a_revoked_right_stays_revoked(
                 revoked.execute(f"SELECT code FROM {codes}".encode())
 
     hold()
-    for access in ("landmarks", "hnsw", "scan") if layout == "table" else ("hnsw", "scan"):
+    for access in ("landmarks", "scan") if layout == "table" else ("scan",):
         index.configure(access=access).encode()  # type: ignore[arg-type]
         hold()
         if access == "landmarks":

@@ -48,8 +48,11 @@ def test_a_metric_that_the_model_was_not_trained_for(
 def test_configure_in_sql_says_that_nothing_is_built_yet(index: HashIndex) -> None:
     said: list[str | None] = []
     index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))
-    index.connection.execute("SELECT hashindex.configure_index('items_idx', access => 'hnsw')")
-    assert said == ["searches use scan until hnsw is built: pg-hashindex index encode items_idx"]
+    statement = "SELECT hashindex.configure_index('items_idx', access => 'landmarks')"
+    index.connection.execute(statement)
+    assert said == [
+        "searches use scan until landmarks are built: pg-hashindex index encode items_idx"
+    ]
 
 
 def test_evaluate_measures_the_settings_of_the_index(on: Run, index: HashIndex) -> None:

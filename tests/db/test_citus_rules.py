@@ -26,10 +26,6 @@ QUERY = Vector(np.linspace(-1, 1, 8).astype(np.float32))
 KINDS = (
     ("scan", "table"),
     ("scan", "column"),
-    ("lookup", "table"),
-    ("lookup", "column"),
-    ("hnsw", "table"),
-    ("hnsw", "column"),
     ("landmarks", "table"),
 )
 

@@ -148,7 +148,7 @@ class Machine(Writers):
         finally:
             Model.encode = evaluate  # type: ignore[method-assign]
 
-    @rule(access=st.sampled_from(["scan", "lookup", "hnsw", "landmarks"]), build=st.booleans())
+    @rule(access=st.sampled_from(["scan", "landmarks"]), build=st.booleans())
     def configure(self, access: Access, build: bool) -> None:
         if access == "landmarks" and self.layout == "column":
             return
@@ -160,7 +160,7 @@ class Machine(Writers):
 
         self._operate(act)
 
-    @rule(access=st.sampled_from([None, "scan", "lookup", "landmarks"]), which=st.integers(0, 1))
+    @rule(access=st.sampled_from([None, "scan", "landmarks"]), which=st.integers(0, 1))
     def swap(self, access: Access | None, which: int) -> None:
         if access == "landmarks" and self.layout == "column":
             access = None

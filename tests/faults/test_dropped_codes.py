@@ -29,7 +29,7 @@ SEARCHES = {
 PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
 
 
-@pytest.mark.parametrize("access", ["landmarks", "scan", "lookup", "hnsw"])
+@pytest.mark.parametrize("access", ["landmarks", "scan"])
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize(("waits_for", "warm"), PLACES.values(), ids=list(PLACES))
@@ -52,10 +52,9 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
     assert answers == exact
 
 
-@pytest.mark.parametrize("access", ["scan", "lookup"])
-def test_near_codes_of_dropped_tables(listed: HashIndex, url: str, access: Any) -> None:
+def test_near_codes_of_dropped_tables(listed: HashIndex, url: str) -> None:
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
-    listed.configure(access=access).encode()
+    listed.configure(access="scan").encode()
     statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
     (refused,) = meet_a_drop(listed, url, statement, "read committed", "index", warm=True)
     assert isinstance(refused, psycopg.errors.SerializationFailure), refused

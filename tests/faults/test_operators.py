@@ -85,11 +85,11 @@ PAIRS = {
     ),
     "drop and encode": Pair(create("lsh", "column"), method("drop"), encode, GONE, gone=True),
     "encode and configure": Pair(
-        create("lsh", access="landmarks"), encode, configure("hnsw"),
+        create("lsh", access="landmarks"), encode, configure("scan"),
         (InUseError, DatabaseStateError), finish=encode,
     ),
     "two configures": Pair(
-        PLAIN, configure("lookup"), configure("landmarks"), (InUseError, DatabaseStateError),
+        PLAIN, configure("scan"), configure("landmarks"), (InUseError, DatabaseStateError),
         finish=encode,
     ),
     "two rebalances": Pair(

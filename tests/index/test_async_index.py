@@ -99,7 +99,7 @@ def made(connection: Connection, items: str, model: Model) -> HashIndex:
     return index
 
 
-@pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_answers_are_those_of_a_hash_index(
     made: HashIndex, url: str, vectors: NDArray[np.float32], access: Access
 ) -> None:

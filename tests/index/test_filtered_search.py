@@ -103,7 +103,7 @@ def shop(connection: Connection, vectors: NDArray[np.float32], model: Model) -> 
     return "shop"
 
 
-@pytest.fixture(params=["scan", "landmarks", "lookup", "hnsw", "column", "bare"])
+@pytest.fixture(params=["scan", "landmarks", "column", "bare"])
 def index(request: pytest.FixtureRequest, connection: Connection, shop: str) -> HashIndex:
     """An index of every access path; and two that keep no column: codes in the table, and bare."""
     kind = request.param
@@ -430,7 +430,7 @@ def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
         "FROM generate_series(1, 70) n".encode()
     )
     look_codes_up(connection)
-    for access in ("scan", "landmarks", "hnsw", "lookup"):
+    for access in ("scan", "landmarks"):
         index = index.configure(access=access)  # type: ignore[arg-type]
         index.encode()
         index = HashIndex.open(connection, index.name)

@@ -423,14 +423,6 @@ def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
         plain.rebalance()
 
 
-def test_a_rebalance_while_another_path_waits_to_be_built(index: HashIndex) -> None:
-    waiting = index.configure(access="lookup")
-    assert (waiting.access, waiting.building) == ("landmarks", "lookup")
-    with pytest.raises(DatabaseStateError, match="access path lookup, which is not built yet"):
-        waiting.rebalance()
-    index.configure(access="landmarks").rebalance()
-
-
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_path_that_was_given_up_is_not_gone_on_with(
     connection: Connection,

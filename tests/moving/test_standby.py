@@ -169,7 +169,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     [
         ["index", "create", "new", "--table", "items", "--column", "embedding", "--model", "lsh"],
         ["index", "encode", "half_way~2"],
-        ["index", "configure", "scanned", "--access", "hnsw"],
+        ["index", "configure", "scanned", "--access", "landmarks"],
         ["index", "rebalance", "By-Lists"],
         ["index", "swap", "scanned", "--model", "more bits"],
         ["index", "rollback", "swapped"],

@@ -185,7 +185,6 @@ def test_access_paths_say_what_they_are_at(
             "applying what was written meanwhile",
             "waiting for writers, to take landmarks into use",
         ]),
-        ("hnsw", ["building index 1 of 1 for hnsw", "taking hnsw into use"]),
     ):  # fmt: skip
         before = phases()
         bare.configure(access=access).encode()  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def test_encode_ends_it(left: HashIndex) -> None:
     assert_ended(left)
 
 
-@pytest.mark.parametrize("options", [["--access", "scan"], ["--access", "hnsw"], ["--probes", "9"]])
+@pytest.mark.parametrize("options", [["--access", "scan"], ["--probes", "9"]])
 def test_configure_ends_it(left: HashIndex, url: str, options: list[str]) -> None:
     arguments = ["index", "configure", "items_idx", *options, "--database-url", url]
     result = CliRunner().invoke(main, arguments)

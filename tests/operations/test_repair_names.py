@@ -309,8 +309,8 @@ def test_a_table_that_took_the_name_of_another(
 @pytest.mark.parametrize(
     ("layout", "access"),
     [
-        *(("table", access) for access in ("scan", "landmarks", "lookup", "hnsw")),
-        *(("column", access) for access in ("scan", "lookup", "hnsw")),
+        *(("table", access) for access in ("scan", "landmarks")),
+        *(("column", access) for access in ("scan",)),
     ],
 )
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(

@@ -68,7 +68,7 @@ def test_a_writer_keeps_codes_fresh(
     assert index.summary().codes == 0
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks", "lookup", "hnsw", "column"])
+@pytest.mark.parametrize("access", ["scan", "landmarks", "column"])
 def test_writers_need_nothing_of_ours(
     connection: Connection, as_role: As, items: str, model: Model, access: str
 ) -> None:

@@ -63,7 +63,7 @@ def test_he_does_everything(
     index.encode()
     assert reader.execute(TYPED).fetchone() == (10,)
     administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
-    for access in ("lookup", "hnsw", "landmarks", "scan"):
+    for access in ("landmarks", "scan"):
         if (access, layout) == ("landmarks", "column"):
             continue
         index = index.configure(access=access, candidates=100)

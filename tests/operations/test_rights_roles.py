@@ -21,7 +21,7 @@ TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 @pytest.mark.parametrize(
     "notes",
-    [("scan", "column"), ("lookup", "table"), ("hnsw", "table"), ("landmarks", "table")],
+    [("scan", "column"), ("scan", "table"), ("landmarks", "table")],
     ids="-".join,
     indirect=True,
 )

@@ -25,7 +25,7 @@ TYPED = "SELECT id, distance FROM hashindex.search_notes_idx"
 # Paths that search in ways of their own under row security.
 SOME_PATHS = pytest.mark.parametrize(
     "notes",
-    [("lookup", "table"), ("hnsw", "column"), ("landmarks", "table")],
+    [("scan", "table"), ("scan", "column"), ("landmarks", "table")],
     ids="-".join,
     indirect=True,
 )

@@ -41,7 +41,7 @@ def found(index: HashIndex, query: NDArray[np.float32]) -> list[int]:
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("access", ["scan", "lookup"])
+@pytest.mark.parametrize("access", ["scan"])
 def test_searches_move_to_the_other_column_and_back(
     index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32], access: str
 ) -> None:

@@ -272,7 +272,7 @@ def test_the_full_table_shows_what_was_estimated(
     assert {one.probes for one in advice.trials} == {None, 8, 16}
     best = [
         next(one for one in advice.trials if one.access == access and one.recall >= least)
-        for access, least in (("scan", 0.9), ("landmarks", 0.8), ("hnsw", 0.9))
+        for access, least in (("scan", 0.9), ("landmarks", 0.8))
     ]
     near = np.sort(queries @ X[500:].T, axis=1)[:, -10]
     for chosen in best:
