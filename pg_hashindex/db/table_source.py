@@ -3,7 +3,7 @@
 from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psycopg
@@ -15,6 +15,7 @@ from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection, execute, one_row
 from .owners import ask_schema, untrusted_owner
+from .progress import Progress
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
@@ -134,16 +135,17 @@ class TableSource:
         except psycopg.Error:
             return []
         (schema, _) = one_row(self.connection, EXTENSION)
-        statement = sql.SQL(
+        names = {
+            "key": keyed.key_text(sql.Identifier(keyed.key or "")),
+            "table": self.table,
+            "schema": sql.Identifier(schema),
+            "vector": sql.Identifier(self.vector),
+        }
+        statement = (
             "SELECT {key} FROM {table} WHERE {schema}.vector_norm({vector}::{schema}.vector) >= $1 "
             "ORDER BY 1 LIMIT $2"
-        ).format(
-            key=keyed.key_text(sql.Identifier(keyed.key or "")),
-            table=self.table,
-            schema=sql.Identifier(schema),
-            vector=sql.Identifier(self.vector),
         )
-        return [row[0] for row in execute(self.connection, statement, [length, most])]
+        return [row[0] for row in execute(self.connection, statement, [length, most], names=names)]
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""
@@ -226,8 +228,9 @@ class TableSource:
 
     def count(self, condition: sql.Composable) -> int:
         """Count the rows for which a condition holds."""
-        statement = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
-        return int(one_row(self.connection, statement)[0])
+        names = {"table": self.table, "condition": condition}
+        statement = "SELECT count(*) FROM {table} WHERE {condition}"
+        return int(one_row(self.connection, statement, names=names)[0])
 
     def read(
         self, condition: sql.Composable, share: float = 1, seed: int = 0
@@ -304,14 +307,20 @@ class TableSource:
             yield self.vectors_of(block, dimension)
 
     def draw(
-        self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
+        self,
+        condition: sql.Composable,
+        rows: int,
+        total: int,
+        seed: int,
+        progress: Progress | None = None,
     ) -> list[TableRow]:
         """Draw rows with a vector for which a condition holds.
 
         Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
-        roughly. ``bar`` counts the rows that are read.
+        roughly. ``progress`` counts the rows that are read.
         """
         share = 1.1 * rows / max(total, 1)
+        bar = progress or Progress("reading")
         before = bar.n
         while True:
             found = self._reservoir(condition, rows, share, seed, bar)
@@ -322,7 +331,7 @@ class TableSource:
             bar.update(before - bar.n)
 
     def _reservoir(
-        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any
+        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Progress
     ) -> list[TableRow]:
         # The table may be far larger than its statistics say: keep a uniform part of its rows,
         # never all of them.

@@ -390,7 +390,7 @@ class IndexRow:
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
     ) -> list[tuple[Any, ...]]:
-        """Change parts of the index in use by a statement, as `patiently` does; return its rows."""
+        """Run a statement that changes the index, again while it is locked; return its rows."""
         return patiently(
             self.connection,
             lambda: execute(self.connection, statement, values).fetchall(),
@@ -418,7 +418,7 @@ class IndexRow:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             names = self.names | {"codes": codes or self.codes, "part": part}
-            (count,) = one_row(self.connection, sql.SQL(_WAITING[self.layout]).format(**names))
+            (count,) = one_row(self.connection, _WAITING[self.layout], names=names)
         return int(count)
 
     def summary(self) -> IndexSummary:

@@ -181,5 +181,4 @@ class _Target:
 
     def _execute(self, statement: Any, values: Any = None, **more: sql.Composable) -> Any:
         names = {"table": self._table, "type": sql.SQL(self._index.key_type)}
-        query = sql.SQL(statement).format(**names, **more)
-        return execute(self._index.connection, query, values)
+        return execute(self._index.connection, statement, values, names=names | more)

@@ -181,7 +181,7 @@ def _features(source: TableSource, keys: list[str]) -> NDArray[np.float32]:
 
 
 def _draw(
-    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Any
+    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Progress
 ) -> list[TableRow]:
     drawn: list[TableRow] = []
     others: sql.Composable = sql.SQL("true")

@@ -1,7 +1,8 @@
 """A vector store for LlamaIndex: nodes in a table, searched by an index of pg_hashindex."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,6 +37,16 @@ _OPTIONS = {
     VectorStoreQueryMode.SPARSE: ("configuration",),
     VectorStoreQueryMode.TEXT_SEARCH: ("configuration",),
 }
+
+
+def _in_thread(method: Callable[..., Any]) -> Any:
+    """Return an asynchronous method that runs another one in a thread."""
+
+    @wraps(method)
+    async def run(*arguments: Any, **named: Any) -> Any:
+        return await asyncio.to_thread(method, *arguments, **named)
+
+    return run
 
 
 class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
@@ -259,36 +270,12 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             terms.append(columns.id == sa.any_(sa.cast(node_ids, sa.ARRAY(sa.Text()))))
         return sa.and_(*terms) if terms else None  # type: ignore[arg-type]
 
-    async def async_add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """As `add`."""
-        return await asyncio.to_thread(self.add, nodes)
-
-    async def adelete(self, ref_doc_id: str, **_: Any) -> None:
-        """As `delete`."""
-        await asyncio.to_thread(self.delete, ref_doc_id)
-
-    async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **_: Any,
-    ) -> None:
-        """As `delete_nodes`."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
-
-    async def aclear(self) -> None:
-        """As `clear`."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """As `get_nodes`."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
-        """As `query`."""
-        return await asyncio.to_thread(self.query, query, **options)
+    async_add = _in_thread(add)
+    adelete = _in_thread(delete)
+    adelete_nodes = _in_thread(delete_nodes)
+    aclear = _in_thread(clear)
+    aget_nodes = _in_thread(get_nodes)
+    aquery = _in_thread(query)
 
 
 def _entry_of(node: BaseNode) -> Entry:
