@@ -17,9 +17,6 @@ from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.sql import visitors
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from ..db.connection import Statement, Steps, translated_errors
 from ..errors import HashIndexError, InvalidInputError
@@ -27,6 +24,7 @@ from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
 from .catalog import IndexRow, row_steps
+from .filter_text import filter_text
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -34,8 +32,6 @@ _MOST = 2**31 - 2
 # Answers, or coroutines that return them.
 Hits = TypeVar("Hits")
 HybridHits = TypeVar("HybridHits")
-
-_DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
 def _is_outdated(error: HashIndexError) -> bool:
@@ -518,37 +514,3 @@ def as_query(query: ArrayLike | Vector | HalfVector, dimension: int | None) -> V
         shape = "(dimension,)" if dimension is None else f"({dimension},)"
         raise InvalidInputError(f"a query is one vector {shape}, got shape {array.shape}")
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
-
-
-def filter_text(
-    connection: Any, where: sa.ColumnElement[bool], table_name: str, qualified_table: str
-) -> str:
-    """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
-
-    The table is given by its bare name, and as SQL writes it, for messages. What is no SQLAlchemy
-    expression, or names another table, is refused.
-    """
-    if not isinstance(where, sa.ColumnElement):
-        raise InvalidInputError(
-            f"where must be an SQLAlchemy expression on {qualified_table}, "
-            f"got {type(where).__name__}"
-        )
-    for element in visitors.iterate(where):
-        table = getattr(element, "table", None)
-        if isinstance(table, sa.Table) and table.name != table_name:
-            raise InvalidInputError(
-                f"where names column {element}; only columns of {qualified_table} can "
-                "restrict this search"
-            )
-    statement = where.compile(dialect=_DIALECT)
-    assert isinstance(statement, SQLCompiler)  # noqa: S101
-    # Lists of IN get their parameters, and the conversion of their values, only here.
-    expanded = statement.construct_expanded_state()
-    processors = {**statement._bind_processors, **expanded.processors}
-    values = {
-        name: process(value) if callable(process := processors.get(name)) else value
-        for name, value in expanded.parameters.items()
-    }
-    blocking = isinstance(connection, psycopg.Connection)
-    cursor = (psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor)(connection)
-    return str(cursor.mogrify(expanded.statement, values))

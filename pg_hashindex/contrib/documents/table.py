@@ -14,7 +14,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection, execute, one_row, translated_errors
 from ...errors import InvalidInputError
-from ...index.search import Hit, as_count, as_query, filter_text
+from ...index.filter_text import filter_text
+from ...index.search import Hit, as_count, as_query
 from ...models.model import OPERATORS, Metric
 from ...models.vectors import as_rows
 
