@@ -172,5 +172,5 @@ def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
 
 def test_unknown_options_are_refused(filtered: HashIndexVectorStore) -> None:
     for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
-        with pytest.raises(InvalidInputError, match="searches take filter, candidates"):
+        with pytest.raises(InvalidInputError, match="known are filter, candidates"):
             filtered.similarity_search("text", k=3, **option)

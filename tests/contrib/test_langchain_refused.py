@@ -100,7 +100,7 @@ def test_ids_are_no_text(make_store: Make) -> None:
 def test_foreign_metadata_that_is_not_an_object(make_store: Make, connection: Connection) -> None:
     made = make_store(texts=TEXTS[:3])
     connection.execute("UPDATE langchain_documents SET metadata = '[1]' WHERE id = '001'")
-    with pytest.raises(InvalidInputError, match=r"metadata of document '001' is \[1\], no object"):
+    with pytest.raises(InvalidInputError, match=r"document '001' is \[1\], not an object"):
         made.similarity_search("a", 3)
     connection.execute("UPDATE langchain_documents SET metadata = 'null' WHERE id = '001'")
     assert [document.metadata for document in made.get_by_ids(IDS[:3])] == [{}, {}, {}]

@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from pg_hashindex import store
 from pg_hashindex.db import batches
-from pg_hashindex.db.binary_vectors import decode_vectors, dimension_of
+from pg_hashindex.db.batches import decode_vectors, dimension_of
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index import encoding

@@ -253,6 +253,6 @@ def test_a_drop_in_the_middle_of_encoding_is_said(
                 dropped.append(number)
                 method("drop")(url)
 
-        with pytest.raises(DatabaseStateError, match="made again meanwhile, or dropped"):
+        with pytest.raises(DatabaseStateError, match="dropped or recreated meanwhile"):
             with watch(before):
                 index.encode(batch_rows=100)
