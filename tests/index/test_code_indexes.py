@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
-from pg_hashindex.index import access as access_module
+from pg_hashindex.index import build as building
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -141,13 +141,13 @@ def test_a_path_that_is_given_up_goes(index: HashIndex, path: Any) -> None:
 def test_configured_otherwise_while_it_is_built(
     index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, path: Any
 ) -> None:
-    build = access_module._build_indexes
+    build = building.build_code_indexes
 
-    def and_then_give_up(built: IndexRow, *arguments: Any) -> bool:
+    def and_then_give_up(built: IndexRow, *arguments: Any, **options: Any) -> None:
         HashIndex.open(other, built.name).configure(access="scan")
-        return build(built, *arguments)
+        build(built, *arguments, **options)
 
-    monkeypatch.setattr(access_module, "_build_indexes", and_then_give_up)
+    monkeypatch.setattr(building, "build_code_indexes", and_then_give_up)
     before = catalog(index.connection)
     with pytest.raises(DatabaseStateError, match=f"otherwise while its access path {path} was"):
         index.configure(access=path).encode()
@@ -158,14 +158,14 @@ def test_configured_otherwise_while_it_is_built(
 def test_two_sessions_do_not_build_at_once(
     index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = access_module._build_indexes
+    build = building.build_code_indexes
 
-    def while_another_tries(built: IndexRow, *arguments: Any) -> bool:
+    def while_another_tries(built: IndexRow, *arguments: Any, **options: Any) -> None:
         with pytest.raises(InUseError, match="is being built by another session; its rows are"):
             HashIndex.open(other, built.name).encode()
-        return build(built, *arguments)
+        build(built, *arguments, **options)
 
-    monkeypatch.setattr(access_module, "_build_indexes", while_another_tries)
+    monkeypatch.setattr(building, "build_code_indexes", while_another_tries)
     index.configure(access="lookup").encode()
     assert paths(index.connection) == ("lookup", None)
 
