@@ -234,7 +234,7 @@ def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
 def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
     with (
         connect(url) as session,
-        encoding.encoding_job(HashIndex.open(session, "items_idx").row, None),
+        encoding.only_encoder(HashIndex.open(session, "items_idx").row, None),
     ):
         with pytest.raises(InUseError, match="being encoded by another session"):
             unencoded.encode()

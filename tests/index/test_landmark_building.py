@@ -23,9 +23,8 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
-from pg_hashindex.index import building
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import Landmarks
+from pg_hashindex.index.landmarks import Landmarks, building
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -50,15 +49,15 @@ def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[
 
     def do(number: int, work: Callable[[], None]) -> None:
         monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
-        write, written = building._Build._write, []
+        write, written = building.LandmarkBuild._write, []
 
-        def watched(self: building._Build, rows: bytes, place: int) -> None:
+        def watched(self: building.LandmarkBuild, rows: bytes, place: int) -> None:
             write(self, rows, place)
             written.append(place)
             if len(written) == number:
                 work()
 
-        monkeypatch.setattr(building._Build, "_write", watched)
+        monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
 
     return do
 
@@ -174,7 +173,7 @@ def test_no_row_is_read_again_after_the_last_one(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building._Build, step, interrupted)
+    monkeypatch.setattr(building.LandmarkBuild, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 9")

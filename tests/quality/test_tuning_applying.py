@@ -80,7 +80,7 @@ def test_searches_go_as_before_until_the_path_is_built(
         raise DatabaseStateError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pg_hashindex.index.access.build_access", fail)
+        patched.setattr("pg_hashindex.index.build._build_path", fail)
         with pytest.raises(
             DatabaseStateError,
             match="the disk is full; index 'docs_idx' searches as before; finish with: "
