@@ -28,8 +28,8 @@ def only_builder(index: IndexRow) -> AbstractContextManager[None]:
 def configured_otherwise(index: IndexRow) -> DatabaseStateError:
     """Return the error of a build whose landmarks are no longer wanted."""
     return DatabaseStateError(
-        f"index {index.name!r} was configured otherwise while its landmarks were built, or dropped; "
-        "see: pg-hashindex index show"
+        f"index {index.name!r} was configured otherwise while its landmarks were built, or "
+        "dropped; see: pg-hashindex index show"
     )
 
 
