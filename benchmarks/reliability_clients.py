@@ -97,7 +97,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
 
     catalog.patiently, swapping._exchange = timed, noted  # type: ignore[assignment]
     end = time.monotonic() + seconds
-    paths: list[Access] = ["scan", "landmarks", "scan", "lookup"]
+    paths: list[Access] = ["scan", "landmarks"]
     number = 0
     try:
         with connect(url) as connection:

@@ -548,9 +548,7 @@ def size() -> str:
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
-    columns = {"codes, `scan`": "scan"} | {
-        f"`{p}` adds": p for p in ("landmarks", "hnsw", "lookup")
-    }
+    columns = {"codes, `scan`": "scan", "`landmarks` adds": "landmarks"}
     return pivot(
         "bits",
         (

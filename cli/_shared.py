@@ -201,7 +201,7 @@ def confirm(question: str) -> None:
             raise error.__context__ from None
         raise
     except RuntimeError as error:  # there is no stdin to ask
-        raise click.UsageError("nobody to ask: give --yes") from error
+        raise click.UsageError("no terminal to confirm on; use --yes") from error
 
 
 class _FailedError(click.ClickException):

@@ -529,7 +529,7 @@ def _what_to_do(found: IndexRow, waiting: int, *, encoded: bool) -> str:
 def _note_building(found: IndexRow) -> None:
     if found.building is not None:
         note(
-            f"searches go by {found.access} until access by {found.building} is built: "
+            f"searches go by {found.access} until {found.building} are built: "
             f"pg-hashindex index encode {found.name}"
         )
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 
 from pg_hashindex import store
+from pg_hashindex.db.connection import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
@@ -38,7 +39,7 @@ _GOOD_RECALL = 0.9
 _TEACHERS = ("pairs", "triplets", "graph", "graph_features")
 _DIMENSION = """
     SELECT a.atttypmod FROM pg_catalog.pg_attribute a
-    WHERE a.attrelid = to_regclass(%s)::oid AND a.attname = %s AND a.atttypmod > 0
+    WHERE a.attrelid = to_regclass($1)::oid AND a.attname = $2 AND a.atttypmod > 0
 """
 
 
@@ -213,7 +214,7 @@ def train_model(
         if table is None or column is None:
             drawn = load_sample(file or Path(), **draw)
         else:
-            for (dimension,) in connection.execute(_DIMENSION, [table, column]):
+            for (dimension,) in execute(connection, _DIMENSION, [table, column]):
                 hasher.check_dimension(dimension)
             if all_rows:
                 with progress(f"training {method} on all rows of {table}") as bars:

@@ -103,8 +103,7 @@ def within(
 ) -> None:
     """Find every row of INDEX whose code is within a Hamming radius of a vector's, or of a row's.
 
-    Fast with access path lookup and a small radius; else a scan of all codes. With --like, the row
-    itself is left out.
+    Compares all codes. With --like, the row itself is left out.
     """
     with _searched(database_url, index, query, like) as (found, vector):
         if vector is not None:
@@ -151,18 +150,15 @@ def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[lis
     if not names:
         return [[] for _ in hits]
     with translated_errors(index):
+        columns = sql.SQL(", ").join(
+            sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
+        )
         rows = execute(
             index.connection,
-            sql.SQL(
-                "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
-                "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n"
-            ).format(
-                **index.names,
-                columns=sql.SQL(", ").join(
-                    sql.SQL("b.{}::text").format(sql.Identifier(name)) for name in names
-                ),
-            ),
+            "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
+            "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n",
             [[str(hit.id) for hit in hits]],
+            names={**index.names, "columns": columns},
         ).fetchall()
     return [list(row) for row in rows]
 

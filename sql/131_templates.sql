@@ -149,7 +149,11 @@ BEGIN
         -- A plan that knows the keys leaves out the partitions that hold none of them.
         'part_plans', 'force_custom_plan',
         'dimension', used.dimension, 'n_bits', used.n_bits,
-        'n', i.candidates, 'probes', coalesce(i.probes, 1)
+        'n', i.candidates, 'probes', coalesce(i.probes, 1), 'seqscan', CASE i.access WHEN 'landmarks' THEN 'off' ELSE 'on' END,
+        'checked_query', format(
+            'CASE WHEN {ext}.vector_dims($1::{ext}.vector) = %1$s THEN $1::{ext}.vector(%1$s) '
+            'ELSE hashindex._refuse_vector($1::{ext}.vector, %1$s) END', used.dimension
+        )
     ) || jsonb_build_object(
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
             'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
@@ -165,8 +169,6 @@ BEGIN
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.id_column, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
-            -- Each candidate costs a step in the graph.
-            WHEN i.access = 'hnsw' THEN 'greatest(2 * hashindex_n::bigint, 400)'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
         'codes_are_seen', seen,
         'codes_are_kept', kept,
@@ -242,7 +244,7 @@ BEGIN
         'log_truncate', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
             E'\n        INSERT INTO hashindex.%I (id) VALUES (NULL);', i.storage || '_touched'
         ) END
-    ) || hashindex._lookup_parts(i);
+    );
     RETURN CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
 END
 $$;
@@ -281,16 +283,14 @@ BEGIN
     -- Otherwise anybody could put this trigger function on a table of his own.
     EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     PERFORM hashindex._create_function(
-        'candidates_' || i.access, parts, format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
+        'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template('rank_' || i.access), parts)),
+        format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );
     PERFORM hashindex._create_function(
         CASE WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
             ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
     );
-    PERFORM hashindex._create_function(
-        CASE i.access WHEN 'lookup' THEN 'within_lookup' ELSE 'within_scan' END, parts,
-        format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name)
-    );
+    PERFORM hashindex._create_function('within', parts, format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name));
     PERFORM hashindex._take_over(i);
 END
 $$;

@@ -17,7 +17,6 @@ DECLARE
     used hashindex.model;
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
-    given_up text;
 BEGIN
     IF trust_owner THEN
         PERFORM hashindex._check_administrator();
@@ -32,23 +31,15 @@ BEGIN
     END IF;
     i := hashindex._locked_index(i.name);
     SELECT m.* INTO STRICT used FROM hashindex.model m WHERE m.id = i.model_id;
-    IF configure_index.access NOT IN ('scan', 'lookup', 'landmarks', 'hnsw') THEN
+    IF configure_index.access NOT IN ('scan', 'landmarks') THEN
         RAISE EXCEPTION 'access path "%" is unknown', configure_index.access
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan, lookup, landmarks or hnsw.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan or landmarks.';
     END IF;
     meant := coalesce(configure_index.access, i.building, i.access);
     IF meant = 'landmarks' AND i.layout = 'column' THEN
         RAISE EXCEPTION 'index "%" has its codes in a column, landmarks need them in a table', i.name
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Use another access path, or make the index with layout table.';
-    END IF;
-    IF meant IN ('lookup', 'hnsw') AND hashindex._is_distributed(i) THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, meant
-            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';
-    END IF;
-    IF meant IN ('lookup', 'hnsw') AND used.levels <> 2 THEN
-        RAISE EXCEPTION 'access path % ranks by Hamming distance, and model "%" of index "%" keeps % levels', meant, used.name, i.name, used.levels
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan or landmarks.';
+                  HINT = 'Use access path scan, or make the index with layout table.';
     END IF;
     IF configure_index.ranking <> ALL (hashindex._rankings(used)) THEN
         RAISE EXCEPTION 'ranking "%" cannot be served by model "%" of index "%"',
@@ -65,7 +56,6 @@ BEGIN
         RAISE EXCEPTION 'probes are for access path landmarks, and index "%" has access path %', i.name, meant
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave probes out.';
     END IF;
-    given_up := nullif(i.building, meant);
     UPDATE hashindex.index x
     SET ranking = coalesce(configure_index.ranking, x.ranking),
         candidates = coalesce(configure_index.candidates, x.candidates),
@@ -75,46 +65,20 @@ BEGIN
         next_generation = CASE WHEN meant = 'landmarks' THEN x.next_generation END
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     IF i.building = 'scan' THEN
-        -- A scan needs nothing to be built.
-        PERFORM hashindex._finish_access(i.name);
+        -- A scan needs nothing to be built. Searches may still read the landmarks, so hashindex.drop_unused drops them later.
+        UPDATE hashindex.index x
+        SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
+        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+        PERFORM hashindex._create_functions(i);
     ELSE
         PERFORM hashindex._create_functions(i);
         -- A swap says it of the index that searches use.
         IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
-            RAISE NOTICE 'searches use % until % is built: pg-hashindex index encode %', i.access, i.building, i.name;
+            RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
         END IF;
-    END IF;
-    IF given_up IN ('lookup', 'hnsw') THEN
-        PERFORM hashindex._drop_code_indexes(i, given_up);
     END IF;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.configure_index(text, text, text, integer, integer, boolean) IS
     'sets the defaults of an index''s searches, and trusts the owners of its table with trust_owner; another access path takes over once pg-hashindex index encode has built it';
-
--- Puts the path that was built into use. Landmarks are put into use by _finish_build.
-CREATE OR REPLACE FUNCTION hashindex._finish_access(name text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._locked_index(_finish_access.name);
-    before text := i.access;
-BEGIN
-    IF i.building IS NULL THEN
-        RAISE EXCEPTION 'no access path is being built for index "%"', i.name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Choose one with hashindex.configure_index.';
-    END IF;
-    -- Searches may still read the landmarks, so hashindex.drop_unused drops them later.
-    UPDATE hashindex.index x
-    SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    PERFORM hashindex._create_functions(i);
-    IF before IN ('lookup', 'hnsw') THEN
-        PERFORM hashindex._drop_code_indexes(i, before);
-    END IF;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex._finish_access IS 'lets the searches of an index use the access path that was built for it';

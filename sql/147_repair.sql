@@ -239,11 +239,7 @@ DECLARE
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     emptied boolean;
 BEGIN
-    IF i.access IN ('lookup', 'hnsw') THEN
-        RETURN QUERY SELECT x.index_name || CASE WHEN p.indexrelid IS NULL THEN ' is gone' ELSE ' is not valid' END || ': searches are slow'
-        FROM hashindex._code_indexes(i, i.access) x LEFT JOIN pg_index p ON p.indexrelid = to_regclass(x.index_name)
-        WHERE p.indisvalid IS NOT TRUE;
-    ELSIF i.access = 'landmarks' AND landmarks IS NULL THEN
+    IF i.access = 'landmarks' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
     ELSIF i.access = 'landmarks' THEN
         -- A crash empties unlogged landmarks. An empty table has none. Citus takes no empty list of columns.
@@ -286,9 +282,6 @@ BEGIN
     END LOOP;
     IF EXISTS (SELECT FROM hashindex._access_faults(i)) THEN
         RETURN NEXT format('access path %s was incomplete: searches scan all codes until it is built again', i.access);
-        IF i.access <> 'landmarks' AND (SELECT c.relkind = 'p' FROM pg_class c WHERE c.oid = codes) THEN
-            PERFORM hashindex._drop_code_indexes(i, i.access);
-        END IF;
         UPDATE hashindex.index x SET access = 'scan', building = coalesce(x.building, x.access), landmark_table = NULL
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
         PERFORM hashindex._create_functions(i);
@@ -296,30 +289,13 @@ BEGIN
 
     RETURN QUERY SELECT format('dropped table %s, which a run had left', u) FROM hashindex.drop_unused(i.name) u;
 
-    -- Drop indexes that CREATE INDEX or REINDEX CONCURRENTLY left INVALID, and those that no access path of the index needs.
+    -- REINDEX CONCURRENTLY that was cut off leaves an INVALID index.
     FOR part IN
-        SELECT format('%I.%I', n.nspname, c.relname)
+        SELECT x.indexrelid::regclass::text
         FROM pg_index x
-        JOIN pg_class c ON c.oid = x.indexrelid
-        JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_class r ON r.oid = x.indrelid
-        JOIN pg_namespace m ON m.oid = r.relnamespace
-        CROSS JOIN LATERAL (
-            SELECT format('hashindex_%s_', CASE WHEN x.indrelid = codes THEN i.storage
-                ELSE left(md5(i.storage || format(' %I.%I', m.nspname, r.relname)), 20) END) AS stem
-        ) named
-        WHERE x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
-          AND ((i.layout = 'table' AND NOT x.indisvalid) OR (
-              substr(c.relname, 1 + length(named.stem)) ~ '^(hnsw|chunk_[0-9]+)(_cc(new|old)[0-9]*)?$'
-              AND starts_with(c.relname, named.stem)
-          ))
+        WHERE i.layout = 'table' AND NOT x.indisvalid AND x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
           -- Dropping an index drops those attached to it.
           AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
-          AND NOT EXISTS (
-              SELECT FROM unnest(ARRAY[i.access, i.building]) path
-              CROSS JOIN LATERAL hashindex._code_indexes(i, path) k
-              WHERE path IN ('lookup', 'hnsw') AND to_regclass(k.index_name) = x.indexrelid
-          )
         ORDER BY 1
     LOOP
         EXECUTE 'DROP INDEX ' || part;

@@ -134,9 +134,6 @@ BEGIN
     ELSIF hashindex._has_learned_codes(i) THEN
         RAISE EXCEPTION 'the model of index "%" has learned codes, and rows of a distributed table are encoded by SQL, which hashes', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Train the model with --codes hashed.';
-    ELSIF coalesce(i.building, i.access) IN ('lookup', 'hnsw') THEN
-        RAISE EXCEPTION 'index "%" is on a distributed table, which has no access path %', i.name, coalesce(i.building, i.access)
-            USING ERRCODE = 'feature_not_supported', HINT = 'Use scan or landmarks.';
     END IF;
     BEGIN
         EXECUTE 'SELECT string_agg(r.result, ''; '') FILTER (WHERE NOT r.success), '

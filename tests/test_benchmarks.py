@@ -120,9 +120,7 @@ def test_packages_are_joined_with_the_words_of_their_names(semi_supervised: Any)
     np.testing.assert_allclose(both.sum(axis=1), [2, 2, 1, 1, 0])
 
 
-def test_what_was_trained_with_other_settings_is_not_known(
-    semi_supervised: Any, tmp_path: Path
-) -> None:
+def test_training_with_other_settings_is_not_reused(semi_supervised: Any, tmp_path: Path) -> None:
     kept, common = semi_supervised("_runs"), import_module("common")
     first, part = tmp_path / "a.json", kept.part_path(tmp_path / "a.json", 1, 2)
     stale = training(1, 0.1, parameters={"sizes": [5]})
@@ -434,7 +432,7 @@ def test_the_fewest_probes_are_looked_for(retrieval: Any, monkeypatch: pytest.Mo
     assert best["recall"] == 1.0
 
 
-def test_what_is_started_in_a_memory_group_stays_there(retrieval: Any) -> None:
+def test_processes_stay_in_the_memory_group(retrieval: Any) -> None:
     module = retrieval("_held")
     try:
         group = module.MemoryGroup(64 << 20)

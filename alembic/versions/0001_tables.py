@@ -12,7 +12,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-_PATHS = "'scan', 'lookup', 'landmarks', 'hnsw'"
+_PATHS = "'scan', 'landmarks'"
 
 
 class LayerArray(UserDefinedType[Any]):
@@ -137,8 +137,6 @@ def upgrade() -> None:
         sa.Column("next_generation", sa.BigInteger),
         sa.Column("built_pages", sa.BigInteger),
         sa.Column("built_from", sa.Text),
-        # The number of substrings of the codes that have a b-tree, for lookup.
-        sa.Column("chunks", sa.Integer),
         # The names of its codes, landmarks, triggers and indexes contain this; at first it is the
         # index's name.
         sa.Column("storage", sa.Text, nullable=False),

@@ -1,6 +1,9 @@
-"""Batches of a table's rows: keys, vectors and versions, read straight into arrays.
+"""Vectors read in bulk: from pgvector's binary form straight into arrays.
 
-Rows are streamed, so that they are decoded while the server sends the next ones.
+A vector begins with its dimension and an unused number, 16 bits each. Its values follow: floats of
+32 bits in a vector, of 16 bits in a halfvec. All numbers are big-endian. A Python object for each
+vector would cost far more than its numbers: cursors return the bytes, and NumPy decodes a block of
+vectors at once. Rows are streamed, so that they are decoded while the server sends the next ones.
 """
 
 from collections.abc import Generator, Sequence
@@ -11,17 +14,70 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import RawCursor, capabilities, sql
+from psycopg import Cursor, RawCursor, ServerCursor, capabilities, sql
 from psycopg.rows import tuple_row
+from psycopg.types.string import ByteaBinaryLoader
 
 from ..errors import InvalidInputError
-from .binary_vectors import decode_vectors, dimension_of, keep_binary
 from .connection import Connection
 
 # Rows decoded at a time: the most rows, and about the most bytes. Each larger block would be newly
 # allocated memory, whose first use costs more than the decoding.
 _BLOCK_ROWS = 1_000
 _BLOCK_BYTES = 400_000
+# Values decoded at a time: so many stay in the processor's cache.
+_BLOCK_VALUES = 100_000
+# Bytes of the dimension and the unused number.
+_HEADER_BYTES = 4
+
+
+def keep_binary(cursor: Cursor[Any] | ServerCursor[Any]) -> None:
+    """Have a cursor give vectors as bytes, where its results are binary."""
+    # PostgreSQL sends a domain as its base type.
+    for name in ("vector", "halfvec"):
+        # In binary, types that the caller has not registered come as bytes anyway.
+        found = cursor.connection.adapters.types.get(name)
+        if found is not None:
+            cursor.adapters.register_loader(found.oid, ByteaBinaryLoader)
+
+
+def dimension_of(vector: bytes) -> int:
+    """Return the dimension of a vector or halfvec in binary form."""
+    return int.from_bytes(vector[:2], "big")
+
+
+def decode_vectors(vectors: Sequence[bytes], out: NDArray[np.float32]) -> None:
+    """Decode n vectors of one type and dimension d into ``out`` (n, d)."""
+    if not len(vectors):
+        return
+    dimension = out.shape[1]
+    bytes_each = len(vectors[0]) - _HEADER_BYTES
+    numbers = ">f4" if bytes_each == 4 * dimension else ">f2"
+    # The dimension and the unused number are together as long as one float32 or two float16.
+    header = _HEADER_BYTES // np.dtype(numbers).itemsize
+    step = max(1, _BLOCK_VALUES // dimension)
+    for start in range(0, len(vectors), step):
+        block = slice(start, start + step)
+        rows = np.frombuffer(b"".join(vectors[block]), dtype=numbers)
+        out[block] = rows.reshape(-1, header + dimension)[:, header:]
+
+
+def stream(
+    connection: Connection, query: sql.Composed, values: Sequence[Any] | None, block_rows: int
+) -> Generator[list[tuple[Any, ...]]]:
+    """Read rows in blocks, vectors as bytes; the connection is busy until the generator is closed.
+
+    The connection is prepared and in a transaction.
+    """
+    cursor = RawCursor(connection, row_factory=tuple_row)
+    keep_binary(cursor)
+    # A libpq older than 17 returns rows one by one, which takes longer.
+    size = block_rows if capabilities.has_stream_chunked() else 1
+    rows = cursor.stream(query, values, binary=True, size=size)
+    # Also after an error.
+    with closing(cast("Generator[tuple[Any, ...]]", rows)) as found:
+        while block := list(islice(found, block_rows)):
+            yield block
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,24 +111,17 @@ def read_batch(
 ) -> RowBatch:
     """Read what a query returns.
 
-    The connection is prepared and in a transaction. The query returns a key as text, a vector or
+    The query returns a key as text, a vector or
     halfvec that is not NULL, and text, of ``rows`` rows at most; its parameters are ``$1``, ``$2``,
     ... A vector that has not ``dimension`` dimensions is refused, with its row's key and the
     ``table``.
     """
-    # A raw cursor, since the others take a % in a name for a placeholder.
-    cursor = RawCursor(connection, row_factory=tuple_row)
-    keep_binary(cursor)
     block_rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (4 * dimension)))
-    # A libpq older than 17 returns rows one by one, which takes longer.
-    size = block_rows if capabilities.has_stream_chunked() else 1
-    stream = cursor.stream(query, values, binary=True, size=size)
     ids: list[str] = []
     versions: list[str | None] = []
     vectors = np.empty((rows, dimension), dtype=np.float32)
-    # The stream occupies the connection until it is closed, also after an error.
-    with closing(cast("Generator[tuple[str, bytes, str | None]]", stream)) as found:
-        while block := list(islice(found, block_rows)):
+    with closing(stream(connection, query, values, block_rows)) as blocks:
+        for block in blocks:
             keys, binary, seen = zip(*block, strict=True)
             _check_dimension(keys, binary, dimension, table)
             decode_vectors(binary, vectors[len(ids) : len(ids) + len(block)])
@@ -90,5 +139,5 @@ def _check_dimension(
         if dimension_of(vector) != dimension:
             raise InvalidInputError(
                 f"row {key} of {table} has {dimension_of(vector)} dimensions, "
-                f"the model takes {dimension}; mend or remove the row"
+                f"the model takes {dimension}; fix or delete the row"
             )

@@ -1,10 +1,17 @@
-"""Connections to PostgreSQL, and PostgreSQL's errors as ours."""
+"""Connections to PostgreSQL, the statements that run on them, and PostgreSQL's errors as ours.
 
+Statements have parameters ``$1``, ``$2``, ... What an async connection does too is written once, as
+`Steps`: a generator that yields statements and is sent their rows. `run` and `run_async` drive it.
+"""
+
+import asyncio
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, LiteralString, Protocol
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy as sa
@@ -12,8 +19,9 @@ from pgvector.psycopg.bit import register_bit_info
 from pgvector.psycopg.halfvec import register_halfvec_info
 from pgvector.psycopg.sparsevec import register_sparsevec_info
 from pgvector.psycopg.vector import register_vector_info
+from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import namedtuple_row, tuple_row
+from psycopg.rows import class_row, namedtuple_row, tuple_row
 from psycopg.types import TypeInfo
 
 from ..errors import (
@@ -33,23 +41,22 @@ from ..errors import (
 
 Connection = psycopg.Connection[Any]
 
+Result = TypeVar("Result")
+
 
 #: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
     "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
     "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
-#: SQL for the same and pgvector's types, in one trip to the server. TypeInfo.fetch would take four
-#: for each type, and look names up under the user's path.
-TYPES: LiteralString = (
+# SQL for the same and pgvector's types, in one trip to the server. TypeInfo.fetch would take four
+# for each type, and look names up under the user's path.
+_TYPES: LiteralString = (
     "SELECT n.nspname, e.extversion, t.typname, t.oid, t.typarray FROM pg_catalog.pg_extension e "
     "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_catalog.pg_type t "
     "ON t.typnamespace = n.oid AND t.typname IN ('vector', 'halfvec', 'sparsevec') "
     "WHERE e.extname = 'vector'"
 )
-
-#: A type, and the function that registers it: pgvector's register_vector finds only bare names.
-Type = tuple[TypeInfo | None, Callable[[psycopg.BaseConnection[Any], Any], None]]
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
@@ -87,8 +94,7 @@ def prepare(connection: Connection) -> None:
     if not needs_types(connection, connection.row_factory):
         return
     with translated_errors(), connection.transaction():
-        for info, register in types_of(connection, connection.execute(TYPES).fetchall()):
-            register(connection, info)
+        run(connection, register_types(connection))
 
 
 def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
@@ -123,10 +129,9 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
     return True
 
 
-def types_of(
-    connection: psycopg.BaseConnection[Any], found: Sequence[tuple[Any, ...]]
-) -> list[Type]:
-    """Check pgvector by what `TYPES` has found, and return the types to register."""
+def register_types(connection: psycopg.BaseConnection[Any]) -> "Steps[None]":
+    """Check pgvector, and register its types."""
+    found = yield Statement(_TYPES)
     if not found:
         raise MissingExtensionError(
             f"the extension pgvector is not installed in database "
@@ -138,14 +143,13 @@ def types_of(
             f"pgvector {version} is too old: pg_hashindex needs 0.8 or later; "
             "run: ALTER EXTENSION vector UPDATE;"
         )
-    infos = {name: TypeInfo(name, oid, array) for _, _, name, oid, array in found}
-    return [
-        (psycopg.postgres.types["bit"], register_bit_info),
-        (infos.get("halfvec"), register_halfvec_info),
-        (infos.get("sparsevec"), register_sparsevec_info),
-        # This type is registered last, so if it is known, all are.
-        (infos.get("vector"), register_vector_info),
-    ]
+    infos: Any = {name: TypeInfo(name, oid, array) for _, _, name, oid, array in found}
+    register_bit_info(connection, psycopg.postgres.types["bit"])
+    # pgvector's own register_vector finds only bare names.
+    register_halfvec_info(connection, infos.get("halfvec"))
+    register_sparsevec_info(connection, infos.get("sparsevec"))
+    # This type is registered last, so if it is known, all are.
+    register_vector_info(connection, infos.get("vector"))
 
 
 def create_engine(url: str) -> sa.Engine:
@@ -217,23 +221,105 @@ def execute(
     statement: Any,
     values: Sequence[Any] | None = None,
     *,
+    names: Mapping[str, sql.Composable] | None = None,
     binary: bool | None = None,
 ) -> psycopg.RawCursor[tuple[Any, ...]]:
     """Run a statement whose parameters are ``$1``, ``$2``, ...
 
-    psycopg's other cursors would take a % in a name for a placeholder.
+    ``names`` are put in the places of a template in brackets. psycopg's other cursors would take a
+    % in a name for a placeholder.
     """
+    if names is not None:
+        statement = sql.SQL(statement).format(**names)
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
     return cursor.execute(statement, values, binary=binary)
 
 
 def one_row(
-    connection: Connection, statement: Any, values: Sequence[Any] | None = None
+    connection: Connection, statement: Any, values: Sequence[Any] | None = None, **more: Any
 ) -> tuple[Any, ...]:
     """Run a statement as `execute` does, and return the row that it always has."""
-    row = execute(connection, statement, values).fetchone()
+    row = execute(connection, statement, values, **more).fetchone()
     assert row is not None  # noqa: S101
     return row
+
+
+def read_as(
+    kind: type[Result],
+    connection: Connection,
+    statement: Any,
+    values: Sequence[Any] | None = None,
+) -> list[Result]:
+    """Run a statement as `execute` does, and make an object of each row, by the columns' names."""
+    cursor = psycopg.RawCursor(connection, row_factory=class_row(kind))
+    return cursor.execute(statement, values).fetchall()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement with its parameters; ``rows`` is a row factory of psycopg."""
+
+    text: Any
+    values: Sequence[Any] | None = None
+    rows: Any = tuple_row
+    binary: bool | None = None
+    prepare: bool | None = None
+
+
+#: Statements, whose rows are sent back; functions that compute, whose results are; and other steps,
+#: which no second task of an async connection runs at the same time.
+Steps: TypeAlias = Generator["Statement | Callable[[], Any] | Steps[Any]", Any, Result]
+
+_alone: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
+
+
+def run(connection: Connection, steps: Steps[Result]) -> Result:
+    """Run the statements of some steps one after another, and return what the steps return."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found: Any
+                if isinstance(step, Statement):
+                    cursor = psycopg.RawCursor(connection, row_factory=step.rows)
+                    cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
+                    found = cursor.fetchall() if cursor.description else []
+                else:
+                    found = run(connection, step) if isinstance(step, Generator) else step()
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Result]) -> Result:
+    """Run steps as `run` does; functions run in another thread."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found: Any
+                if isinstance(step, Statement):
+                    cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
+                    await cursor.execute(
+                        step.text, step.values, prepare=step.prepare, binary=step.binary
+                    )
+                    found = await cursor.fetchall() if cursor.description else []
+                elif isinstance(step, Generator):
+                    async with _alone.setdefault(connection, asyncio.Lock()):
+                        found = await run_async(connection, step)
+                else:
+                    found = await asyncio.to_thread(step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
 
 
 def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:

@@ -6,10 +6,7 @@ The session of a run holds an advisory lock, and the run's row has the lock's nu
 fails, because a right is missing say, the run continues without a record.
 """
 
-import os
 import shlex
-import shutil
-import sys
 import time
 from collections.abc import Callable
 from contextvars import ContextVar, Token
@@ -19,15 +16,13 @@ from types import TracebackType
 from typing import Any, Literal, LiteralString, get_args
 
 import psycopg
-from psycopg import RawCursor
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row
-from tqdm import tqdm
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, one_row, translated_errors
+from .connection import Connection, execute, one_row, read_as, translated_errors
 from .locks import hold
 from .owners import prepare_schema
+from .progress import Progress
 
 __all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
 
@@ -91,27 +86,7 @@ _LIST: LiteralString = """
 """
 
 
-def progress_bar(what: str, total: int | None, shown: bool, unit: str = "row") -> Any:
-    """Return a bar for stderr, which only a terminal shows, and only if it is to be shown."""
-    hidden = None if shown else True
-    # On a terminal that does not tell its size, as one that records, tqdm would show nothing.
-    columns, lines = (None, None) if _tells_its_size() else shutil.get_terminal_size()
-    return tqdm(
-        desc=what,
-        total=total,
-        unit=unit,
-        unit_scale=unit == "row",
-        disable=hidden,
-        ncols=columns,
-        nrows=lines,
-    )
-
-
-def _tells_its_size() -> bool:
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    except (OSError, ValueError):
-        return False
+progress_bar = Progress
 
 
 class Job:
@@ -175,10 +150,16 @@ class Job:
             # There was nothing to do, so dead jobs of this work have nothing left to continue.
             self._briefly(self._end_dead)
 
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Begin a phase, of so many rows if that is known."""
+    def phase(
+        self, name: str, total: int | None = None, shown: bool = False, unit: str = "row"
+    ) -> Progress:
+        """Begin a phase, of so many rows if that is known.
+
+        Count rows by `advance`, or where the phase is ``shown`` as a bar, by the progress returned.
+        """
         self._own_phase = name
         self._outermost._begin_phase(name, total)
+        return Progress(name, total, shown, unit, self)
 
     def expect(self, total: int) -> None:
         """Set the number of rows of the phase, once it is known."""
@@ -270,7 +251,7 @@ class Job:
             return False
         try:
             with self.connection.transaction():
-                self.connection.execute(_SETTINGS if durable else _SETTINGS + _IN_HASTE)
+                execute(self.connection, _SETTINGS if durable else _SETTINGS + _IN_HASTE)
                 work()
         except psycopg.Error as error:
             # A cancelled statement was meant to stop the run.
@@ -359,8 +340,7 @@ def list_jobs(connection: Connection, *, ended: bool = False) -> list[JobRow]:
     """
     with translated_errors():
         prepare_schema(connection)
-        cursor = RawCursor(connection, row_factory=class_row(JobRow))
-        found = cursor.execute(_LIST).fetchall()
+        found = read_as(JobRow, connection, _LIST)
     return [job for job in found if ended or job.state in ("running", "dead")]
 
 

@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 _LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
-_SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', %s, true)"
+_SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, true)"
 
 
 # Wait for sessions that are changing the index's row.
@@ -159,11 +159,11 @@ def patiently(
     while True:
         try:
             with connection.transaction():
-                before = connection.execute(_LIMIT).fetchone()
-                connection.execute(_SET_LIMIT, [f"{_LOCK_MS}ms"])
+                before = one_row(connection, _LIMIT)
+                execute(connection, _SET_LIMIT, [f"{_LOCK_MS}ms"])
                 made = change()
                 # A setting made in a savepoint outlives it.
-                connection.execute(_SET_LIMIT, before)
+                execute(connection, _SET_LIMIT, before)
                 return made
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
             if time.monotonic() > until:

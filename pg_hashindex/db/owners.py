@@ -13,7 +13,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from ..errors import MissingRightsError
-from .connection import Connection, execute, prepare
+from .connection import Connection, Statement, Steps, execute, prepare, run
 from .sql_files import query
 
 #: Connections whose caller trusts the owners of tables and of the schema.
@@ -82,13 +82,13 @@ def ask_schema(connection: Connection) -> None:
 
     Every other role trusts the administrator, as docs/security.md says.
     """
-    if must_ask(connection):
+    if _must_ask(connection):
         # Without this block, a connection that is not in autocommit mode would begin a transaction.
         with connection.transaction():
-            answer(connection, execute(connection, SCHEMA_OWNER).fetchone())
+            run(connection, schema_owner_steps(connection))
 
 
-def must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
+def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
     """Return whether the owner of the schema matters to a session, and was not asked for yet."""
     # The server reports this parameter, so that asking costs no round trip.
     return (
@@ -98,11 +98,12 @@ def must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
     )
 
 
-def answer(connection: psycopg.BaseConnection[Any], row: tuple[Any, ...] | None) -> None:
-    """Refuse by the row that `SCHEMA_OWNER` returned, or remember that nothing speaks against."""
-    if row is not None:
-        refuse_owner(*row)
-        _ASKED.add(connection)
+def schema_owner_steps(connection: psycopg.BaseConnection[Any]) -> Steps[None]:
+    """Refuse the schema of another role as `ask_schema` does."""
+    if _must_ask(connection):
+        for row in (yield Statement(SCHEMA_OWNER)):
+            refuse_owner(*row)
+            _ASKED.add(connection)
 
 
 def refuse_owner(trusted: bool, owner: str, role: str) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psycopg
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..errors import InvalidInputError, MissingRightsError
-from .binary_vectors import decode_vectors, dimension_of, keep_binary
+from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection, execute, one_row
 from .owners import ask_schema, untrusted_owner
+from .progress import Progress
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
@@ -35,6 +36,20 @@ class TableRow(NamedTuple):
     key: str | None
 
 
+def sampled(share: float, seed: int = 0, *, whole_pages: bool = True) -> sql.Composable:
+    """Return what stands after a table to read a share of its pages, or of its rows.
+
+    Nothing for a share of 1 or more. An unchanged table and the same seed give the same rows.
+    """
+    if share >= 1:
+        return sql.SQL("")
+    return sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
+        sql.SQL("SYSTEM" if whole_pages else "BERNOULLI"),
+        sql.Literal(100 * share),
+        sql.Literal(seed),
+    )
+
+
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
     """Find a table or view: its full name, its kind as in pg_class, and its estimated rows.
 
@@ -50,7 +65,7 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
         ).fetchone()
     except (psycopg.ProgrammingError, psycopg.NotSupportedError, psycopg.DataError) as error:
         reason = error.diag.message_primary or str(error)
-        raise InvalidInputError(f"{name!r} is no table: {reason}") from error
+        raise InvalidInputError(f"{name!r} is not a table: {reason}") from error
     if row is None:
         raise InvalidInputError(
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
@@ -120,16 +135,17 @@ class TableSource:
         except psycopg.Error:
             return []
         (schema, _) = one_row(self.connection, EXTENSION)
-        statement = sql.SQL(
+        names = {
+            "key": keyed.key_text(sql.Identifier(keyed.key or "")),
+            "table": self.table,
+            "schema": sql.Identifier(schema),
+            "vector": sql.Identifier(self.vector),
+        }
+        statement = (
             "SELECT {key} FROM {table} WHERE {schema}.vector_norm({vector}::{schema}.vector) >= $1 "
             "ORDER BY 1 LIMIT $2"
-        ).format(
-            key=keyed.key_text(sql.Identifier(keyed.key or "")),
-            table=self.table,
-            schema=sql.Identifier(schema),
-            vector=sql.Identifier(self.vector),
         )
-        return [row[0] for row in execute(self.connection, statement, [length, most])]
+        return [row[0] for row in execute(self.connection, statement, [length, most], names=names)]
 
     def with_labels(self, column: str) -> "TableSource":
         """Read labels too."""
@@ -146,12 +162,13 @@ class TableSource:
 
     def _type_of(self, column: str) -> tuple[str, str, sql.Identifier | None]:
         """Return a column's type, domains resolved, its elements' category, and its collation."""
-        row = self.connection.execute(
+        row = execute(
+            self.connection,
             """
             WITH RECURSIVE type AS (
                 SELECT t.*, a.attcollation FROM pg_catalog.pg_attribute a
                 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-                WHERE a.attrelid = %s::regclass::oid AND a.attname = %s
+                WHERE a.attrelid = $1::regclass::oid AND a.attname = $2
                   AND a.attnum > 0 AND NOT a.attisdropped
                 UNION ALL
                 SELECT base.*, type.attcollation
@@ -211,8 +228,9 @@ class TableSource:
 
     def count(self, condition: sql.Composable) -> int:
         """Count the rows for which a condition holds."""
-        statement = sql.SQL("SELECT count(*) FROM {} WHERE {}").format(self.table, condition)
-        return int(one_row(self.connection, statement)[0])
+        names = {"table": self.table, "condition": condition}
+        statement = "SELECT count(*) FROM {table} WHERE {condition}"
+        return int(one_row(self.connection, statement, names=names)[0])
 
     def read(
         self, condition: sql.Composable, share: float = 1, seed: int = 0
@@ -227,11 +245,7 @@ class TableSource:
             # seed has no effect.
             condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
         elif share < 1:
-            sample = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
-                sql.SQL("SYSTEM" if self.estimate > _LARGE_TABLE else "BERNOULLI"),
-                sql.Literal(100 * share),
-                sql.Literal(seed),
-            )
+            sample = sampled(share, seed, whole_pages=self.estimate > _LARGE_TABLE)
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
             # An array may have several dimensions; unnest gives its elements.
@@ -293,14 +307,20 @@ class TableSource:
             yield self.vectors_of(block, dimension)
 
     def draw(
-        self, condition: sql.Composable, rows: int, total: int, seed: int, bar: Any
+        self,
+        condition: sql.Composable,
+        rows: int,
+        total: int,
+        seed: int,
+        progress: Progress | None = None,
     ) -> list[TableRow]:
         """Draw rows with a vector for which a condition holds.
 
         Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
-        roughly. ``bar`` counts the rows that are read.
+        roughly. ``progress`` counts the rows that are read.
         """
         share = 1.1 * rows / max(total, 1)
+        bar = progress or Progress("reading")
         before = bar.n
         while True:
             found = self._reservoir(condition, rows, share, seed, bar)
@@ -308,10 +328,10 @@ class TableSource:
                 return found
             # The sample is short by chance, or because many rows have no vector.
             share *= max(2.0, 1.2 * rows / max(len(found), 1))
-            bar.n = before
+            bar.update(before - bar.n)
 
     def _reservoir(
-        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Any
+        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Progress
     ) -> list[TableRow]:
         # The table may be far larger than its statistics say: keep a uniform part of its rows,
         # never all of them.

@@ -9,19 +9,26 @@ from functools import cached_property
 from typing import Any, Literal, LiteralString, Protocol, cast
 
 import psycopg
-from psycopg import AsyncRawCursor, RawCursor, sql
+from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row, dict_row, tuple_row
+from psycopg.rows import dict_row
 
 from ..db.citus import is_distributed
-from ..db.connection import Connection, execute, one_row, translated_errors
+from ..db.connection import (
+    Connection,
+    Statement,
+    Steps,
+    execute,
+    one_row,
+    read_as,
+    run,
+    translated_errors,
+)
 from ..db.locks import patiently
 from ..db.owners import (
-    SCHEMA_OWNER,
-    answer,
-    must_ask,
     prepare_schema,
     refusal,
+    schema_owner_steps,
     trusts_owners,
 )
 from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, UnknownIndexError
@@ -32,7 +39,7 @@ from ..models.quantization import Levels
 from ..models.store import EvaluatedIn
 
 Layout = Literal["table", "column"]
-Access = Literal["scan", "lookup", "landmarks", "hnsw"]
+Access = Literal["scan", "landmarks"]
 Ranking = Literal["hamming", "asymmetric", "weighted"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
@@ -42,7 +49,7 @@ _CATALOG: LiteralString = """
            m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
            i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
-           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows, i.chunks,
+           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
            m.network ->> 'kind'::text AS network,
            (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
@@ -71,15 +78,6 @@ _WAITING: dict[Layout, LiteralString] = {
     """,
 }
 
-_INDEX_BYTES: LiteralString = """
-    (
-        SELECT coalesce(sum(pg_relation_size(to_regclass(x.index_name))), 0)::bigint
-        FROM hashindex.index i, pg_catalog.unnest(ARRAY[i.access, i.building]) path,
-             hashindex._code_indexes(i, path) x
-        WHERE i.name = {name} AND path IN ('lookup', 'hnsw')
-    )
-"""
-
 # The b-tree of the codes by landmark.
 _LISTS_BYTES: LiteralString = """
     coalesce((
@@ -103,8 +101,8 @@ _LANDMARK_BYTES: LiteralString = """
 _SUMMARY: dict[Layout, LiteralString] = {
     "table": """
         SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) - {indexes} - {lists} AS code_bytes,
-               {indexes} + {landmarks} AS access_bytes,
+               pg_total_relation_size({codes_name}::regclass) - {lists} AS code_bytes,
+               {landmarks} AS access_bytes,
                coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -112,7 +110,7 @@ _SUMMARY: dict[Layout, LiteralString] = {
     "column": """
         SELECT pg_catalog.count({column}) AS rows, pg_catalog.count({code}) AS codes,
                coalesce(sum(pg_catalog.pg_column_size({code})), 0)::bigint AS code_bytes,
-               {indexes} AS access_bytes,
+               0::bigint AS access_bytes,
                coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
                ({waiting}) AS waiting
         FROM {table}
@@ -232,7 +230,6 @@ class IndexRow:
     candidates: int
     probes: int | None
     trained_rows: int | None
-    chunks: int | None
     storage: str
     swap_of: str | None
     swap_state: SwapState | None
@@ -331,6 +328,12 @@ class IndexRow:
         """The index's model, read from the database once: neither ever changes."""
         return store.load(self.connection, self.model_name)
 
+    def model_steps(self) -> Steps[Model]:
+        """Read `loaded_model` if it was not read yet."""
+        if "loaded_model" not in vars(self):
+            vars(self)["loaded_model"] = yield from store.load_steps(self.model_name)
+        return self.loaded_model
+
     def after(self, before: "IndexRow | None") -> "IndexRow":
         """Return this row, with the loaded model of the row before if the model is the same."""
         if before is None or before.model_id != self.model_id:
@@ -366,7 +369,7 @@ class IndexRow:
             (is_current,) = one_row(self.connection, sql.SQL("SELECT ") + self.is_current)
         if not is_current:
             raise DatabaseStateError(
-                f"index {self.name!r} was made again meanwhile, or dropped; run the command again"
+                f"index {self.name!r} was dropped or recreated meanwhile; run the command again"
             )
 
     def check_triggers(self) -> None:
@@ -387,7 +390,7 @@ class IndexRow:
     def change(
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
     ) -> list[tuple[Any, ...]]:
-        """Change parts of the index in use by a statement, as `patiently` does; return its rows."""
+        """Run a statement that changes the index, again while it is locked; return its rows."""
         return patiently(
             self.connection,
             lambda: execute(self.connection, statement, values).fetchall(),
@@ -415,7 +418,7 @@ class IndexRow:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             names = self.names | {"codes": codes or self.codes, "part": part}
-            (count,) = one_row(self.connection, sql.SQL(_WAITING[self.layout]).format(**names))
+            (count,) = one_row(self.connection, _WAITING[self.layout], names=names)
         return int(count)
 
     def summary(self) -> IndexSummary:
@@ -427,23 +430,21 @@ class IndexRow:
         # Citus counts one table at a time, and only its own functions know the sizes of its tables.
         statement = _DISTRIBUTED_SUMMARY if self.distributed else _SUMMARY[self.layout]
         with translated_errors(self):
-            cursor = self.connection.cursor(row_factory=class_row(IndexSummary))
-            cursor.execute(
+            (found,) = read_as(
+                IndexSummary,
+                self.connection,
                 sql.SQL(statement).format(
                     **names,
                     name=name,
                     codes_name=codes_name,
-                    indexes=sql.SQL(_INDEX_BYTES).format(name=name),
                     lists=lists,
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
                     waiting=sql.SQL(_WAITING[self.layout]).format(**names, part=sql.SQL("")),
-                )
+                ),
             )
-            row = cursor.fetchone()
-        assert row is not None  # noqa: S101
-        return row
+        return found
 
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""
@@ -451,9 +452,8 @@ class IndexRow:
             landmarks = self.landmarks
             if landmarks is None:
                 return None
-            cursor = RawCursor(self.connection, row_factory=class_row(ListSummary))
             lists = sql.SQL(_LISTS).format(landmarks=landmarks, codes=self.codes)
-            return cursor.execute(lists, [self.name]).fetchone()
+            return read_as(ListSummary, self.connection, lists, [self.name])[0]
 
     @property
     def codes(self) -> sql.Identifier:
@@ -488,34 +488,39 @@ def read_rows(
         idle = connection.info.transaction_status == TransactionStatus.IDLE
         # Not in autocommit mode, the statement begins a transaction, which this block ends.
         with connection.transaction() if idle and not connection.autocommit else nullcontext():
-            rows = RawCursor(connection, row_factory=dict_row).execute(_CATALOG + which, values)
-            return [IndexRow(connection=connection, **row) for row in rows]
+            return run(connection, _rows_steps(connection, which, values))
+
+
+def _rows_steps(
+    connection: psycopg.BaseConnection[Any], which: LiteralString, values: Sequence[Any]
+) -> Steps[list[IndexRow]]:
+    # A search needs only a connection's settings and adapters, which both kinds have.
+    used = cast(Connection, connection)
+    rows = yield Statement(_CATALOG + which, values, rows=dict_row)
+    return [IndexRow(connection=used, **row) for row in rows]
 
 
 def read_row(connection: Connection, name: str, *, to_read: bool = True) -> IndexRow:
     """Read an index's row in the catalog; check its table, unless that is not ``to_read``."""
-    found = read_rows(connection, _NAMED, [name])
+    return _only_row(read_rows(connection, _NAMED, [name]), name, to_read)
+
+
+def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:
+    """Read an index's row in the catalog on a prepared connection; see `read_row`."""
+    with translated_errors():
+        yield from schema_owner_steps(connection)
+        found = yield from _rows_steps(connection, _NAMED, [name])
+    return _only_row(found, name)
+
+
+def _only_row(found: list[IndexRow], name: str, to_read: bool = True) -> IndexRow:
     if not found:
-        raise _unknown(name)
+        raise UnknownIndexError(
+            f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
+        )
     if to_read:
         found[0].check_trust()
     return found[0]
-
-
-async def read_row_async(connection: psycopg.AsyncConnection[Any], name: str) -> IndexRow:
-    """Read an index's row in the catalog; see `read_row`."""
-    with translated_errors():
-        if must_ask(connection):
-            asked = AsyncRawCursor(connection, row_factory=tuple_row)
-            answer(connection, await (await asked.execute(SCHEMA_OWNER)).fetchone())
-        cursor = AsyncRawCursor(connection, row_factory=dict_row)
-        row = await (await cursor.execute(_CATALOG + _NAMED, [name])).fetchone()
-    if row is None:
-        raise _unknown(name)
-    # A search needs only its settings and adapters, which both kinds of connections have.
-    found = IndexRow(connection=cast(Connection, connection), **row)
-    found.check_trust()
-    return found
 
 
 def check_index_name(name: object) -> None:
@@ -529,9 +534,3 @@ def check_index_name(name: object) -> None:
 def default_index_name(name: str) -> str:
     """Make a name that an index can have, and SQL takes without quotes, from one of a table."""
     return re.sub("[^a-z0-9_]", "_", name.lower())[:40]
-
-
-def _unknown(name: str) -> UnknownIndexError:
-    return UnknownIndexError(
-        f"index {name!r} does not exist; see those that do with: pg-hashindex index list"
-    )

@@ -35,7 +35,6 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import check_idle, translated_errors
 from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one
 from ..db.throttle import Throttle
@@ -154,31 +153,25 @@ PRUNE: LiteralString = """
 
 def encode_missing(
     index: IndexRow,
+    job: Job,
+    throttle: Throttle,
     *,
     batch_rows: int | None = None,
     progress: bool = False,
-    rows_per_second: float | None = None,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
-    with encoding_job(index, batch_rows) as job:
-        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run(progress)
+    with only_encoder(index, batch_rows):
+        return _Encoder(index, batch_rows, throttle, job).run(progress)
 
 
 @contextmanager
-def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
-    """Keep other encoders away, and enter the work into the list of jobs."""
+def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[None]:
+    """Keep other sessions from encoding an index; a second one would do the same work again."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
-    check_idle(index.connection, "encoding commits batch by batch")
-    # A second encoder would do no harm, but the same work again.
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with (
-        translated_errors(index),
-        index.noticing_drops(),
-        only_one(index.connection, "encode", index.name, busy),
-        Job(index.connection, "encode", index.name) as job,
-    ):
-        yield job
+    with only_one(index.connection, "encode", index.name, busy):
+        yield
 
 
 class _Progress(NamedTuple):
@@ -197,11 +190,9 @@ class _Encoder:
     ) -> None:
         self.index, self.throttle, self.job = index, throttle, job
         self.connection = index.connection
-        # Without this block, a connection that is not in autocommit mode would begin a transaction.
-        with self.connection.transaction():
-            index.check_current()
-            index.check_triggers()
-            self.model = index.loaded_model
+        index.check_current()
+        index.check_triggers()
+        self.model = index.loaded_model
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)

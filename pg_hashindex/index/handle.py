@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from psycopg import RawCursor
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
-
-from ..db.connection import Connection, translated_errors
+from ..db.connection import Connection, Steps, execute, run, translated_errors
 from ..db.locks import patiently
 from ..db.owners import prepare_schema, trusts_owners
-from ..errors import HashIndexError
 from ..models.model import Metric
 from .catalog import (
     Access,
@@ -27,13 +22,9 @@ from .catalog import (
 )
 from .search import (
     Hit,
-    Hybrid,
     HybridHit,
-    Search,
     Searches,
-    Within,
     as_optional_count,
-    is_outdated,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +33,7 @@ if TYPE_CHECKING:
     from ..operations.repair import Repaired
     from ..operations.swap import Swapped
     from ..quality.query_sets import QuerySet
-    from .building import Rebalanced
+    from .build import Rebalanced
 
 
 class HashIndex(Searches[list[Hit], list[HybridHit]]):
@@ -54,6 +45,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
     Made by `create` or `open`, not by hand.
     """
+
+    _run: Any = staticmethod(run)
 
     def __init__(self, connection: Connection, name: str, row: IndexRow | None = None) -> None:
         self.connection = connection
@@ -150,8 +143,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
 
         def make() -> None:
-            connection.execute(
-                "SELECT hashindex.create_index(%s, %s::regclass, %s, %s, %s, %s, %s, %s, %s)",
+            execute(
+                connection,
+                "SELECT hashindex.create_index($1, $2::regclass, $3, $4, $5, $6, $7, $8, $9)",
                 [
                     name,
                     table,
@@ -165,9 +159,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                 ],
             )
             if access != "scan" or ranking is not None:
-                connection.execute(
-                    "SELECT hashindex.configure_index(%s, %s, %s)", [name, access, ranking]
-                )
+                settings = [name, access, ranking]
+                execute(connection, "SELECT hashindex.configure_index($1, $2, $3)", settings)
 
         with translated_errors(table=table):
             prepare_schema(connection)
@@ -199,34 +192,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             raise AttributeError(name)
         return getattr(self._unread, name)
 
-    def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the statement of a search; again if the index or its table changed meanwhile."""
-        row = self._row
-        if row is None or asked.needs_row_of_now(row):
-            row = self.row
-        row.check_trust()
-        asked_again = False
-        while True:
-            try:
-                binary = row.binary_ids
-                with translated_errors(row):
-                    cursor = RawCursor(self.connection, row_factory=tuple_row)
-                    ready = asked
-                    if asked.like:
-                        # Not prepared: the column may be given another type.
-                        cursor.execute(*asked.row_statement(row), binary=binary)
-                        ready = asked.at(row, cursor.fetchall())
-                    if ready.wants_code(row):
-                        ready = ready.encoded(row, row.loaded_model)
-                    cursor.execute(*ready.statement(row), prepare=True, binary=binary)
-                    return ready.hits(cursor.fetchall())
-            except HashIndexError as error:
-                if self.connection.info.transaction_status == TransactionStatus.INERROR:
-                    raise
-                now = self.row
-                if now == row and (asked_again or not is_outdated(error)):
-                    raise
-                row, asked_again = now, now == row
+    def _row_steps(self) -> Steps[IndexRow]:
+        # The connection may have to be prepared first.
+        yield from ()
+        return self.row
 
     def waiting(self) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches."""
@@ -281,9 +250,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             again, or configured otherwise while its access path was built.
         """
         # Load SciPy, which k-means needs, before searches have to wait.
-        from . import access
+        from . import build
 
-        return access.encode(
+        return build.encode(
             self.row, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
         )
 
@@ -365,9 +334,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DatabaseStateError
             If the index was dropped or made again meanwhile.
         """
-        from . import access
+        from . import build
 
-        return access.rebalance(self.row, progress=progress)
+        return build.rebalance(self.row, progress=progress)
 
     def swap(
         self,
@@ -519,9 +488,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If the caller does not administer the schema.
         """
         with translated_errors(), self.connection.transaction():
-            self.connection.execute(
-                "SELECT hashindex.grant_reader(%s, %s, %s)", [self.name, role, reveal_codes]
-            )
+            given = [self.name, role, reveal_codes]
+            execute(self.connection, "SELECT hashindex.grant_reader($1, $2, $3)", given)
 
     def revoke(self, role: str) -> None:
         """Take the codes of the index from a role; its rights on the table stay as they are.
@@ -534,7 +502,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             If the caller does not administer the schema.
         """
         with translated_errors(), self.connection.transaction():
-            self.connection.execute("SELECT hashindex.revoke_reader(%s, %s)", [self.name, role])
+            execute(self.connection, "SELECT hashindex.revoke_reader($1, $2)", [self.name, role])
 
     def distribute(self) -> None:
         """Bring the index to the shards of its table, which Citus distributes.

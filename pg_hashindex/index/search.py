@@ -1,15 +1,14 @@
 """Searches: their arguments, their one statement, and their answers.
 
-`HashIndex` and `AsyncHashIndex` run the same statements: one function writes a statement, another
-one reads its rows. The two classes differ only in ``await``. A search by a row's key first reads
-the row, by a separate statement.
+`HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.connection.Steps`), and differ
+only in ``await``. A search by a row's key first reads the row, by a separate statement.
 """
 
 import operator
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, overload
+from functools import partial
+from typing import Any, Generic, NamedTuple, Self, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 import psycopg
@@ -18,15 +17,14 @@ from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.sql import visitors
-from sqlalchemy.sql.compiler import SQLCompiler
 
+from ..db.connection import Statement, Steps, translated_errors
 from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
-from .catalog import IndexRow
+from .catalog import IndexRow, row_steps
+from .filter_text import filter_text
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -35,10 +33,8 @@ _MOST = 2**31 - 2
 Hits = TypeVar("Hits")
 HybridHits = TypeVar("HybridHits")
 
-_DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
-
-def is_outdated(error: HashIndexError) -> bool:
+def _is_outdated(error: HashIndexError) -> bool:
     """Return whether the table was emptied and filled again since the statement's snapshot."""
     return isinstance(error.__cause__, psycopg.errors.SerializationFailure)
 
@@ -59,7 +55,7 @@ class HybridHit(NamedTuple):
     word_rank: int | None
 
 
-class Asked(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
     """The arguments of a search beside its query; see `HashIndex.search`."""
 
     candidates: int | None
@@ -68,7 +64,7 @@ class Asked(TypedDict, total=False):
     filter: str | None
 
 
-class AskedHybrid(TypedDict, total=False):
+class HybridOptions(TypedDict, total=False):
     """The arguments of a search by vector and words; see `HashIndex.hybrid`."""
 
     filter: str | None
@@ -77,8 +73,8 @@ class AskedHybrid(TypedDict, total=False):
     configuration: str | None
 
 
-#: A statement and its parameters, for a psycopg.RawCursor.
-Statement = tuple[sql.Composed, list[Any]]
+# A statement and its parameters.
+_Query = tuple[sql.Composed, list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +90,7 @@ class _Question:
     #: The query's code, if Python evaluates the index's model.
     code: Bit | None = None
 
-    def needs_row_of_now(self, row: IndexRow) -> bool:
+    def needs_fresh_row(self, row: IndexRow) -> bool:
         """Whether to read the index's row again before the search, and not only when it fails.
 
         After a swap, a code that Python made by the old model is refused, and that aborts a
@@ -108,7 +104,7 @@ class _Question:
             or (row.encoded_in == "python" and not (idle and connection.autocommit))
         )
 
-    def row_statement(self, row: IndexRow) -> Statement:
+    def row_statement(self, row: IndexRow) -> _Query:
         """Write the statement that reads the row's key, vector and code."""
         query = sql.SQL(
             "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
@@ -171,7 +167,7 @@ class Search(_Question):
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
@@ -213,7 +209,7 @@ class Within(_Question):
 
     radius: int
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function."""
         vector = as_query(self.query, row.dimension)
         try:
@@ -247,7 +243,7 @@ class Hybrid(_Question):
     depth: int | None = None
     configuration: str | None = None
 
-    def statement(self, row: IndexRow) -> Statement:
+    def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of ``hashindex.hybrid``."""
         _check_text("words", self.words)
         _check_text("text_column", self.text_column)
@@ -275,18 +271,54 @@ class Hybrid(_Question):
         return [HybridHit(*values) for values in found]
 
 
-class Searches(ABC, Generic[Hits, HybridHits]):
+class Searches(Generic[Hits, HybridHits]):
     """The searches of `HashIndex`, which return answers, and of `AsyncHashIndex`, to await."""
 
-    @overload
-    def _ask(self, asked: Hybrid) -> HybridHits: ...
-    @overload
-    def _ask(self, asked: Search | Within) -> Hits: ...
-    @abstractmethod
-    def _ask(self, asked: Search | Within | Hybrid) -> Any:
-        """Run the statement of a search; a second time if the index's row has changed meanwhile."""
+    # `run` or `run_async`.
+    _run: Callable[..., Hits]
+    connection: Any
+    name: str
+    # Searches use this row of the catalog until one of them fails.
+    _row: IndexRow | None
 
-    def search(self, query: ArrayLike | Vector, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+    def _row_steps(self) -> Steps[IndexRow]:
+        found = yield from row_steps(self.connection, self.name)
+        self._row = found.after(self._row)
+        return self._row
+
+    def _search_steps(self, asked: Search | Within | Hybrid) -> Steps[Any]:
+        """Run the statement of a search; again if the index or its table changed meanwhile."""
+        row = self._row
+        if row is None or asked.needs_fresh_row(row):
+            row = yield from self._row_steps()
+        row.check_trust()
+        asked_again = False
+        while True:
+            try:
+                binary = row.binary_ids
+                with translated_errors(row):
+                    ready = asked
+                    if asked.like:
+                        # Not prepared: the column may be given another type.
+                        ready = asked.at(
+                            row, (yield Statement(*asked.row_statement(row), binary=binary))
+                        )
+                    if ready.wants_code(row):
+                        model = yield row.model_steps()
+                        ready = yield partial(ready.encoded, row, model)
+                    query = Statement(*ready.statement(row), binary=binary, prepare=True)
+                    return ready.hits((yield query))
+            except HashIndexError as error:
+                if self.connection.info.transaction_status == TransactionStatus.INERROR:
+                    raise
+                now = yield from self._row_steps()
+                if now == row and (asked_again or not _is_outdated(error)):
+                    raise
+                row, asked_again = now, now == row
+
+    def search(
+        self, query: ArrayLike | Vector, k: int = 10, **options: Unpack[SearchOptions]
+    ) -> Hits:
         """Find the nearest rows: candidates by code, then the exact distance.
 
         If Python evaluates the index's model, the query's code is computed here; the first search
@@ -322,9 +354,10 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Search(query=query, k=k, **asked))
+        asked = Search(query=query, k=k, **options)
+        return self._run(self.connection, self._search_steps(asked))
 
-    def search_like(self, row_id: Any, k: int = 10, **asked: Unpack[Asked]) -> Hits:
+    def search_like(self, row_id: Any, k: int = 10, **options: Unpack[SearchOptions]) -> Hits:
         """Find the rows nearest to another row of the table, which is left out itself.
 
         Parameters
@@ -342,12 +375,13 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Search(like=True, row_id=row_id, k=k, **asked))
+        asked = Search(like=True, row_id=row_id, k=k, **options)
+        return self._run(self.connection, self._search_steps(asked))
 
     def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
-        Fast with access path ``lookup`` and a small radius; else a scan of all codes.
+        Compares all codes.
 
         Parameters
         ----------
@@ -369,7 +403,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Within(query=query, radius=radius))
+        asked = Within(query=query, radius=radius)
+        return self._run(self.connection, self._search_steps(asked))
 
     def within_like(self, row_id: Any, radius: int) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
@@ -388,7 +423,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Within(like=True, row_id=row_id, radius=radius))
+        asked = Within(like=True, row_id=row_id, radius=radius)
+        return self._run(self.connection, self._search_steps(asked))
 
     def hybrid(
         self,
@@ -396,7 +432,7 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         words: str,
         text_column: str,
         k: int = 10,
-        **asked: Unpack[AskedHybrid],
+        **options: Unpack[HybridOptions],
     ) -> HybridHits:
         """Find rows near to a vector or holding words, by reciprocal rank fusion.
 
@@ -436,7 +472,8 @@ class Searches(ABC, Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        return self._ask(Hybrid(query=query, words=words, text_column=text_column, k=k, **asked))
+        asked = Hybrid(query=query, words=words, text_column=text_column, k=k, **options)
+        return cast(HybridHits, self._run(self.connection, self._search_steps(asked)))
 
 
 def as_count(what: str, value: Any) -> int:
@@ -477,37 +514,3 @@ def as_query(query: ArrayLike | Vector | HalfVector, dimension: int | None) -> V
         shape = "(dimension,)" if dimension is None else f"({dimension},)"
         raise InvalidInputError(f"a query is one vector {shape}, got shape {array.shape}")
     return Vector(as_rows(array[None, :], dimension)[0].astype(np.float32))
-
-
-def filter_text(
-    connection: Any, where: sa.ColumnElement[bool], table_name: str, qualified_table: str
-) -> str:
-    """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
-
-    The table is given by its bare name, and as SQL writes it, for messages. What is no SQLAlchemy
-    expression, or names another table, is refused.
-    """
-    if not isinstance(where, sa.ColumnElement):
-        raise InvalidInputError(
-            f"where must be an SQLAlchemy expression on {qualified_table}, "
-            f"got {type(where).__name__}"
-        )
-    for element in visitors.iterate(where):
-        table = getattr(element, "table", None)
-        if isinstance(table, sa.Table) and table.name != table_name:
-            raise InvalidInputError(
-                f"where names column {element}; only columns of {qualified_table} can "
-                "restrict this search"
-            )
-    statement = where.compile(dialect=_DIALECT)
-    assert isinstance(statement, SQLCompiler)  # noqa: S101
-    # Lists of IN get their parameters, and the conversion of their values, only here.
-    expanded = statement.construct_expanded_state()
-    processors = {**statement._bind_processors, **expanded.processors}
-    values = {
-        name: process(value) if callable(process := processors.get(name)) else value
-        for name, value in expanded.parameters.items()
-    }
-    blocking = isinstance(connection, psycopg.Connection)
-    cursor = (psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor)(connection)
-    return str(cursor.mogrify(expanded.statement, values))

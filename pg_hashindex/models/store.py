@@ -6,19 +6,25 @@ describes the network, and ``hashindex.model_part`` holds its arrays. The parts 
 network are its learned codes.
 """
 
-import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, LiteralString
 
 import numpy as np
-import psycopg
 from pgvector import Vector
-from psycopg import AsyncRawCursor, RawCursor
-from psycopg.rows import class_row, tuple_row
 from psycopg.types.json import Jsonb
 
-from ..db.connection import Connection, execute, translated_errors
+from ..db.connection import (
+    Connection,
+    Statement,
+    Steps,
+    execute,
+    one_row,
+    read_as,
+    run,
+    translated_errors,
+)
 from ..db.owners import prepare_schema
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
@@ -35,7 +41,7 @@ __all__ = [
     "drop",
     "list_models",
     "load",
-    "load_async",
+    "load_steps",
     "save",
     "script",
 ]
@@ -52,6 +58,19 @@ _MODEL: LiteralString = """
            bit_weights, network, profile, levels, n_bits
     FROM hashindex.find_model($1)
 """
+_INSERT = """
+    INSERT INTO hashindex.model (
+        name, version, method, dimension, n_bits, metric, parameters, training, checksum,
+        bit_weights, network, profile, levels, layers
+    )
+    SELECT $1, coalesce(pg_catalog.max(version), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
+           $12, ARRAY[{layers}]
+    FROM hashindex.model WHERE name = $1
+    RETURNING id, version
+"""
+_INSERT_PART: LiteralString = (
+    "INSERT INTO hashindex.model_part (model_id, part, data) VALUES ($1, $2, $3)"
+)
 _LAYERS: LiteralString = """
     SELECT l.kind, l.weights, l.bias, l.scale, l.nearest
     FROM hashindex.readable_model m, pg_catalog.unnest(m.layers)
@@ -120,66 +139,49 @@ def save(connection: Connection, model: Model) -> Model:
     MissingSchemaError, MissingRightsError
         If the schema is not installed, or the role may not write to it.
     """
-    layers: list[str] = []
-    values: list[Any] = []
-    for layer in model.layers:
-        layers.append("ROW(%s, %s, %s, %s, %s)::hashindex.layer")
-        values += [
+    layers: list[tuple[Any, ...]] = [
+        (
             layer.kind,
             None if layer.weights is None else [Vector(row) for row in layer.weights],
             None if layer.bias is None else Vector(layer.bias),
             layer.scale,
             layer.nearest,
-        ]
+        )
+        for layer in model.layers
+    ]
     if model.network is not None:
-        layers.append("ROW(%s, NULL, NULL, NULL, NULL)::hashindex.layer")
-        values.append(_NETWORK)
+        layers.append((_NETWORK, None, None, None, None))
+    values = [
+        model.name,
+        model.method,
+        model.dimension,
+        model.n_bits,
+        model.metric,
+        Jsonb(dict(model.parameters)),
+        Jsonb(dict(model.training)),
+        model.checksum,
+        None if model.bit_weights is None else Vector(model.bit_weights),
+        None if model.network is None else Jsonb(model.network.spec()),
+        None if model.profile is None else Jsonb(model.profile.as_dict()),
+        model.levels,
+    ]
+    rows = []
+    for layer in layers:
+        numbers = range(len(values) + 1, len(values) + 1 + len(layer))
+        rows.append(f"ROW({', '.join(f'${n}' for n in numbers)})::hashindex.layer")
+        values += layer
     with translated_errors():
         prepare_schema(connection)
         with connection.transaction():
             # Two concurrent saves of one name must not get the same version.
-            connection.execute("LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
-            row = connection.execute(
-                f"""
-                INSERT INTO hashindex.model (
-                    name, version, method, dimension, n_bits, metric, parameters, training,
-                    checksum, bit_weights, network, profile, levels, layers
-                )
-                SELECT %s, coalesce(pg_catalog.max(version), 0) + 1, %s, %s, %s, %s, %s, %s, %s, %s,
-                       %s, %s,
-                       %s,
-                       ARRAY[{", ".join(layers)}]
-                FROM hashindex.model WHERE name = %s
-                RETURNING id, version
-                """.encode(),  # noqa: S608
-                [
-                    model.name,
-                    model.method,
-                    model.dimension,
-                    model.n_bits,
-                    model.metric,
-                    Jsonb(dict(model.parameters)),
-                    Jsonb(dict(model.training)),
-                    model.checksum,
-                    None if model.bit_weights is None else Vector(model.bit_weights),
-                    None if model.network is None else Jsonb(model.network.spec()),
-                    None if model.profile is None else Jsonb(model.profile.as_dict()),
-                    model.levels,
-                    *values,
-                    model.name,
-                ],
-            ).fetchone()
-            assert row is not None  # noqa: S101
+            execute(connection, "LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE")
+            insert = _INSERT.format(layers=", ".join(rows)).encode()
+            number, version = one_row(connection, insert, values)
             kept = model.network or model.learned
             if kept is not None:
-                for number, part in enumerate(kept.parts(_PART_BYTES)):
-                    # Binary, since text would be twice as long.
-                    connection.execute(
-                        "INSERT INTO hashindex.model_part (model_id, part, data) "
-                        "VALUES (%s, %s, %b)",
-                        [row[0], number, part],
-                    )
-    return replace(model, version=row[1])
+                for place, part in enumerate(kept.parts(_PART_BYTES)):
+                    execute(connection, _INSERT_PART, [number, place, part])
+    return replace(model, version=version)
 
 
 def script(connection: Connection, reference: str) -> str:
@@ -209,7 +211,7 @@ def check_may_save(connection: Connection) -> None:
     """Refuse a role that may not save models; called before training."""
     with translated_errors():
         prepare_schema(connection)
-        connection.execute("SELECT hashindex._check_administrator()")
+        execute(connection, "SELECT hashindex._check_administrator()")
 
 
 def load(connection: Connection, reference: str) -> Model:
@@ -229,30 +231,22 @@ def load(connection: Connection, reference: str) -> Model:
     """
     with translated_errors():
         prepare_schema(connection)
-        cursor = RawCursor(connection, row_factory=tuple_row)
-        row = cursor.execute(_MODEL, [reference]).fetchall()[0]
-        layers = cursor.execute(_LAYERS, row[:1], binary=True).fetchall()
+    return run(connection, load_steps(reference))
+
+
+def load_steps(reference: str) -> Steps[Model]:
+    """Read a model on a prepared connection; see `load`."""
+    with translated_errors():
+        (row,) = yield Statement(_MODEL, [reference])
+        layers = yield Statement(_LAYERS, row[:1], binary=True)
         data = bytearray()
         # One by one, since they may have hundreds of megabytes. Models never change, so parts may
         # be read in another snapshot than the rest.
-        for (part,) in cursor.execute(_PARTS, row[:1]).fetchall():
-            for values in cursor.execute(_PART, [row[0], part], binary=True).fetchall():
-                data += values[0]
-    return _assembled(reference, row, layers, data)
-
-
-async def load_async(connection: psycopg.AsyncConnection[Any], reference: str) -> Model:
-    """Read a model by the statements of `load`, and assemble it in another thread."""
-    with translated_errors():
-        cursor = AsyncRawCursor(connection, row_factory=tuple_row)
-        row = (await (await cursor.execute(_MODEL, [reference])).fetchall())[0]
-        layers = await (await cursor.execute(_LAYERS, row[:1], binary=True)).fetchall()
-        data = bytearray()
-        for (part,) in await (await cursor.execute(_PARTS, row[:1])).fetchall():
-            await cursor.execute(_PART, [row[0], part], binary=True)
-            for values in await cursor.fetchall():
-                data += values[0]
-    return await asyncio.to_thread(_assembled, reference, row, layers, data)
+        for (part,) in (yield Statement(_PARTS, row[:1])):
+            for (values,) in (yield Statement(_PART, [row[0], part], binary=True)):
+                data += values
+        model: Model = yield partial(_assembled, reference, row, layers, data)
+    return model
 
 
 def _assembled(
@@ -324,14 +318,15 @@ def describe(connection: Connection, reference: str) -> StoredModel:
     UnknownModelError
         If there is no such model.
     """
-    return _describe(connection, "WHERE m.id = (hashindex.find_model(%s)).id", [reference])[0]
+    return _describe(connection, "WHERE m.id = (hashindex.find_model($1)).id", [reference])[0]
 
 
 def _describe(connection: Connection, which: str, values: list[str]) -> list[StoredModel]:
     with translated_errors():
         prepare_schema(connection)
-        cursor = connection.cursor(row_factory=class_row(StoredModel))
-        cursor.execute(
+        return read_as(
+            StoredModel,
+            connection,
             f"""
             SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
                    m.training, m.checksum, m.created_at,
@@ -358,7 +353,6 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
             """.encode(),  # noqa: S608
             values,
         )
-        return cursor.fetchall()
 
 
 def drop(connection: Connection, reference: str) -> list[StoredModel]:
@@ -383,7 +377,7 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
             models = (
                 [latest]
                 if ":" in reference
-                else _describe(connection, "WHERE m.name = %s ORDER BY m.version", [latest.name])
+                else _describe(connection, "WHERE m.name = $1 ORDER BY m.version", [latest.name])
             )
             users = sorted({index for model in models for index in model.indexes})
             if users:
@@ -391,8 +385,9 @@ def drop(connection: Connection, reference: str) -> list[StoredModel]:
                     f"model {reference!r} is used by index {', '.join(users)}; give that another "
                     "model (pg-hashindex index swap, then index prune), or drop it"
                 )
-            connection.execute(
-                "DELETE FROM hashindex.model WHERE name = %s AND version = ANY (%s)",
+            execute(
+                connection,
+                "DELETE FROM hashindex.model WHERE name = $1 AND version = ANY ($2)",
                 [latest.name, [model.version for model in models]],
             )
     return models

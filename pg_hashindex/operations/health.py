@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Any, Literal, LiteralString, get_args
 
 import numpy as np
@@ -18,7 +17,7 @@ from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 from scipy.special import entr
 
-from ..db.binary_vectors import decode_vectors, dimension_of, keep_binary
+from ..db.batches import decode_vectors, dimension_of, stream
 from ..db.connection import execute, one_row, translated_errors
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
@@ -202,7 +201,7 @@ class CodeChecks:
             wrong, coded, rows, counts = self.compare(model)
         except InvalidInputError as error:
             status: Status = "warning"
-            detail, advice = f"a row cannot be evaluated: {error}", "mend or remove the row"
+            detail, advice = f"a row cannot be evaluated: {error}", "fix or delete the row"
             if model.network is not None:
                 # Most likely torch is not installed here.
                 status, detail = "unknown", f"the model cannot be evaluated here: {error}"
@@ -372,14 +371,11 @@ class CodeChecks:
 
     def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int]]:
         """Yield vectors and codes, and the number of codes whose vectors have another dimension."""
-        cursor = RawCursor(self.index.connection)
-        keep_binary(cursor)
-        if self.full:
-            rows = cursor.stream(self._query(_EVERY), binary=True)
-        else:
-            rows = cursor.stream(self._query(_SAMPLED), [self._sampled_ids()], binary=True)
-        with closing(rows) as found:  # type: ignore[type-var]
-            while block := list(islice(found, _BLOCK_ROWS)):
+        connection = self.index.connection
+        values = None if self.full else [self._sampled_ids()]
+        query = self._query(_EVERY if self.full else _SAMPLED)
+        with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
+            for block in blocks:
                 fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
                 vectors = np.empty((len(fitting), self.index.dimension), dtype=np.float32)
                 decode_vectors([row[0] for row in fitting], vectors)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.connection import execute, one_row, outside_transactions, translated_errors
-from ..db.jobs import progress_bar
+from ..db.progress import Progress
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
@@ -62,7 +62,7 @@ def near_duplicates(
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
         start = target.begin()
-        with progress_bar("comparing", n_lists, progress, "list") as bar:
+        with Progress("comparing", n_lists, progress, "list") as bar:
             bar.update(start)
             while start < n_lists:
                 end = min(start + _BLOCK_LISTS, n_lists)
@@ -181,5 +181,4 @@ class _Target:
 
     def _execute(self, statement: Any, values: Any = None, **more: sql.Composable) -> Any:
         names = {"table": self._table, "type": sql.SQL(self._index.key_type)}
-        query = sql.SQL(statement).format(**names, **more)
-        return execute(self._index.connection, query, values)
+        return execute(self._index.connection, statement, values, names=names | more)

@@ -16,8 +16,8 @@ from ..db.jobs import Job
 from ..db.locks import only_one, patiently
 from ..db.owners import prepare_schema, trusts_owners
 from ..errors import InvalidInputError, LowerRecallError
-from ..index.access import encode, verifier_of
-from ..index.building import end_left_rebalance
+from ..index.access import end_left_rebalance
+from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row
 from . import swap as swapping
 from .health import CodeChecks

@@ -16,7 +16,7 @@ from ..db.connection import execute, one_row, outside_transactions, translated_e
 from ..db.jobs import Job
 from ..db.locks import only_one
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
-from ..index.access import encode
+from ..index.build import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured

@@ -10,6 +10,7 @@ from psycopg import Column, RawCursor, sql
 from psycopg.postgres import types
 
 from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
+from ..db.connection import execute
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 from ..hashers.supervision.relations import read_graph
@@ -92,9 +93,7 @@ class Edges:
         unknown key or an unusable weight is refused, and a graph without edges.
         """
         with errors_naming("graph", self.source):
-            packed = RawCursor(self.source.connection).execute(
-                self._about(_PACKED), [list(keys)], binary=True
-            )
+            packed = self._query(_PACKED, [list(keys)])
             rows: list[int] = []
             objects: list[bytes] = []
             weights: list[bytes] = []
@@ -116,7 +115,7 @@ class Edges:
         return read_graph(scipy.sparse.csr_array(arrays, shape=shape), len(keys))
 
     def _bad_line(self) -> InvalidInputError:
-        found = self._cursor_over(_FIRST_BAD).fetchone()
+        found = self._query(_FIRST_BAD).fetchone()
         name = self.source.name
         if found is None:
             # The query gave another answer this time.
@@ -136,7 +135,7 @@ class Edges:
         )
 
     def _no_edges(self, n_rows: int) -> InvalidInputError:
-        found = self._cursor_over("SELECT FROM {relation} known LIMIT 1").fetchone()
+        found = self._query("SELECT FROM {relation} known LIMIT 1").fetchone()
         if found is None:
             return InvalidInputError(f"there are no edges in {self.query}")
         return InvalidInputError(
@@ -144,19 +143,16 @@ class Edges:
             f"{self.source.name}; draw more rows, or give edges of rows with a vector"
         )
 
-    def _cursor_over(self, template: str) -> RawCursor[tuple[Any, ...]]:
-        return RawCursor(self.source.connection).execute(self._about(template), binary=True)
-
-    def _about(self, template: str) -> sql.Composed:
-        key = sql.Identifier(self.source.key or "")
-        return sql.SQL(template).format(
-            relation=self.relation,
-            lines=self._lines(),
-            table=self.source.table,
-            key=key,
-            key_text=self.source.key_text(sql.SQL("line.key")),
-            type=sql.SQL(self.source.key_type or ""),
-        )
+    def _query(self, template: str, values: Sequence[Any] = ()) -> RawCursor[tuple[Any, ...]]:
+        names = {
+            "relation": self.relation,
+            "lines": self._lines(),
+            "table": self.source.table,
+            "key": sql.Identifier(self.source.key or ""),
+            "key_text": self.source.key_text(sql.SQL("line.key")),
+            "type": sql.SQL(self.source.key_type or ""),
+        }
+        return execute(self.source.connection, template, values, names=names, binary=True)
 
     def _lines(self) -> sql.Composable:
         """Return SQL for the lines: key, object, weight, whether they are bad, and their texts."""

@@ -10,9 +10,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection, prepare, translated_errors
-from ..db.jobs import progress_bar
+from ..db.connection import Connection, execute, prepare, translated_errors
 from ..db.owners import settings_kept
+from ..db.progress import Progress
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
@@ -141,7 +141,7 @@ def sample_table(
         with settings_kept(connection), connection.transaction():
             # The caller's queries run in here. An outer transaction gets its own mode back
             # afterwards.
-            connection.execute("SET TRANSACTION READ ONLY")
+            execute(connection, "SET TRANSACTION READ ONLY")
             source = TableSource.find(connection, table, column)
             if labels is not None:
                 source = source.with_labels(labels)
@@ -156,7 +156,7 @@ def sample_table(
             beside = None
             if graph_features is not None:
                 beside = TableSource.find(connection, table, graph_features).with_key(id_column)
-            with progress_bar("reading", min(rows, source.estimate), progress) as bar:
+            with Progress("reading", min(rows, source.estimate), progress) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             drawn, vectors = _trainable(drawn, source)
             sample = _as_sample(drawn, vectors, relations, source)
@@ -181,7 +181,7 @@ def _features(source: TableSource, keys: list[str]) -> NDArray[np.float32]:
 
 
 def _draw(
-    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Any
+    source: TableSource, relations: Sequence[Relations], rows: int, seed: int, bar: Progress
 ) -> list[TableRow]:
     drawn: list[TableRow] = []
     others: sql.Composable = sql.SQL("true")

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..db.connection import Connection, prepare, translated_errors
-from ..db.jobs import progress_bar
+from ..db.connection import Connection, execute, prepare, translated_errors
 from ..db.owners import settings_kept
+from ..db.progress import Progress
 from ..db.table_source import TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable
@@ -62,7 +62,7 @@ def train_on_table(
     with translated_errors(table=table):
         prepare(connection)
         with settings_kept(connection), connection.transaction():
-            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
             return train(_passes(source, progress), name, method, **options)
 
@@ -73,7 +73,7 @@ def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArra
     def read() -> Iterator[NDArray[np.float32]]:
         nonlocal done
         done += 1
-        with progress_bar(f"reading, pass {done}", source.estimate, progress) as bar:
+        with Progress(f"reading, pass {done}", source.estimate, progress) as bar:
             left_out = 0
             for block in source.blocks():
                 fit = are_trainable(block)

@@ -125,7 +125,7 @@ def test_an_owner_on_an_attackers_path(
     )
     assert index.encode() == 300
     query = Vector(vectors[0])
-    for access in ("lookup", "hnsw", "landmarks", "scan"):
+    for access in ("landmarks", "scan"):
         if (access, layout) == ("landmarks", "column"):
             continue
         HashIndex.open(poisoned, "items_idx").configure(access=access).encode()
@@ -218,7 +218,7 @@ def test_functions_whatever_comes_before_pg_catalog(
         "hashindex.recall('items_idx', 3, 3)",
         "hashindex.encode('lsh', %(q)s)",
         "hashindex.create_index('second', 'public.items', 'embedding', 'lsh')",
-        "hashindex.configure_index('second', access => 'hnsw')",
+        "hashindex.configure_index('second', access => 'landmarks')",
         "hashindex.begin_swap('second', 'lsh')",
         "hashindex.drop_index('second')",
     ):
@@ -309,7 +309,7 @@ def work(
         for layout in ("table", "column"):
             extra = ("--filter-columns", "category") if layout == "table" else ()
             on("index", "create", "i", *source, "--model", "one", "--layout", layout, *extra)
-            for access in ("landmarks", "lookup", "hnsw", "scan"):
+            for access in ("landmarks", "scan"):
                 if layout == "column" and access != "scan":
                     continue
                 on("index", "configure", "i", "--access", access)
@@ -403,7 +403,7 @@ def test_every_function_names_what_it_means(
     connection.execute(
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
-    kinds = [(access, "table") for access in ("scan", "lookup", "landmarks", "hnsw")]
+    kinds = [(access, "table") for access in ("scan", "landmarks")]
     for access, layout in [*kinds, ("scan", "column")]:
         index = HashIndex.create(
             connection, f"{access}_{layout}", table="public.items", column="embedding",

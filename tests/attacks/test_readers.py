@@ -91,7 +91,7 @@ def test_a_revoked_right_stays_revoked(
                 revoked.execute(f"SELECT code FROM {codes}".encode())
 
     hold()
-    for access in ("landmarks", "hnsw", "scan") if layout == "table" else ("hnsw", "scan"):
+    for access in ("landmarks", "scan") if layout == "table" else ("scan",):
         index.configure(access=access).encode()  # type: ignore[arg-type]
         hold()
         if access == "landmarks":
@@ -107,7 +107,7 @@ def test_a_revoked_right_stays_revoked(
     hold()
 
 
-def test_default_privileges_give_nobody_anything(
+def test_default_privileges_grant_nothing(
     keeper: Connection, connection: Connection, as_role: As
 ) -> None:
     """They are for the administrator's own tables, as for a role that may read all of these."""

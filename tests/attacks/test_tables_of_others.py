@@ -52,7 +52,7 @@ def test_a_role_that_may_create_triggers(
     [
         lambda index: index.encode(),
         lambda index: index.repair(full=True),
-        lambda index: index.swap("lsh", access="hnsw", force=True),
+        lambda index: index.swap("lsh", access="landmarks", force=True),
         lambda index: index.connection.execute("SELECT hashindex.encode_rows('items_idx')"),
     ],
     ids=["encode", "repair", "swap", "encode_rows"],

@@ -123,7 +123,6 @@ def test_tuning_leaves_out_what_is_refused(
     index = make()
     code, text = told(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20", "--apply")
     assert code == 0, text
-    assert "hnsw and lookup: the table is distributed" in text
     assert "times are those of one server" in text
     assert HashIndex.open(index.connection, INDEX).access in ("scan", "landmarks")
     assert_fresh(index)

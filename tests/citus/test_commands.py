@@ -297,25 +297,6 @@ def test_dropping_leaves_nothing(spread: HashIndex) -> None:
     connection.execute(f"INSERT INTO {TABLE} VALUES (9999, 'a', NULL)".encode())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"access": "lookup"}, "no access path lookup"), ({"access": "hnsw"}, "no access path hnsw")],
-)
-def test_access_paths_that_are_refused(
-    session: Connection, options: dict[str, str], message: str
-) -> None:
-    with pytest.raises(HashIndexError, match=message):
-        HashIndex.create(
-            session,
-            INDEX,
-            table=TABLE,
-            column="embedding",
-            model=MODEL,
-            **options,  # type: ignore[arg-type]
-        )
-    assert one(session, "SELECT count(*) FROM hashindex.index") == 0
-
-
 def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32]) -> None:
     """Nodes encode their rows by SQL, which does not look learned codes up."""
     model = store.load(session, MODEL)

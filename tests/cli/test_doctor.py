@@ -184,7 +184,7 @@ def test_queries_of_a_table(on_bare: Run, bare: Connection, docs: str) -> None:
         "SELECT v FROM docs WHERE false": "returns no vector",
         "SELECT '[1,2]'::vector": "one of 2 dimensions",
         "nothing.npy": "cannot read vectors",
-        "DELETE FROM docs": "is no table",
+        "DELETE FROM docs": "is not a table",
     }.items():
         result = on_bare(
             "doctor", "--table", "docs", "--column", "v", "--queries-from", wrong, code=3
@@ -229,7 +229,7 @@ def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
         ("count(*) > 1", "aggregate functions are not allowed"),
     ],
 )
-def test_filters_that_are_no_condition(
+def test_filters_that_are_not_conditions(
     on_bare: Run, bare: Connection, docs: str, filter_: str, why: str
 ) -> None:
     result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=3)
@@ -394,7 +394,7 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "why"),
     [
-        ("nowhere", "v", "'nowhere' is no table"),
+        ("nowhere", "v", "'nowhere' is not a table"),
         ("docs", "w", "table docs has no column 'w'; its columns of vectors: 'v'"),
         ("docs", "id", "column 'id' of docs is of type integer, not vector or halfvec"),
         ("plain", "w", "table plain has no column 'w'; it has no column of vectors"),
@@ -402,10 +402,10 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
         ("empty", "v", "empty has no row with a vector in column 'v'"),
         ("nulls", "v", "nulls has no row with a vector in column 'v'"),
         ("mixed", "v", "holds vectors of dimensions 2, 3, which pgvector cannot compare"),
-        ("docs; DROP TABLE docs", "v", "is no table"),
+        ("docs; DROP TABLE docs", "v", "is not a table"),
     ],
 )
-def test_what_cannot_be_looked_at(
+def test_unreadable_objects(
     on_bare: Run, bare: Connection, docs: str, table: str, column: str, why: str
 ) -> None:
     bare.execute(

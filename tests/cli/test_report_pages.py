@@ -127,14 +127,14 @@ def no_codes(connection: Connection) -> str:
     return "There are no codes yet"
 
 
-def by_lookup(connection: Connection) -> str:
-    create(connection, access="lookup").encode()
+def by_scan(connection: Connection) -> str:
+    create(connection).encode()
     return "No recall is recorded yet"
 
 
-def by_hnsw_in_a_column(connection: Connection) -> str:
-    create(connection, access="hnsw", layout="column").encode()
-    return "accesshnsw"
+def in_a_column(connection: Connection) -> str:
+    create(connection, layout="column").encode()
+    return "accessscan"
 
 
 def no_landmarks(connection: Connection) -> str:
@@ -162,7 +162,7 @@ def table_renamed(connection: Connection) -> str:
 @pytest.mark.parametrize(
     "kind",
     [
-        no_rows, one_row, no_codes, by_lookup, by_hnsw_in_a_column, no_landmarks,
+        no_rows, one_row, no_codes, by_scan, in_a_column, no_landmarks,
         by_landmarks_without_rows, in_python, table_renamed,
     ],
     ids=lambda kind: kind.__name__,
@@ -183,7 +183,7 @@ def test_of_every_kind_of_index(
     assert ("Lists of landmarks" in page.headings()) == ("landmarks" in kind.__name__)
     assert len(page.all("figure")) == len(page.all("svg"))
     figures = set(page.figures())
-    if kind in (by_lookup, by_hnsw_in_a_column, in_python):
+    if kind in (by_scan, in_a_column, in_python):
         assert figures == {"recall", "times", "query-times", "ones", "correlation"}
         assert page.table("ones")[0]["bit"] == "0"
     if kind in (no_rows, table_renamed):

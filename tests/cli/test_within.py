@@ -15,7 +15,6 @@ Run = Callable[..., Result]
 
 
 def test_within_a_radius(on: Run, index: HashIndex) -> None:
-    index.configure(access="lookup").encode()
     wanted = index.within_like(5, 3)
     found = json.loads(on("within", "items_idx", "--like", 5, "--radius", 3, "--json").stdout)
     assert found == [hit._asdict() for hit in wanted]

@@ -157,13 +157,16 @@ def test_rows_are_left_to_be_encoded(
     assert live.HashIndex.open(connection, "items_idx").waiting() == 300
 
 
-def test_what_a_migration_cannot_do_is_said(
+def test_unsupported_migrations_are_reported(
     engine: sa.Engine, connection: Connection, items: str, model: Model, known_model: Model
 ) -> None:
     store.save(connection, known_model)
     table = items_table()
     path = HashIndex("path_idx", table.c.embedding, model="lsh", access="landmarks", probes=9)
-    with engine.begin() as transaction, pytest.warns(UserWarning, match="until landmarks is built"):
+    with (
+        engine.begin() as transaction,
+        pytest.warns(UserWarning, match="until landmarks are built"),
+    ):
         path.create(transaction)
     network = HashIndex("network_idx", table.c.embedding, model="known")
     with engine.begin() as transaction, pytest.warns(UserWarning, match="evaluated in Python"):
@@ -182,7 +185,7 @@ def test_what_a_migration_cannot_do_is_said(
     assert live.HashIndex.open(connection, "network_idx").waiting() == 300
 
 
-def test_a_model_that_is_not_there(
+def test_missing_model(
     engine: sa.Engine, connection: Connection, items: str, lsh_model: Model
 ) -> None:
     table = items_table()
@@ -314,13 +317,13 @@ def test_the_statements_can_be_printed() -> None:
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
     index = HashIndex(
-        "Items-100", "embedding", model="lsh", access="hnsw", filter_columns=["category"]
+        "Items-100", "embedding", model="lsh", access="landmarks", filter_columns=["category"]
     )
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
         "SELECT hashindex.declare_index(name => 'Items-100', table_name => '\"items\"', "
-        "column_name => 'embedding', model => 'lsh', access => 'hnsw', "
+        "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
         "filter_columns => '{category}')"
     )
     metadata.drop_all(engine, checkfirst=False)
@@ -357,12 +360,12 @@ class Thing(Mapping):
         (lambda: declare(Thing.vector, layout=None), "layout None"),
         (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
         (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
-        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, lookup, landmarks, hnsw"),
+        (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, landmarks"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],
 )
-def test_what_cannot_be_declared(declaration: Any, message: str) -> None:
+def test_invalid_declarations(declaration: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         declaration()
 

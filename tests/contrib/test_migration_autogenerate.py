@@ -52,17 +52,17 @@ def test_the_round_trip(
             copy.write_row((number, None, Vector(vector)))
 
     # Another model, and other settings.
-    project.declares(declared(model="lsh:2", candidates=77, access="hnsw"))
+    project.declares(declared(model="lsh:2", candidates=77, access="landmarks"))
     text = project.generate("swap")
     assert body(text, "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1')",
-        "op.configure_hash_index('items_idx', access='hnsw', candidates=77, "
+        "op.configure_hash_index('items_idx', access='landmarks', candidates=77, "
         "existing_access='scan', existing_candidates=200)",
     ]
     assert body(text, "downgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2')",
         "op.configure_hash_index('items_idx', access='scan', candidates=200, "
-        "existing_access='hnsw', existing_candidates=77)",
+        "existing_access='landmarks', existing_candidates=77)",
     ]
     project.upgrade()
     project.check()
@@ -74,7 +74,7 @@ def test_the_round_trip(
     text = project.generate("layout")
     assert body(text, "upgrade") == [
         "op.drop_hash_index('items_idx', table='items', column='embedding', model='lsh:2', "
-        "key='id', access='hnsw', candidates=77)",
+        "key='id', access='landmarks', candidates=77, probes=64)",
         "op.create_hash_index('items_idx', 'items', 'embedding', model='lsh', layout='column')",
     ]
     project.upgrade()
@@ -93,7 +93,7 @@ def test_the_round_trip(
     expected = [
         [],
         [(*place, "lsh:1", "table", "scan", 200)],
-        [(*place, "lsh:2", "table", "hnsw", 77)],
+        [(*place, "lsh:2", "table", "landmarks", 77)],
         [(*place, "lsh:2", "column", "scan", 200)],
         [],
     ]
@@ -126,13 +126,13 @@ def test_a_name_of_a_model_stands_for_any_version(
         project.check()
 
 
-def test_what_is_not_declared_stays_as_operators_set_it(
+def test_undeclared_settings_stay(
     project: Project, connection: Connection, items: str, model: Model
 ) -> None:
     index = LiveIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", metric="l2"
     )
-    index.configure(access="lookup", ranking="hamming", candidates=55)
+    index.configure(access="landmarks", ranking="hamming", candidates=55)
     project.declares(declared(model="lsh"))
     project.check()
     for change in ({"access": "scan"}, {"ranking": "asymmetric"}, {"candidates": 56}):
@@ -239,7 +239,7 @@ def test_a_table_takes_its_indexes_with_it(
 
 
 @pytest.mark.filterwarnings("ignore:Skipped unsupported reflection:sqlalchemy.exc.SAWarning")
-def test_what_indexes_consist_of_is_not_dropped(
+def test_parts_of_indexes_are_not_dropped(
     url: str, tmp_path: Path, connection: Connection, items: str, second: Model
 ) -> None:
     """Columns and indexes in the user's table, the codes of a swap before, and our schema."""
@@ -250,7 +250,6 @@ def test_what_indexes_consist_of_is_not_dropped(
         column="embedding",
         model="lsh:1",
         layout="column",
-        access="hnsw",
     )
     index.encode()
     index.swap("lsh:2", force=True, queries=5)
@@ -347,7 +346,7 @@ def test_a_column_changes_its_dimension(
     assert indexes(connection)[0][2] == "lsh:1"
 
 
-def test_a_model_that_is_not_there(
+def test_missing_model(
     project: Project,
     connection: Connection,
     items: str,

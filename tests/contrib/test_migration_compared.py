@@ -72,7 +72,7 @@ def test_a_table_that_comes_back(
         column="embedding",
         model="lsh",
         layout=layout,
-        access="hnsw",
+        access="landmarks" if layout == "table" else "scan",
     )
     made.encode()
     project.declares(sa.MetaData())
@@ -118,11 +118,10 @@ def test_probes_come_back_with_landmarks(
     project.generate("landmarks")
     project.upgrade()
     HashIndex.open(connection, "items_idx").encode()
-    project.declares(declared(model="lsh", access="hnsw"))
-    text = project.generate("hnsw")
+    project.declares(declared(model="lsh", access="scan"))
+    text = project.generate("scan")
     assert "existing_access='landmarks', existing_probes=5)" in text
     project.upgrade()
-    # Until it is built the landmarks are in use, with their probes.
     project.check()
     project.declares(declared())
     assert "probes" not in body(project.generate("dropped"), "upgrade")[0]

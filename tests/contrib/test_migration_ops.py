@@ -91,7 +91,7 @@ def of_several(op: Any) -> None:
         schema="public",
         key="id",
         metric="cosine",
-        access="hnsw",
+        access="landmarks",
         ranking="hamming",
         candidates=50,
         filter_columns=["category"],
@@ -188,7 +188,7 @@ def test_a_swap_of_an_index_with_an_access_path(
             "items_idx", "items", "embedding", model="lsh:1", access="landmarks", probes=5
         ),
     )
-    assert "searched by its access path scan until landmarks is built" in caplog.text
+    assert "searched by its access path scan until landmarks are built" in caplog.text
     opened(connection).encode()
     assert opened(connection).access == "landmarks"
     caplog.clear()
@@ -289,7 +289,7 @@ class TestRefusals:
 
 
 @pytest.mark.newest
-def test_what_is_deferred_is_said(
+def test_deferred_triggers_are_reported(
     url: str,
     connection: Connection,
     items: str,
@@ -313,11 +313,13 @@ def test_what_is_deferred_is_said(
 
 @pytest.mark.newest
 def test_operations_reverse(url: str, connection: Connection, items: str, second: Model) -> None:
-    spec = IndexSpec("items_idx", "items", "embedding", "lsh:1", candidates=7, layout="column")
+    spec = IndexSpec("items_idx", "items", "embedding", "lsh:1", candidates=7)
     steps = [
         migrations.CreateHashIndexOp(spec),
         migrations.ConfigureHashIndexOp(
-            "items_idx", {"access": "hnsw", "candidates": 8}, {"access": "scan", "candidates": 7}
+            "items_idx",
+            {"access": "landmarks", "candidates": 8},
+            {"access": "scan", "candidates": 7},
         ),
         migrations.SwapHashModelOp("items_idx", "lsh:2", "lsh:1"),
         migrations.DropHashIndexOp("items_idx", spec),
@@ -329,9 +331,9 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
     made = ("items_idx", "public.items")
     assert states == [
         [],
-        [(*made, "lsh:1", "column", "scan", 7)],
-        [(*made, "lsh:1", "column", "hnsw", 8)],
-        [(*made, "lsh:2", "column", "hnsw", 8)],
+        [(*made, "lsh:1", "table", "scan", 7)],
+        [(*made, "lsh:1", "table", "landmarks", 8)],
+        [(*made, "lsh:2", "table", "landmarks", 8)],
         [],
     ]
     # The dropped index had other settings by then; it is created again as the operation says.
@@ -340,9 +342,9 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]
         back.append(indexes(connection))
     assert [row[0][2:] if row else None for row in back] == [
-        ("lsh:1", "column", "scan", 7),
-        ("lsh:1", "column", "scan", 7),
-        ("lsh:1", "column", "scan", 7),
+        ("lsh:1", "table", "scan", 7),
+        ("lsh:1", "table", "scan", 7),
+        ("lsh:1", "table", "scan", 7),
         None,
     ]
 
@@ -356,7 +358,7 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
     ],
 )
-def test_what_cannot_be_reversed(operation: Any) -> None:
+def test_irreversible_migrations(operation: Any) -> None:
     with pytest.raises(InvalidInputError, match="cannot be reversed.*give it"):
         operation.reverse()
 

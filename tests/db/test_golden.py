@@ -57,8 +57,8 @@ INDEXES: dict[str, dict[str, Any]] = {
         "metric": "cosine",
         "filter_columns": ["section", "price"],
     },
-    "lookup_asymmetric": {"model": "signs", "access": "lookup", "metric": "cosine"},
-    "hnsw_halfvec_text": {"model": "signs", "table": "notes", "access": "hnsw", "metric": "ip"},
+    "scan_asymmetric": {"model": "signs", "metric": "cosine"},
+    "halfvec_text": {"model": "signs", "table": "notes", "metric": "ip"},
     "column_weighted": {"model": "weights", "layout": "column"},
     "network": {"model": "network"},
 }

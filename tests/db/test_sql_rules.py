@@ -38,9 +38,7 @@ TEXTS = {"_template"}
 KINDS = {
     "by_table": ("table", "scan"),
     "by_column": ("column", "scan"),
-    "by_lookup": ("table", "lookup"),
     "by_landmarks": ("table", "landmarks"),
-    "by_hnsw": ("table", "hnsw"),
 }
 
 

@@ -59,8 +59,6 @@ WORK: dict[str, tuple[list[Step], Step]] = {
     "encode": ([create("lsh")], encode),
     "encode-column": ([create("known", "column")], encode),
     "landmarks": ([create("lsh"), encode], configure("landmarks")),
-    "hnsw": ([create("lsh"), encode], configure("hnsw")),
-    "lookup": ([create("lsh"), encode], configure("lookup")),
     "swap": ([create("lsh"), encode], swap("other")),
 }
 

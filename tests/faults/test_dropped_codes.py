@@ -29,7 +29,7 @@ SEARCHES = {
 PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
 
 
-@pytest.mark.parametrize("access", ["landmarks", "scan", "lookup", "hnsw"])
+@pytest.mark.parametrize("access", ["landmarks", "scan"])
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize(("waits_for", "warm"), PLACES.values(), ids=list(PLACES))
@@ -52,23 +52,22 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
     assert answers == exact
 
 
-@pytest.mark.parametrize("access", ["scan", "lookup"])
-def test_near_codes_of_dropped_tables(listed: HashIndex, url: str, access: Any) -> None:
+def test_near_codes_of_dropped_tables(listed: HashIndex, url: str) -> None:
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
-    listed.configure(access=access).encode()
+    listed.configure(access="scan").encode()
     statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
     (refused,) = meet_a_drop(listed, url, statement, "read committed", "index", warm=True)
     assert isinstance(refused, psycopg.errors.SerializationFailure), refused
     assert 'index "items_idx" has been built again' in str(refused)
 
 
-def test_a_table_of_the_filter_that_is_not_there(listed: HashIndex) -> None:
+def test_missing_table_in_a_filter(listed: HashIndex) -> None:
     filtered = "SELECT * FROM hashindex.candidates_items_idx((SELECT embedding FROM items LIMIT 1),"
     with pytest.raises(psycopg.errors.UndefinedTable, match='"nowhere" does not exist'):
         listed.connection.execute(f"{filtered} 10, 5, 'id IN (SELECT 1 FROM nowhere)')".encode())
 
 
-def test_landmarks_that_somebody_dropped(listed: HashIndex) -> None:
+def test_dropped_landmarks(listed: HashIndex) -> None:
     """Searches are exact; the check says what to do."""
     query = listed.connection.execute(_QUERY.encode()).fetchone()
     assert query is not None

@@ -34,8 +34,6 @@ WORK: dict[str, tuple[Step, Step]] = {
     "encode": (create("lsh"), encode),
     "encode-column": (create("known", "column"), encode),
     "landmarks": (PLAIN, configure("landmarks")),
-    "hnsw": (PLAIN, configure("hnsw")),
-    "lookup": (PLAIN, configure("lookup")),
     "swap": (PLAIN, swap("other")),
     "swap-to-landmarks": (PLAIN, swap("other", "landmarks")),
     "rebalance": (after(LISTED, disorder), rebalance),

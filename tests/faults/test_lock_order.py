@@ -16,7 +16,7 @@ from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
-ACCESS = ("scan", "lookup", "hnsw", "landmarks")
+ACCESS = ("scan", "landmarks")
 #: How often the table or the index is changed, and how often all others succeed after each change.
 ROUNDS = {"truncate": 30, "drop": 8}
 BETWEEN = 3

@@ -25,8 +25,6 @@ KINDS = (
     ("scan", "table"),
     ("scan", "column"),
     ("landmarks", "table"),
-    ("lookup", "table"),
-    ("hnsw", "table"),
 )
 QUERY = np.full(8, 0.3, np.float32)
 K = 12
@@ -103,8 +101,8 @@ def rebuilt(operator: Connection, access: str, layout: str) -> None:
     index = HashIndex.open(operator, "items_idx")
     if index.access == "landmarks":
         index.rebalance()
-    if access == "scan":
-        index.configure(access="lookup")
+    if access == "scan" and layout == "table":
+        index.configure(access="landmarks")
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
     HashIndex.open(operator, "items_idx").configure(access="scan")
     if access != "scan":

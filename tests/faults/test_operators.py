@@ -85,11 +85,11 @@ PAIRS = {
     ),
     "drop and encode": Pair(create("lsh", "column"), method("drop"), encode, GONE, gone=True),
     "encode and configure": Pair(
-        create("lsh", access="landmarks"), encode, configure("hnsw"),
+        create("lsh", access="landmarks"), encode, configure("scan"),
         (InUseError, DatabaseStateError), finish=encode,
     ),
     "two configures": Pair(
-        PLAIN, configure("lookup"), configure("landmarks"), (InUseError, DatabaseStateError),
+        PLAIN, configure("scan"), configure("landmarks"), (InUseError, DatabaseStateError),
         finish=encode,
     ),
     "two rebalances": Pair(
@@ -253,6 +253,6 @@ def test_a_drop_in_the_middle_of_encoding_is_said(
                 dropped.append(number)
                 method("drop")(url)
 
-        with pytest.raises(DatabaseStateError, match="made again meanwhile, or dropped"):
+        with pytest.raises(DatabaseStateError, match="dropped or recreated meanwhile"):
             with watch(before):
                 index.encode(batch_rows=100)

@@ -77,7 +77,7 @@ class Twins:
     ----------
     connection : psycopg.Connection
     layout : {"table", "column"}
-    access : {"scan", "lookup", "landmarks", "hnsw"}
+    access : {"scan", "landmarks"}
     """
 
     def __init__(self, connection: Connection, layout: str, access: str) -> None:

@@ -12,28 +12,30 @@ AS $function$
 DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
-    n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
 BEGIN
     IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
-    -- Only now read the model: who has no rights on codes has none on it.
+    -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
-        hashindex_u1 "bit" := codes[1];
-        hashindex_u2 "bit" := codes[2];
-        hashindex_u3 "bit" := codes[3];
-        hashindex_u4 "bit" := codes[4];
-        hashindex_u5 "bit" := codes[5];
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
+        hashindex_u1 "bit" := hashindex_codes[1];
+        hashindex_u2 "bit" := hashindex_codes[2];
+        hashindex_u3 "bit" := hashindex_codes[3];
+        hashindex_u4 "bit" := hashindex_codes[4];
+        hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_ids pg_catalog.int8[];
+        n_probes integer := CASE WHEN coalesce($3, 64) BETWEEN 1 AND 1000 THEN coalesce($3, 64) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
         lists integer[];
-        ids pg_catalog.int8[];
     BEGIN
-        -- Where lists hold too few codes, read more, and finally all.
+        -- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark. Without
+        -- index scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where lists hold too
+        -- few codes, more are read, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
@@ -50,17 +52,17 @@ BEGIN
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
-                ids := ARRAY(
+                hashindex_ids := ARRAY(
                     SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) LIMIT hashindex_n
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
                 EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO ids
+) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
-            IF cardinality(ids) = hashindex_n THEN
-                RETURN QUERY SELECT unnest(ids);
+            IF cardinality(hashindex_ids) = hashindex_n THEN
+                RETURN QUERY SELECT unnest(hashindex_ids);
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;
@@ -70,6 +72,7 @@ BEGIN
         RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL) THEN

@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_scan_hamming(query anycompatible
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'on'
  SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
@@ -25,9 +26,10 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_pool bigint := hashindex_n;
         hashindex_ids pg_catalog.int8[];
+        hashindex_pool bigint := hashindex_n;
     BEGIN
+        -- Compares every code with the query.
         IF $4 IS NULL THEN
             hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.scan_hamming_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_n);
             RETURN QUERY SELECT unnest(hashindex_ids);
@@ -36,6 +38,7 @@ BEGIN
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;
+
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.scan_hamming_codes') IS NOT NULL AND true) THEN

@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 
 from pg_hashindex import AsyncHashIndex, store
 from pg_hashindex.db import connection as connections
-from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.connection import Connection, Steps
 from pg_hashindex.errors import (
     ConnectionFailedError,
     HashIndexError,
@@ -26,7 +26,6 @@ from pg_hashindex.errors import (
     UnknownIndexError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index import async_index
 from pg_hashindex.index.handle import Access, HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
@@ -100,7 +99,7 @@ def made(connection: Connection, items: str, model: Model) -> HashIndex:
     return index
 
 
-@pytest.mark.parametrize("access", ["scan", "lookup", "landmarks", "hnsw"])
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_answers_are_those_of_a_hash_index(
     made: HashIndex, url: str, vectors: NDArray[np.float32], access: Access
 ) -> None:
@@ -212,19 +211,17 @@ def test_an_open_that_was_cut_off_can_be_repeated(
     """Not all types are registered then, of which some searches need the others."""
     expected = encoded.search(OTHERS[0])
 
-    types_of = connections.types_of
+    register = connections.register_vector_info
 
-    def cut_off(connection: psycopg.AsyncConnection[Any], extension: Any) -> list[connections.Type]:
-        def cancel(*_: Any) -> None:
-            raise asyncio.CancelledError
-
-        vector = types_of(connection, extension)[-1]
-        return [vector, (vector[0], cancel)]
+    def cut_off(*arguments: Any) -> None:
+        register(*arguments)
+        raise asyncio.CancelledError
 
     async def ask() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             with monkeypatch.context() as patch:
-                patch.setattr(async_index, "types_of", cut_off)
+                patch.setattr(connections, "register_bit_info", lambda *_: None)
+                patch.setattr(connections, "register_vector_info", cut_off)
                 with pytest.raises(asyncio.CancelledError):
                     await AsyncHashIndex.open(connection, "items_idx")
             assert connection.adapters.types.get("vector") is not None
@@ -346,13 +343,13 @@ def test_a_swap_is_followed(
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The models that were read since."""
-    load, read = store.load_async, []
+    load_steps, read = store.load_steps, []
 
-    async def watched(connection: Any, reference: str) -> Model:
+    def watched(reference: str) -> Steps[Model]:
         read.append(reference)
-        return await load(connection, reference)
+        return load_steps(reference)
 
-    monkeypatch.setattr(store, "load_async", watched)
+    monkeypatch.setattr(store, "load_steps", watched)
     return read
 
 

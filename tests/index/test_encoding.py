@@ -43,7 +43,7 @@ def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert_fresh(unencoded)
 
 
-def test_what_it_wrote_outlives_a_crash(unencoded: HashIndex) -> None:
+def test_writes_survive_a_crash(unencoded: HashIndex) -> None:
     # The servers of tests wait for no disk.
     unencoded.connection.execute("SET synchronous_commit TO on")
     unencoded.encode(batch_rows=100)
@@ -234,7 +234,7 @@ def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
 def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
     with (
         connect(url) as session,
-        encoding.encoding_job(HashIndex.open(session, "items_idx").row, None),
+        encoding.only_encoder(HashIndex.open(session, "items_idx").row, None),
     ):
         with pytest.raises(InUseError, match="being encoded by another session"):
             unencoded.encode()

@@ -103,7 +103,7 @@ def shop(connection: Connection, vectors: NDArray[np.float32], model: Model) -> 
     return "shop"
 
 
-@pytest.fixture(params=["scan", "landmarks", "lookup", "hnsw", "column", "bare"])
+@pytest.fixture(params=["scan", "landmarks", "column", "bare"])
 def index(request: pytest.FixtureRequest, connection: Connection, shop: str) -> HashIndex:
     """An index of every access path; and two that keep no column: codes in the table, and bare."""
     kind = request.param
@@ -221,7 +221,7 @@ REFUSED = {
 }
 
 
-def test_filters_that_are_none(connection: Connection, index: HashIndex) -> None:
+def test_invalid_filters(connection: Connection, index: HashIndex) -> None:
     """One error that names what is wrong, whichever way the search would go; and no harm."""
     for codes_first in (False, True):
         if codes_first:
@@ -282,7 +282,7 @@ def in_table(connection: Connection) -> list[Any]:
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_what_is_kept_follows_the_table(connection: Connection, index: HashIndex) -> None:
+def test_cached_facts_follow_the_table(connection: Connection, index: HashIndex) -> None:
     assert kept(connection, index) == in_table(connection)
     for statement in (
         "UPDATE shop SET category = 'new' WHERE id < 20",
@@ -430,7 +430,7 @@ def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
         "FROM generate_series(1, 70) n".encode()
     )
     look_codes_up(connection)
-    for access in ("scan", "landmarks", "hnsw", "lookup"):
+    for access in ("scan", "landmarks"):
         index = index.configure(access=access)  # type: ignore[arg-type]
         index.encode()
         index = HashIndex.open(connection, index.name)

@@ -23,11 +23,7 @@ from pg_hashindex.quality.tuning import Effort, Goal, apply, models, running, tu
 CASES: list[tuple[Access, Layout, Metric]] = [
     ("scan", "table", "l2"),
     ("scan", "column", "cosine"),
-    ("lookup", "table", "ip"),
-    ("lookup", "column", "l2"),
     ("landmarks", "table", "cosine"),
-    ("hnsw", "table", "l2"),
-    ("hnsw", "column", "ip"),
 ]
 
 

@@ -156,7 +156,7 @@ def test_a_swap_in_sql_alone(
     connection.execute("SELECT hashindex.swap_model('items_idx', 'other')")
     assert said == [
         (
-            'index "items_idx" is searched by its access path scan until landmarks is built',
+            'index "items_idx" is searched by its access path scan until landmarks are built',
             "Run: SELECT hashindex.build_landmarks('items_idx'); or for a large table: "
             "pg-hashindex index encode items_idx",
         )

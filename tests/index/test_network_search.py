@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.connection import Connection, Steps
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.catalog import IndexRow
@@ -124,13 +124,13 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
 
 
 def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    load, read = store.load, []
+    load_steps, read = store.load_steps, []
 
-    def watched(connection: Connection, reference: str) -> Model:
+    def watched(reference: str) -> Steps[Model]:
         read.append(reference)
-        return load(connection, reference)
+        return load_steps(reference)
 
-    monkeypatch.setattr(store, "load", watched)
+    monkeypatch.setattr(store, "load_steps", watched)
     index = HashIndex.open(encoded.connection, "items_idx")
     for query in OTHERS[:3]:
         index.search(query)
@@ -339,7 +339,7 @@ def test_nothing_to_evaluate_without_codes(queued: HashIndex) -> None:
         queued.connection.execute("SELECT hashindex.recall('items_idx')")
 
 
-def test_who_may_read_the_table_may_search(
+def test_search_needs_the_right_to_read_the_table(
     encoded: HashIndex, other: Connection, known_model: Model, vectors: NDArray[np.float32]
 ) -> None:
     encoded.connection.execute("CREATE ROLE network_reader; CREATE ROLE network_writer")

@@ -120,8 +120,7 @@ def test_searches_and_writes(
         connection, "docs_idx", table="docs", column="v", model="lsh", layout=layout
     )
     index.encode()
-    paths: tuple[Any, ...] = ("lookup", "hnsw", "landmarks") if docs in PARTITIONED else ("hnsw",)
-    for access in ("scan", *(p for p in paths if layout == "table" or p != "landmarks")):
+    for access in ("scan", "landmarks") if layout == "table" else ("scan",):
         index.configure(access=access)
         index.encode()
         for query in vectors[250:252]:
@@ -167,7 +166,7 @@ def test_they_move_along(
         connection.execute(f"SET search_path TO s_{kind}, public".encode())
         connection.execute(TABLES[kind].encode())
         fill(connection, vectors[:60])
-        for layout, access in (("table", "hnsw"), ("column", "lookup")):
+        for layout, access in (("table", "landmarks"), ("column", "scan")):
             HashIndex.create(
                 connection, f"{kind}_{layout}", table=f"s_{kind}.docs", column="v", model="lsh",
                 layout=layout, access=access,  # type: ignore[arg-type]

@@ -23,12 +23,8 @@ pytestmark = pytest.mark.newest
     ("layout", "access"),
     [
         ("table", "scan"),
-        ("table", "lookup"),
-        ("table", "hnsw"),
         ("table", "landmarks"),
         ("column", "scan"),
-        ("column", "lookup"),
-        ("column", "hnsw"),
     ],
 )
 def test_each_access_path(
@@ -92,8 +88,6 @@ def test_a_table_of_partitions(connection: Connection, model: Model, layout: Lay
     index.encode()
     assert_quiet(index)
     assert findings(index)["rows_without_code"].detail == "none of 300 rows"
-    index.configure(access="lookup").encode()
-    assert_quiet(index)
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])

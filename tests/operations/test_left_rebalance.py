@@ -14,8 +14,8 @@ from pg_hashindex.cli import main
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim, release
-from pg_hashindex.index.building import _Build
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks.building import LandmarkBuild
 
 pytestmark = [
     pytest.mark.newest,
@@ -39,7 +39,7 @@ def _kill_at(step: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPat
         raise KilledError
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(_Build, step, kill)
+        patch.setattr(LandmarkBuild, step, kill)
         act()
 
 
@@ -117,7 +117,7 @@ def test_encode_ends_it(left: HashIndex) -> None:
     assert_ended(left)
 
 
-@pytest.mark.parametrize("options", [["--access", "scan"], ["--access", "hnsw"], ["--probes", "9"]])
+@pytest.mark.parametrize("options", [["--access", "scan"], ["--probes", "9"]])
 def test_configure_ends_it(left: HashIndex, url: str, options: list[str]) -> None:
     arguments = ["index", "configure", "items_idx", *options, "--database-url", url]
     result = CliRunner().invoke(main, arguments)

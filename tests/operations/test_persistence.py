@@ -20,7 +20,7 @@ def kinds(index: HashIndex) -> set[str]:
     return {row[0] for row in rows}
 
 
-@pytest.fixture(params=["scan", "landmarks", "hnsw"])
+@pytest.fixture(params=["scan", "landmarks"])
 def searched(
     request: pytest.FixtureRequest, connection: Connection, items: str, model: object
 ) -> HashIndex:

@@ -31,20 +31,18 @@ def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]
     """One of each kind."""
     return [
         create(connection, "By-Lists", access="landmarks"),
-        create(connection, "by_hnsw", access="hnsw"),
-        create(connection, "in_column", layout="column", access="lookup"),
+        create(connection, "scanned"),
+        create(connection, "in_column", layout="column"),
     ]
 
 
-def test_what_belongs_to_an_index_is_no_orphan(
-    connection: Connection, indexes: list[HashIndex]
-) -> None:
+def test_parts_of_indexes_are_not_orphans(connection: Connection, indexes: list[HashIndex]) -> None:
     connection.execute(
         "CREATE TABLE hashindex.my_codes (id int);"
         "CREATE TABLE public.old_codes (id int);"
         "CREATE FUNCTION hashindex.search_all(vector) RETURNS int LANGUAGE sql AS 'SELECT 1'"
     )
-    connection.execute("SELECT hashindex.begin_swap('by_hnsw', 'lsh')")
+    connection.execute("SELECT hashindex.begin_swap('scanned', 'lsh')")
     before = contents(connection)
     assert list_orphans(connection) == []
     assert drop_orphans(connection) == []
@@ -70,13 +68,13 @@ def test_objects_of_indexes_whose_rows_were_deleted(
     kept = create(connection, "kept", layout="column")
     before = contents(connection)
     lists = create(connection, "By-Lists", access="landmarks")
-    create(connection, "by_hnsw", access="hnsw")
-    create(connection, "in_column", layout="column", access="lookup")
+    create(connection, "scanned")
+    create(connection, "in_column", layout="column")
     codes, landmarks = tables_of(lists)
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
     expected = [
         *(Orphan("trigger", f'"hashindex_By-Lists_{event}" ON public.items') for event in EVENTS),
-        *(Orphan("trigger", f"hashindex_by_hnsw_{event} ON public.items") for event in EVENTS),
+        *(Orphan("trigger", f"hashindex_scanned_{event} ON public.items") for event in EVENTS),
         Orphan("trigger", "zz_hashindex_in_column ON public.items"),
         Orphan("column", "public.items.in_column_code"),
         Orphan("function", 'hashindex."candidates_By-Lists"' + CANDIDATES),
@@ -84,18 +82,18 @@ def test_objects_of_indexes_whose_rows_were_deleted(
         Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
         Orphan("function", 'hashindex."sync_by$lists$6c5e892e"()'),
         Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
-        Orphan("function", "hashindex.candidates_by_hnsw" + CANDIDATES),
+        Orphan("function", "hashindex.candidates_scanned" + CANDIDATES),
         Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),
-        Orphan("function", "hashindex.refresh_by_hnsw" + REFRESH),
-        Orphan("function", "hashindex.search_by_hnsw" + SEARCH),
+        Orphan("function", "hashindex.refresh_scanned" + REFRESH),
+        Orphan("function", "hashindex.search_scanned" + SEARCH),
         Orphan("function", "hashindex.search_in_column" + SEARCH),
-        Orphan("function", "hashindex.sync_by_hnsw()"),
+        Orphan("function", "hashindex.sync_scanned()"),
         Orphan("function", "hashindex.sync_in_column()"),
-        Orphan("function", "hashindex.within_by_hnsw" + WITHIN),
+        Orphan("function", "hashindex.within_scanned" + WITHIN),
         Orphan("function", "hashindex.within_in_column" + WITHIN),
         Orphan("table", f'hashindex."{codes}"'),
         Orphan("table", f'hashindex."{landmarks}"'),
-        Orphan("table", "hashindex.by_hnsw_codes"),
+        Orphan("table", "hashindex.scanned_codes"),
     ]
     key = str
     assert sorted(list_orphans(connection), key=key) == sorted(expected, key=key)
@@ -131,7 +129,7 @@ def test_an_index_that_is_being_made_is_no_orphan(
     assert HashIndex.open(connection, "fresh").encode() == 300
 
 
-def test_what_a_killed_run_of_tune_has_left(
+def test_leftovers_of_a_killed_tune(
     connection: Connection, url: str, items: str, model: Model
 ) -> None:
     before = contents(connection)
@@ -172,7 +170,7 @@ def test_what_a_killed_run_of_tune_has_left(
     assert contents(connection) == before
 
 
-def test_a_database_without_the_rows_of_ours(
+def test_a_database_without_the_package_rows(
     connection: Connection, url: str, items: str, model: Model
 ) -> None:
     """As a dump of the schema alone makes it: writes say what to do."""

@@ -272,7 +272,7 @@ def test_the_full_table_shows_what_was_estimated(
     assert {one.probes for one in advice.trials} == {None, 8, 16}
     best = [
         next(one for one in advice.trials if one.access == access and one.recall >= least)
-        for access, least in (("scan", 0.9), ("landmarks", 0.8), ("hnsw", 0.9))
+        for access, least in (("scan", 0.9), ("landmarks", 0.8))
     ]
     near = np.sort(queries @ X[500:].T, axis=1)[:, -10]
     for chosen in best:
@@ -451,7 +451,7 @@ def test_a_graph_is_built_in_memory(connection: Connection) -> None:
         assert connection.execute(shown.format(workers)).fetchone() == ("400MB", before[1])
 
 
-def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> None:
+def test_late_trials_are_left_out(connection: Connection, docs: str) -> None:
     advice: Advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
     assert [one.kind for one in advice.trials] == ["exact"]
     assert advice.recommended is advice.trials[0]

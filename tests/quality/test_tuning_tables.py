@@ -147,9 +147,7 @@ def test_times_without_the_way_to_the_server_and_back(
     advice = tune_table(connection, "docs", "v", Goal(0.9), QUICK)
     scans = [one for one in advice.trials if one.kind == "exact" or one.access == "scan"]
     assert {one.p50_ms for one in scans} == {5.0}
-    assert {one.access for one in advice.trials} == {None, "scan", "landmarks", "hnsw"}
-    # Whether a look-up pays is decided otherwise among more rows.
-    assert any(reason.startswith("lookup: a sample") for reason in advice.left_out)
+    assert {one.access for one in advice.trials} == {None, "scan", "landmarks"}
 
 
 def test_without_a_limit_of_time(connection: Connection, coded: list[Coded]) -> None:
@@ -169,7 +167,7 @@ def test_rows_that_are_all_the_same(connection: Connection, row: str) -> None:
     assert advice.recommended is not None
 
 
-def test_what_a_method_cannot_learn_from_is_left_out(
+def test_unusable_supervision_is_left_out(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")

@@ -24,25 +24,14 @@ _INDEXES = """
     WHERE i.swap_of IS NULL ORDER BY i.name
 """
 
-# With layout column: the columns of codes, those of swaps too, and the indexes over them.
-_OBJECTS = """
-    SELECT o.*, coalesce(pg_table_is_visible(c.oid), false) AS visible
-    FROM (
-        SELECT 'column' AS kind, i.code_schema AS schema, i.code_table AS relation,
-               i.code_column AS name
-        FROM hashindex.index i WHERE i.layout = 'column'
-        UNION
-        SELECT 'index', n.nspname, t.relname, c.relname
-        FROM hashindex.index i
-        CROSS JOIN pg_catalog.unnest(ARRAY[i.access, i.building]) path
-        CROSS JOIN hashindex._code_indexes(i, path) x
-        JOIN pg_catalog.pg_class c ON c.oid = to_regclass(x.index_name)::oid
-        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_catalog.pg_class t ON t.oid = to_regclass(x.relation)::oid
-        WHERE i.layout = 'column' AND path IS NOT NULL
-    ) o
-    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = o.schema
-    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = o.relation
+# With layout column: the columns of codes, those of swaps too.
+_COLUMNS = """
+    SELECT i.code_schema AS schema, i.code_table AS relation, i.code_column AS name,
+           coalesce(pg_table_is_visible(c.oid), false) AS visible
+    FROM hashindex.index i
+    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.code_schema
+    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.code_table
+    WHERE i.layout = 'column'
 """
 
 _MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"
@@ -104,16 +93,16 @@ def model_sizes(connection: sa.Connection) -> ModelSize:
     return {(row["name"], row["version"]): row["dimension"] for row in rows}
 
 
-def objects_in_tables(
+def code_columns(
     connection: sa.Connection, default_schema: str | None
-) -> set[tuple[str, str | None, str, str]]:
-    """Read the columns and indexes that hash indexes add to users' tables, with their tables.
+) -> set[tuple[str | None, str, str]]:
+    """Read the columns that hash indexes add to users' tables, with their schemas and tables.
 
     If the search_path finds the table, there is a second entry without its schema.
     """
     return {
-        (row["kind"], schema, row["relation"], row["name"])
-        for row in _read(connection, _OBJECTS)
+        (schema, row["relation"], row["name"])
+        for row in _read(connection, _COLUMNS)
         for schema in (
             None if row["visible"] else row["schema"],
             None if row["schema"] == default_schema else row["schema"],

@@ -14,7 +14,7 @@ from pgvector.sqlalchemy import VECTOR
 
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import SETTINGS, IndexSpec
-from .catalog import Existing, ModelSize, existing_indexes, model_sizes, objects_in_tables
+from .catalog import Existing, ModelSize, code_columns, existing_indexes, model_sizes
 from .operations import (
     ChangeHashIndexOps,
     ConfigureHashIndexOp,
@@ -53,7 +53,7 @@ def _compare(
     if connection is None or connection.dialect.name != "postgresql":
         return
     default_schema = connection.dialect.default_schema_name
-    _leave_our_objects(upgrade_ops, objects_in_tables(connection, default_schema))
+    _leave_code_columns(upgrade_ops, code_columns(connection, default_schema))
     existing = existing_indexes(connection, default_schema)
     sizes = model_sizes(connection)
     dropped, made = [], []
@@ -260,19 +260,16 @@ def _is_ours(schema: str | None) -> bool:
     return schema == "hashindex" or (schema or "").startswith("hashindex_tune_")
 
 
-def _leave_our_objects(
-    upgrade_ops: ops.UpgradeOps, objects: set[tuple[str, str | None, str, str]]
+def _leave_code_columns(
+    upgrade_ops: ops.UpgradeOps, columns: set[tuple[str | None, str, str]]
 ) -> None:
-    """Remove alembic's operations on columns and indexes that belong to our indexes."""
+    """Remove alembic's operations on columns that belong to hash indexes."""
 
-    def ours(operation: MigrateOperation) -> bool:
-        if isinstance(operation, ops.DropColumnOp):
-            key = ("column", operation.schema, operation.table_name, operation.column_name)
-        elif isinstance(operation, ops.DropIndexOp):
-            key = ("index", operation.schema, str(operation.table_name), str(operation.index_name))
-        else:
-            return False
-        return key in objects
+    def drops_codes(operation: MigrateOperation) -> bool:
+        return (
+            isinstance(operation, ops.DropColumnOp)
+            and (operation.schema, operation.table_name, operation.column_name) in columns
+        )
 
     kept: list[MigrateOperation] = []
     for operation in upgrade_ops.ops:
@@ -283,14 +280,14 @@ def _leave_our_objects(
             operation.info.pop("hash_indexes", None)
         if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
             # A downgrade makes them together with the index.
-            place = ("column", operation.schema, operation.table_name)
+            place = (operation.schema, operation.table_name)
             operation._reverse.columns = [
                 item
                 for item in operation._reverse.columns
-                if not (isinstance(item, sa.Column) and (*place, item.name) in objects)
+                if not (isinstance(item, sa.Column) and (*place, item.name) in columns)
             ]
         if isinstance(operation, ops.ModifyTableOps):
-            operation.ops[:] = [inner for inner in operation.ops if not ours(inner)]
+            operation.ops[:] = [inner for inner in operation.ops if not drops_codes(inner)]
             if operation.is_empty():
                 continue
         kept.append(operation)

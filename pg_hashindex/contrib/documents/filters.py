@@ -15,7 +15,8 @@ from .table import as_json
 Filter = Mapping[str, Any] | sa.ColumnElement[bool]
 
 _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
-_OF_VALUES = ("$eq", "$ne", "$in", "$nin", *_ORDERS, "$contains", "$exists")
+_TEXTS = ("$text", "$itext")
+_OF_VALUES = ("$eq", "$ne", "$in", "$nin", *_ORDERS, "$contains", *_TEXTS, "$exists")
 _OF_FILTERS = ("$and", "$or", "$not")
 
 
@@ -92,6 +93,8 @@ def _holds(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.Col
         return _not(_equal(metadata, key, wanted))
     if name in _ORDERS:
         return _ordered(metadata, key, name, wanted)
+    if name in _TEXTS:
+        return _has_text(metadata, key, name, wanted)
     if name == "$contains":
         return metadata.contains({key: [_checked(key, wanted)]})
     if name == "$exists":
@@ -126,6 +129,19 @@ def _ordered(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.C
         sa.func.jsonb_typeof(value) == kind,
         value.op(_ORDERS[name], is_comparison=True)(sa.literal(wanted, JSONB())),
     )
+
+
+def _has_text(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.ColumnElement[bool]:
+    if not isinstance(wanted, str):
+        raise InvalidInputError(f"{name} takes text, got {wanted!r} for {key!r}")
+    _checked(key, wanted)
+    text: Any = metadata.op("->>", return_type=sa.Text())(sa.literal(key, sa.Text()))
+    part: Any = sa.literal(wanted, sa.Text())
+    if name == "$itext":
+        text, part = sa.func.lower(text), sa.func.lower(part)
+    # LIKE would not do: in it some characters stand for others.
+    is_text = sa.func.jsonb_typeof(_value(metadata, key)) == "string"
+    return sa.and_(is_text, sa.func.strpos(text, part) > 0)
 
 
 def _value(metadata: sa.Column[Any], key: str) -> sa.ColumnElement[Any]:

@@ -14,9 +14,9 @@ from ...db.connection import Connection, one_row
 from ...errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
-from ...index.search import Asked, AskedHybrid, as_count, as_optional_count
+from ...index.search import HybridOptions, SearchOptions, as_count, as_optional_count
 from ...models.model import Metric, Model
-from .connections import Connections
+from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
 
 # An index without triggers is of a table that was dropped, and this one has its name.
@@ -40,7 +40,7 @@ class IndexedDocuments:
 
     def __init__(
         self,
-        connections: Connections,
+        source: Source,
         *,
         table: str,
         schema: str,
@@ -49,7 +49,7 @@ class IndexedDocuments:
     ) -> None:
         if metric not in ("cosine", "l2", "ip"):
             raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
-        self.connections = connections
+        self.connections = connections = Connections.of(source)
         self.metric: Metric = metric
         self._index_name = index
         # The storage of an index that was found to have codes of every document.
@@ -104,7 +104,7 @@ class IndexedDocuments:
             return self.table.read(lent, ids)
 
     def search(
-        self, embedding: ArrayLike, k: int, asked: Asked, *, with_embedding: bool = False
+        self, embedding: ArrayLike, k: int, asked: SearchOptions, *, with_embedding: bool = False
     ) -> list[tuple[Row, float]]:
         """Find the documents nearest to a vector, with their distances, nearest first."""
         query, k = self.table.query(embedding), as_count("k", k)
@@ -126,7 +126,7 @@ class IndexedDocuments:
         words: str,
         k: int,
         where: sa.ColumnElement[bool] | None,
-        **asked: Unpack[AskedHybrid],
+        **asked: Unpack[HybridOptions],
     ) -> list[tuple[Row, float]]:
         """Find documents near to a vector or holding words, with their scores, the best first.
 
@@ -154,7 +154,7 @@ class IndexedDocuments:
         words: str,
         k: int,
         where: sa.ColumnElement[bool] | None,
-        **asked: Unpack[AskedHybrid],
+        **asked: Unpack[HybridOptions],
     ) -> dict[str, float]:
         """Score documents as ``hashindex.hybrid`` does."""
         weight, depth = asked.get("vector_weight", 0.5), asked.get("depth") or max(4 * k, 50)

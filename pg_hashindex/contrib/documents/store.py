@@ -1,11 +1,12 @@
 """The base of vector stores: it makes their table, and trains their index."""
 
+from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
 from ... import training
 from ...db.connection import outside_transactions
-from ...errors import DuplicateNameError
+from ...errors import DuplicateNameError, InvalidInputError
 from ...index.catalog import Access, default_index_name
 from ...index.handle import HashIndex
 from ...models import store
@@ -17,6 +18,14 @@ from .indexed import IndexedDocuments
 from .table import COLUMN, DocumentTable
 
 _MOST_BITS = 256
+
+
+def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
+    """Refuse unknown options, which would be ignored: a misspelt filter, say."""
+    if unknown := sorted(set(given) - set(known)):
+        raise InvalidInputError(
+            f"unknown options: {', '.join(unknown)}; known are {', '.join(known) or 'none'}"
+        )
 
 
 class DocumentStore:

@@ -14,7 +14,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection, execute, one_row, translated_errors
 from ...errors import InvalidInputError
-from ...index.search import Hit, as_count, as_query, filter_text
+from ...index.filter_text import filter_text
+from ...index.search import Hit, as_count, as_query
 from ...models.model import OPERATORS, Metric
 from ...models.vectors import as_rows
 
@@ -181,9 +182,8 @@ class DocumentTable:
             # pgvector's type with its schema.
             values = [connection.adapters.types["vector"].oid, dimension]
             (kind,) = one_row(connection, "SELECT format_type($1, $2)", values)
-            connection.execute(
-                sql.SQL(_CREATE).format(table=sql.Identifier(schema, name), type=sql.SQL(kind))
-            )
+            names = {"table": sql.Identifier(schema, name), "type": sql.SQL(kind)}
+            execute(connection, _CREATE, names=names)
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -256,8 +256,8 @@ class DocumentTable:
         for row in found.values():
             if not isinstance(row.metadata, dict):
                 raise InvalidInputError(
-                    f"the metadata of document {row.id!r} is {row.metadata!r}, no object: correct "
-                    f"it in table {self.as_sql(connection)}"
+                    f"the metadata of document {row.id!r} is {row.metadata!r}, not an object: "
+                    f"correct it in table {self.as_sql(connection)}"
                 )
         return [found[document] for document in dict.fromkeys(ids) if document in found]
 
@@ -325,8 +325,7 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
-        query = sql.SQL(statement).format(table=self.identifier, **names)
-        return execute(connection, query, values)
+        return execute(connection, statement, values, names={"table": self.identifier, **names})
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:

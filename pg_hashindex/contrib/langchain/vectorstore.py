@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,12 +15,12 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import ArrayLike
 
 from ...errors import InvalidInputError
-from ...index.search import Asked, as_count
+from ...index.search import as_count
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
 from ..documents.indexed import IndexedDocuments
-from ..documents.store import DocumentStore
+from ..documents.store import DocumentStore, refuse_unknown
 from ..documents.table import Entry, Row
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         relevance_score_fn: Callable[[float], float] | None = None,
     ) -> None:
         self._documents = IndexedDocuments(
-            Connections.of(connection), table=table, schema=schema, metric=metric, index=index
+            connection, table=table, schema=schema, metric=metric, index=index
         )
         self._embeddings = embeddings
         self._score_fn = relevance_score_fn
@@ -181,7 +181,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         InvalidInputError
             If a text, id, vector or metadata cannot be stored; nothing is written then.
         """
-        _refuse(kwargs)
+        refuse_unknown(kwargs, ())
         texts = list(texts)
         return self.add_embeddings(
             texts, self._embeddings.embed_documents(texts), metadatas, ids=ids
@@ -197,7 +197,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         **kwargs: Any,
     ) -> list[str]:
         """As `add_texts`, with the embeddings' own asynchronous methods."""
-        _refuse(kwargs)
+        refuse_unknown(kwargs, ())
         texts = list(texts)
         vectors = await self._embeddings.aembed_documents(texts)
         return await run_in_executor(None, self.add_embeddings, texts, vectors, metadatas, ids=ids)
@@ -223,7 +223,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Delete documents by their ids, all of them where ids is None."""
-        _refuse(kwargs)
+        refuse_unknown(kwargs, ())
         self._documents.delete(ids)
         return True
 
@@ -276,7 +276,7 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     ) -> list[tuple[Document, float]]:
         if "vector_weight" not in options:
             return self.similarity_search_with_score_by_vector(embedding, k, **options)
-        _refuse(set(options) - set(_HYBRID_OPTIONS))
+        refuse_unknown(options, _HYBRID_OPTIONS)
         asked: dict[str, Any] = {**options}
         with shallow():
             where = expression_of(asked.pop("filter", None), self._documents.table.columns.metadata)
@@ -368,12 +368,11 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     def _search(
         self, embedding: ArrayLike, k: int, options: dict[str, Any], *, with_embedding: bool = False
     ) -> list[tuple[Row, float]]:
-        _refuse(set(options) - set(_OPTIONS))
+        refuse_unknown(options, _OPTIONS)
         with shallow():
             where = expression_of(options.get("filter"), self._documents.table.columns.metadata)
-            asked = Asked(where=where)
-            for name in _OPTIONS[1:]:
-                asked[name] = options.get(name)  # type: ignore[literal-required]
+            asked: Any = {**options, "where": where}
+            asked.pop("filter", None)
             return self._documents.search(embedding, k, asked, with_embedding=with_embedding)
 
 
@@ -384,16 +383,6 @@ def _document_of(row: Row) -> Document:
 
 def _documents(found: list[tuple[Document, float]]) -> list[Document]:
     return [document for document, _ in found]
-
-
-def _refuse(unknown: Collection[str]) -> None:
-    """Refuse unknown options, which would be ignored: a misspelt filter, say."""
-    if unknown:
-        raise InvalidInputError(
-            f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
-            f"searches take {', '.join(_OPTIONS)}, and those by words too "
-            f"{', '.join(_HYBRID_OPTIONS)}"
-        )
 
 
 def _refuse_scores(options: dict[str, Any]) -> None:

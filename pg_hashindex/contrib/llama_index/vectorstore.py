@@ -1,7 +1,8 @@
 """A vector store for LlamaIndex: nodes in a table, searched by an index of pg_hashindex."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,15 +19,15 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from ...errors import InvalidInputError
-from ...index.search import Asked, as_count, as_optional_count
+from ...index.search import SearchOptions, as_count, as_optional_count
 from ...models.model import Metric
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
-from ..documents.filters import shallow
+from ..documents.filters import expression_of, shallow
 from ..documents.indexed import IndexedDocuments
-from ..documents.store import DocumentStore
+from ..documents.store import DocumentStore, refuse_unknown
 from ..documents.table import Entry, Row
-from .filters import filtered
+from .filters import as_dictionary
 
 # Arguments of a search beside its query, from ``vector_store_kwargs`` of a retriever.
 _OPTIONS = {
@@ -36,6 +37,16 @@ _OPTIONS = {
     VectorStoreQueryMode.SPARSE: ("configuration",),
     VectorStoreQueryMode.TEXT_SEARCH: ("configuration",),
 }
+
+
+def _in_thread(method: Callable[..., Any]) -> Any:
+    """Return an asynchronous method that runs another one in a thread."""
+
+    @wraps(method)
+    async def run(*arguments: Any, **named: Any) -> Any:
+        return await asyncio.to_thread(method, *arguments, **named)
+
+    return run
 
 
 class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
@@ -83,7 +94,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
     ) -> None:
         super().__init__(stores_text=True)
         self._documents = IndexedDocuments(
-            Connections.of(connection), table=table, schema=schema, metric=metric, index=index
+            connection, table=table, schema=schema, metric=metric, index=index
         )
 
     def __getstate__(self) -> Any:
@@ -170,15 +181,10 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         try:
             mode = VectorStoreQueryMode(query.mode)
         except ValueError:
-            raise InvalidInputError(f"{query.mode!r} is no mode of queries") from None
+            raise InvalidInputError(f"unknown query mode {query.mode!r}") from None
         if mode not in _OPTIONS:
             raise InvalidInputError(f"a HashIndexVectorStore has no queries of mode {mode.value}")
-        unknown = set(options) - set(_OPTIONS[mode])
-        if unknown:
-            raise InvalidInputError(
-                f"{', '.join(sorted(unknown))} is nothing that a HashIndexVectorStore takes here; "
-                f"queries of mode {mode.value} take {', '.join(_OPTIONS[mode])}"
-            )
+        refuse_unknown(options, _OPTIONS[mode])
         with shallow():
             # Retrievers give empty lists where they have none.
             where = self._where(query.filters, query.node_ids or None, query.doc_ids or None)
@@ -218,7 +224,7 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
                 depth=max(best, k, query.sparse_top_k) if query.sparse_top_k else None,
                 configuration=configuration,
             )
-        asked = Asked(
+        asked = SearchOptions(
             where=where, candidates=options.get("candidates"), probes=options.get("probes")
         )
         if mode == modes.DEFAULT:
@@ -254,38 +260,22 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         node_ids: list[str] | None = None,
         doc_ids: list[str] | None = None,
     ) -> sa.ColumnElement[bool] | None:
-        return filtered(self._documents.table.columns, filters, node_ids, doc_ids)
+        """Write filters as an expression; None if there are none."""
+        columns = self._documents.table.columns
+        parts: list[dict[str, Any]] = [] if filters is None else [as_dictionary(filters)]
+        if doc_ids is not None:
+            parts.append({"ref_doc_id": {"$in": doc_ids}})
+        terms = [expression_of(part, columns.metadata) for part in parts if part]
+        if node_ids is not None:
+            terms.append(columns.id == sa.any_(sa.cast(node_ids, sa.ARRAY(sa.Text()))))
+        return sa.and_(*terms) if terms else None  # type: ignore[arg-type]
 
-    async def async_add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """As `add`."""
-        return await asyncio.to_thread(self.add, nodes)
-
-    async def adelete(self, ref_doc_id: str, **_: Any) -> None:
-        """As `delete`."""
-        await asyncio.to_thread(self.delete, ref_doc_id)
-
-    async def adelete_nodes(
-        self,
-        node_ids: list[str] | None = None,
-        filters: MetadataFilters | None = None,
-        **_: Any,
-    ) -> None:
-        """As `delete_nodes`."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, filters)
-
-    async def aclear(self) -> None:
-        """As `clear`."""
-        await asyncio.to_thread(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """As `get_nodes`."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
-        """As `query`."""
-        return await asyncio.to_thread(self.query, query, **options)
+    async_add = _in_thread(add)
+    adelete = _in_thread(delete)
+    adelete_nodes = _in_thread(delete_nodes)
+    aclear = _in_thread(clear)
+    aget_nodes = _in_thread(get_nodes)
+    aquery = _in_thread(query)
 
 
 def _entry_of(node: BaseNode) -> Entry:

@@ -15,8 +15,9 @@ from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
 from sqlalchemy.sql.functions import Function
 
 from ...errors import InvalidInputError
+from ...index.filter_text import filter_sql
 from ...index.search import as_count, as_optional_count, as_query
-from . import filter_text, filters
+from . import filters
 from .declared import HashIndex, declared_on
 from .types import HashCode
 
@@ -212,7 +213,7 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     if wanted is None:
         return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
     name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
-    text = filter_text.text_of(wanted, compiler, literal_binds=literal_binds)
+    text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
     common, code = arguments[:4], arguments[4:]
     named = [f"filter => {text}", *(f"query_code => {value}" for value in code)]
     return f"hashindex.search({', '.join([name, *common, *named])})"

@@ -1,1 +1,1 @@
-"""Neural networks for hashing: the only part of pg_hashindex that imports torch."""
+"""Methods that train a neural network; like the evaluation of networks, they import torch."""

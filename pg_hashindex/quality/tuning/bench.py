@@ -295,7 +295,7 @@ class Bench:
         """Scale bytes, seconds to build, and times of scans to the rows of the full table."""
 
         def time_of(ms: float) -> float:
-            reads_all = trial.kind == "exact" or trial.access in ("scan", "lookup")
+            reads_all = trial.kind == "exact" or trial.access == "scan"
             beyond = max(ms - self._empty_ms, 0.0) * (factor - 1) if reads_all else 0.0
             return round(ms + beyond, 4)
 

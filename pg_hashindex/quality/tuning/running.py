@@ -414,26 +414,10 @@ class CodeTrials:
                 f"all paths but scan: {bench.full} codes are read faster than looked up"
             )
             return ["scan"]
-        found: list[Access] = ["scan"]
         if self.coded.candidate.layout == "column":
             bench.leave_out("landmarks: the index has its codes in a column")
-        else:
-            found.append("landmarks")
-        if bench.drawn.distributed:
-            bench.leave_out("hnsw and lookup: the table is distributed")
-            return found
-        if self.coded.model.levels != 2:
-            bench.leave_out(
-                "hnsw and lookup of codes of two bits a projection: they go by Hamming distance"
-            )
-            return found
-        found.append("hnsw")
-        if bench.drawn.whole:
-            found.append("lookup")
-        else:
-            # Each search decides whether lookup pays, and with more rows it decides otherwise.
-            bench.leave_out("lookup: a sample does not tell how much of the table it would read")
-        return found
+            return ["scan"]
+        return ["scan", "landmarks"]
 
     def _try(self, access: Access) -> None:
         """Build an access path, and try it with many settings."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from tqdm import tqdm
 
 from ...db.citus import is_distributed, refuse_unsuitable
 from ...db.connection import Connection, execute, one_row, translated_errors
@@ -102,8 +101,7 @@ def draw(
         source, rows = _counted(TableSource.find(connection, table, column).with_key(id_column))
         n_held = 0 if effort.queries_from is not None else effort.queries
         wanted = effort.sample + n_held
-        with tqdm(disable=True) as bar:
-            found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state, bar)
+        found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state)
         if not found:
             raise InvalidInputError(
                 f"{source.name} has no row with a vector in column {column!r}; load the rows first"

@@ -246,8 +246,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
     UPDATE hashindex.index x
-    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows, chunks)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows, NULL)
+    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
     PERFORM hashindex._set_readers(later, i);

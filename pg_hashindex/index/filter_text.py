@@ -1,17 +1,26 @@
-"""Write filters as text for ``hashindex.search``; the server quotes the values in it."""
+"""Filters of SQLAlchemy as the text that ``hashindex.search`` takes.
+
+`filter_text` quotes the values of a filter; `filter_sql` writes SQL by which the server quotes
+them, since a statement that SQLAlchemy compiles gets its values later.
+"""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
 from sqlalchemy.exc import CompileError
+from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import BinaryExpression, BindParameter, ClauseElement
 
-from .filters import Filter
+from ..errors import InvalidInputError
+
+# For psycopg's own quoting.
+_PSYCOPG = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 # Marks the place of a value; the text of SQL never contains it.
 _MARK = "\0"
@@ -23,6 +32,40 @@ _NO_LIST = (
     "a search cannot be restricted by IN with a named parameter, in text(), or with tuples, arrays "
     "or values of a type with a bind_expression; write column == any_(...) with an array, or or_()"
 )
+
+
+def filter_text(
+    connection: Any, where: sa.ColumnElement[bool], table_name: str, qualified_table: str
+) -> str:
+    """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
+
+    The table is given by its bare name, and as SQL writes it, for messages. What is no SQLAlchemy
+    expression, or names another table, is refused.
+    """
+    if not isinstance(where, sa.ColumnElement):
+        raise InvalidInputError(
+            f"where must be an SQLAlchemy expression on {qualified_table}, "
+            f"got {type(where).__name__}"
+        )
+    for element in visitors.iterate(where):
+        table = getattr(element, "table", None)
+        if isinstance(table, sa.Table) and table.name != table_name:
+            raise InvalidInputError(
+                f"where names column {element}; only columns of {qualified_table} can "
+                "restrict this search"
+            )
+    statement = where.compile(dialect=_PSYCOPG)
+    assert isinstance(statement, SQLCompiler)  # noqa: S101
+    # Lists of IN get their parameters, and the conversion of their values, only here.
+    expanded = statement.construct_expanded_state()
+    processors = {**statement._bind_processors, **expanded.processors}
+    values = {
+        name: process(value) if callable(process := processors.get(name)) else value
+        for name, value in expanded.parameters.items()
+    }
+    blocking = isinstance(connection, psycopg.Connection)
+    cursor = (psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor)(connection)
+    return str(cursor.mogrify(expanded.statement, values))
 
 
 class _TextCompiler(PGCompiler_psycopg):
@@ -169,18 +212,19 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 
-def text_of(wanted: Filter, compiler: SQLCompiler, **kw: Any) -> str:
+def filter_sql(clause: ClauseElement, key: Any, compiler: SQLCompiler, **kw: Any) -> str:
     """Write SQL for the text of a filter, in which the server quotes the values.
 
-    The compiler is that of the statement, which gets the values as parameters; ``kw`` are arguments
-    for compiling them. What cannot be written so is a CompileError.
+    With a ``key``, a column, the clause is a statement that selects keys of rows. The compiler is
+    that of the statement around the filter, which gets the values as parameters; ``kw`` are
+    arguments for compiling them. What cannot be written so is a CompileError.
     """
-    written = _TextCompiler(wanted.clause, compiler)
+    written = _TextCompiler(clause, compiler)
     text = written.string
-    if wanted.key is not None:
+    if key is not None:
         preparer = written.preparer
-        table = preparer.format_table(wanted.key.table)
-        text = f"{table}.{preparer.quote(wanted.key.name)} IN ({text})"
+        table = preparer.format_table(key.table)
+        text = f"{table}.{preparer.quote(key.name)} IN ({text})"
     parts = []
     for place, piece in enumerate(text.split(_MARK)):
         if place % 2:

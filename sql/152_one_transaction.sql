@@ -163,7 +163,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
     IF i.building IS NOT NULL THEN
-        RAISE WARNING 'index "%" is searched by its access path % until % is built', i.name, i.access, i.building
+        RAISE WARNING 'index "%" is searched by its access path % until % are built', i.name, i.access, i.building
             USING HINT = 'Run: ' || CASE i.building WHEN 'landmarks' THEN format('SELECT hashindex.build_landmarks(%L); or for a large table: ', i.name) ELSE '' END
                 || 'pg-hashindex index encode ' || i.name;
     END IF;

@@ -1,4 +1,4 @@
--- Compares every code with the query.
+-- Ranks codes; rank_scan.sql and rank_landmarks.sql are the two ways.
 CREATE OR REPLACE FUNCTION {candidates}(
     query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL, checked boolean DEFAULT false
@@ -8,11 +8,12 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = {plans}
+SET enable_seqscan = {seqscan}
 SET enable_indexscan = on
 AS $body$
 #variable_conflict use_column
 DECLARE
-    hashindex_query {ext}.vector := CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END;
+    hashindex_query {ext}.vector := {checked_query};
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND ({codes_are_hidden}) THEN
@@ -28,16 +29,8 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_pool bigint := {pool};
         hashindex_ids {key_type}[];
-    BEGIN
-        IF $4 IS NULL THEN
-            hashindex_ids := ARRAY(SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n);
-            RETURN QUERY SELECT unnest(hashindex_ids);
-        ELSE
-            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
-        END IF;
+{rank}
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF {codes_are_there} THEN

@@ -1,10 +1,11 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_hnsw_halfvec_text(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_halfvec_text(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id text)
  LANGUAGE plpgsql
  STABLE ROWS 200
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'on'
  SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
@@ -12,59 +13,43 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.hnsw_halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+    IF NOT checked AND (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_halfvec_text'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.text FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
         hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 2));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_pool bigint := greatest(2 * hashindex_n::bigint, 400);
-        hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-        hashindex_scan text := coalesce(current_setting('hnsw.iterative_scan', true), 'off');
-        hashindex_set text;
         hashindex_ids pg_catalog.text[];
+        hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
-        IF $4 IS NOT NULL THEN
-            RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.hnsw_halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
+        -- Compares every code with the query.
+        IF $4 IS NULL THEN
+            hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.halfvec_text_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
+        ELSE
+            RETURN QUERY EXECUTE format('SELECT notes.slug FROM (SELECT c.id AS slug, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.halfvec_text_codes c WHERE %1$s) notes WHERE (%2$s
 ) ORDER BY notes.hashindex_distance LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
-            RETURN;
         END IF;
-        -- Not a SET clause: restoring it from a dump would take a superuser while pgvector is not loaded.
-        hashindex_set := set_config('hnsw.ef_search', least(1000, hashindex_pool)::text, true);
-        -- pgvector allows at most 1000; the iterative scan finds more.
-        hashindex_set := set_config('hnsw.iterative_scan', CASE WHEN hashindex_pool > 1000 THEN 'relaxed_order' ELSE 'off' END, true);
-        hashindex_ids := ARRAY(
-            SELECT c.id FROM (
-                SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY c.code OPERATOR(public.<~>) hashindex_code LIMIT hashindex_pool
-            ) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
-        );
-        hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
-        hashindex_set := set_config('hnsw.iterative_scan', hashindex_scan, true);
-        IF cardinality(hashindex_ids) < hashindex_n THEN
-            -- Some codes cannot be reached through the graph, so compare all if too few were found.
-            hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.hnsw_halfvec_text_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n);
-        END IF;
-        RETURN QUERY SELECT unnest(hashindex_ids);
+
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
-        IF (to_regclass('hashindex.hnsw_halfvec_text_codes') IS NOT NULL AND true) THEN
+        IF (to_regclass('hashindex.halfvec_text_codes') IS NOT NULL AND true) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_halfvec_text($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_hnsw_halfvec_text(keys text[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_halfvec_text(keys text[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -77,10 +62,10 @@ DECLARE
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
-    DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.halfvec_text_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.notes b WHERE b.slug = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.hnsw_halfvec_text_codes AS c (id, landmark, code)
+    INSERT INTO hashindex.halfvec_text_codes AS c (id, landmark, code)
     SELECT r.id, NULL::integer, public.binary_quantize(r.projection)
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
@@ -95,7 +80,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_hnsw_halfvec_text(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_halfvec_text(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id text, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -116,15 +101,15 @@ DECLARE
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT f.id::pg_catalog.text, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('hnsw_halfvec_text'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        FROM hashindex._filtered_search(hashindex.find_index('halfvec_text'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.hnsw_halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text'))) THEN
+    ELSIF NOT (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_halfvec_text'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.notes.slug::pg_catalog.text AS id, public.notes.embedding OPERATOR(public.<#>) hashindex_point AS distance
             FROM public.notes
             WHERE public.notes.slug = ANY (ARRAY(
-                SELECT c.id FROM hashindex.candidates_hnsw_halfvec_text(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+                SELECT c.id FROM hashindex.candidates_halfvec_text(hashindex_query, hashindex_n, $4, NULL, $5, true) c
             )) AND public.notes.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -140,7 +125,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.sync_hnsw_halfvec_text()
+CREATE OR REPLACE FUNCTION hashindex.sync_halfvec_text()
  RETURNS trigger
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -158,13 +143,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF to_regclass('public.notes') IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM hashindex.hnsw_halfvec_text_codes;
+        DELETE FROM hashindex.halfvec_text_codes;
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'notes') THEN
-            TRUNCATE hashindex.hnsw_halfvec_text_codes;
+            TRUNCATE hashindex.halfvec_text_codes;
         ELSE
-            DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE NOT EXISTS (SELECT FROM public.notes b WHERE b.slug = c.id);
+            DELETE FROM hashindex.halfvec_text_codes c WHERE NOT EXISTS (SELECT FROM public.notes b WHERE b.slug = c.id);
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
@@ -189,7 +174,7 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.hnsw_halfvec_text_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        INSERT INTO hashindex.halfvec_text_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.notes b WHERE b.slug = ANY (hashindex_touched) GROUP BY b.slug HAVING count(*) > 1) THEN
@@ -199,15 +184,15 @@ BEGIN
     END IF;
     IF to_regclass('public.notes') IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.hnsw_halfvec_text_codes c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM hashindex.halfvec_text_codes c WHERE c.id = ANY (hashindex_touched);
     ELSE
-        PERFORM hashindex.refresh_hnsw_halfvec_text(hashindex_touched);
+        PERFORM hashindex.refresh_halfvec_text(hashindex_touched);
     END IF;
     RETURN NULL;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_hnsw_halfvec_text(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_halfvec_text(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id text, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -222,15 +207,15 @@ DECLARE
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.notes', 'embedding', 8);
-    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'hnsw_halfvec_text' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_hnsw_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_hnsw_halfvec_text')));
+    PERFORM hashindex._require_codes('halfvec_text', 'public.notes', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'halfvec_text' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_halfvec_text')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.hnsw_halfvec_text_codes c
+    FROM hashindex.halfvec_text_codes c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.notes WHERE public.notes.slug = c.id OFFSET 0)
     ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('hnsw_halfvec_text', 'public.notes', (to_regclass('hashindex.hnsw_halfvec_text_codes') IS NOT NULL AND true), true);
+    PERFORM hashindex._require_codes('halfvec_text', 'public.notes', (to_regclass('hashindex.halfvec_text_codes') IS NOT NULL AND true), true);
     RAISE;
 END
 $function$;

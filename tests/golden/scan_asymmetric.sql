@@ -1,10 +1,11 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_lookup_asymmetric(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_scan_asymmetric(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'on'
  SET enable_indexscan TO 'on'
 AS $function$
 #variable_conflict use_column
@@ -12,66 +13,43 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.lookup_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.scan_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_asymmetric'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, 'id', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
         hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 2));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
-        -- Constants, which PostgreSQL computes once a session.
-        hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
-        hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
-        -- hashindex_more is the number of chunks with the wider radius: all of them.
-        hashindex_more integer := 1;
-        hashindex_wide integer;
-        hashindex_narrow integer := 0;
-        hashindex_radius integer := -1;
-        hashindex_rows double precision := reltuples FROM pg_class WHERE oid = to_regclass('hashindex.lookup_asymmetric_codes');
         hashindex_ids pg_catalog.int8[];
+        hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
-        IF $4 IS NOT NULL THEN
-            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.lookup_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
+        -- Compares every code with the query.
+        IF $4 IS NULL THEN
+            hashindex_ids := ARRAY(SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.scan_asymmetric_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n);
+            RETURN QUERY SELECT unnest(hashindex_ids);
+        ELSE
+            RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.scan_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
-            RETURN;
         END IF;
-        FOREACH hashindex_wide IN ARRAY hashindex_sizes LOOP
-            -- Stop when a scan costs less.
-            EXIT WHEN NOT coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false);
-            hashindex_radius := hashindex_radius + 1;
-            hashindex_ids := ARRAY(
-                SELECT c.id FROM hashindex.lookup_asymmetric_codes c
-                WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
-                ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3)
-            );
-            IF cardinality(hashindex_ids) >= hashindex_pool THEN
-                RETURN QUERY SELECT unnest(hashindex_ids[:hashindex_n]);
-                RETURN;
-            END IF;
-            -- The next radius finds about ten times as many, which would still be too few.
-            EXIT WHEN cardinality(hashindex_ids) < hashindex_pool / 100;
-        END LOOP;
-        RETURN QUERY SELECT c.id FROM (SELECT c.id, c.code FROM hashindex.lookup_asymmetric_codes c ORDER BY 0 + (c.code OPERATOR(public.<~>) hashindex_u1) LIMIT hashindex_pool) c ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n;
+
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
-        IF (to_regclass('hashindex.lookup_asymmetric_codes') IS NOT NULL AND true) THEN
+        IF (to_regclass('hashindex.scan_asymmetric_codes') IS NOT NULL AND true) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_lookup_asymmetric($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_scan_asymmetric($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_lookup_asymmetric(keys bigint[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_scan_asymmetric(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -84,10 +62,10 @@ DECLARE
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
-    DELETE FROM hashindex.lookup_asymmetric_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.scan_asymmetric_codes c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, landmark, code)
+    INSERT INTO hashindex.scan_asymmetric_codes AS c (id, landmark, code)
     SELECT r.id, NULL::integer, public.binary_quantize(r.projection)
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
@@ -102,7 +80,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_lookup_asymmetric(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_scan_asymmetric(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -123,15 +101,15 @@ DECLARE
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('lookup_asymmetric'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        FROM hashindex._filtered_search(hashindex.find_index('scan_asymmetric'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.lookup_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.scan_asymmetric_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_asymmetric' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_asymmetric'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
             WHERE public.items.id = ANY (ARRAY(
-                SELECT c.id FROM hashindex.candidates_lookup_asymmetric(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+                SELECT c.id FROM hashindex.candidates_scan_asymmetric(hashindex_query, hashindex_n, $4, NULL, $5, true) c
             )) AND public.items.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -147,7 +125,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.sync_lookup_asymmetric()
+CREATE OR REPLACE FUNCTION hashindex.sync_scan_asymmetric()
  RETURNS trigger
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -165,13 +143,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM hashindex.lookup_asymmetric_codes;
+        DELETE FROM hashindex.scan_asymmetric_codes;
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
-            TRUNCATE hashindex.lookup_asymmetric_codes;
+            TRUNCATE hashindex.scan_asymmetric_codes;
         ELSE
-            DELETE FROM hashindex.lookup_asymmetric_codes c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+            DELETE FROM hashindex.scan_asymmetric_codes c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
@@ -196,7 +174,7 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.lookup_asymmetric_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        INSERT INTO hashindex.scan_asymmetric_codes AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
@@ -206,15 +184,15 @@ BEGIN
     END IF;
     IF to_regclass('public.items') IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.lookup_asymmetric_codes c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM hashindex.scan_asymmetric_codes c WHERE c.id = ANY (hashindex_touched);
     ELSE
-        PERFORM hashindex.refresh_lookup_asymmetric(hashindex_touched);
+        PERFORM hashindex.refresh_scan_asymmetric(hashindex_touched);
     END IF;
     RETURN NULL;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_lookup_asymmetric(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_scan_asymmetric(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -227,32 +205,17 @@ DECLARE
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
-    -- Constants, which PostgreSQL computes once a session.
-    hashindex_masks integer[] := hashindex._hamming_masks(16, 6);
-    hashindex_sizes integer[] := '{1,17,137,697,2517,6885,14893}';
-    hashindex_more integer := hashindex_radius % 1 + 1;
-    hashindex_wide integer := hashindex_sizes[hashindex_radius / 1 + 1];
-    hashindex_narrow integer := coalesce(hashindex_sizes[hashindex_radius / 1], 0);
-    hashindex_rows double precision := reltuples FROM pg_class WHERE oid = to_regclass('hashindex.lookup_asymmetric_codes');
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'lookup_asymmetric' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_lookup_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_lookup_asymmetric')));
-    IF coalesce(30.0 * (hashindex_more * hashindex_wide + (1 - hashindex_more) * hashindex_narrow) <= hashindex_rows, false) THEN
-        RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-        FROM hashindex.lookup_asymmetric_codes c
-        WHERE ((substring(c.code FROM 1 FOR 16))::integer = ANY (ARRAY(SELECT (substring(hashindex_code FROM 1 FOR 16))::integer # m.mask FROM unnest(hashindex_masks[:CASE WHEN hashindex_more >= 1 THEN hashindex_wide ELSE hashindex_narrow END]) m(mask) WHERE m.mask < 65536))) AND bit_count(c.code # hashindex_code) <= hashindex_radius
+    PERFORM hashindex._require_codes('scan_asymmetric', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'scan_asymmetric' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_scan_asymmetric_insert' AND t.tgfoid = to_regproc('hashindex.sync_scan_asymmetric')));
+    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    FROM hashindex.scan_asymmetric_codes c
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
-        ORDER BY distance, id;
-    ELSE
-        RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-        FROM hashindex.lookup_asymmetric_codes c
-        WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
-      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
-        ORDER BY distance, id;
-    END IF;
+    ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('lookup_asymmetric', 'public.items', (to_regclass('hashindex.lookup_asymmetric_codes') IS NOT NULL AND true), true);
+    PERFORM hashindex._require_codes('scan_asymmetric', 'public.items', (to_regclass('hashindex.scan_asymmetric_codes') IS NOT NULL AND true), true);
     RAISE;
 END
 $function$;

@@ -1,0 +1,89 @@
+"""Progress: how far a part of long work is, drawn as a bar and recorded by its job."""
+
+import os
+import shutil
+import sys
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from tqdm import tqdm
+
+
+class Recorder(Protocol):
+    """A `Job`, which other sessions see."""
+
+    def advance(self, rows: int = 0) -> None:
+        """Count rows that are done."""
+
+    def expect(self, total: int) -> None:
+        """Set the number of rows."""
+
+
+class Progress:
+    """Counts what is done; as a context manager it draws a bar on stderr, if it is ``shown``.
+
+    Only a terminal shows bars. ``unit`` names one of the ``total``, None if that is not known.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        total: int | None = None,
+        shown: bool = False,
+        unit: str = "row",
+        job: Recorder | None = None,
+    ) -> None:
+        self.n = 0
+        self._what, self._total, self._shown, self._unit = what, total, shown, unit
+        self._job = job
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        # On a terminal that does not tell its size, as one that records, tqdm would show nothing.
+        columns, lines = (None, None) if _tells_its_size() else shutil.get_terminal_size()
+        self._bar = tqdm(
+            desc=self._what,
+            total=self._total,
+            unit=self._unit,
+            unit_scale=self._unit == "row",
+            disable=None if self._shown else True,
+            ncols=columns,
+            nrows=lines,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.close()
+
+    @property
+    def total(self) -> int:
+        """How many there are; 0 if that is not known."""
+        return self._total or 0
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self._total = total
+        if self._bar is not None:
+            self._bar.total = total
+        if self._job is not None:
+            self._job.expect(total)
+
+    def update(self, done: int = 1) -> None:
+        """Count what is done; fewer than none if it has to be done again."""
+        self.n += done
+        if self._bar is not None:
+            self._bar.update(done)
+        if self._job is not None:
+            self._job.advance(done)
+
+
+def _tells_its_size() -> bool:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
+    except (OSError, ValueError):
+        return False
