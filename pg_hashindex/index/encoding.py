@@ -140,14 +140,18 @@ _WRITE: dict[Layout, LiteralString] = {
 }
 
 # Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
-# does not see every row must not do this. The keys are put into an array, since DELETE with a plain
-# NOT EXISTS would read both tables instead of their two indexes.
+# does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
+# would read both tables instead of their two indexes. A row of that key may come meanwhile; its
+# code then has another xmin, and stays.
 PRUNE: LiteralString = """
-    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
-        SELECT k.id FROM {codes} k
-        WHERE NOT row_security_active({table_name}) AND {current}
-          AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
-    ))
+    WITH gone AS MATERIALIZED (
+        SELECT g.id, g.xmin AS version FROM {codes} g WHERE g.id = ANY (ARRAY(
+            SELECT k.id FROM {codes} k
+            WHERE NOT row_security_active({table_name}) AND {current}
+              AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
+        ))
+    )
+    DELETE FROM {codes} c USING gone WHERE c.id = gone.id AND c.xmin = gone.version
 """
 
 
