@@ -393,12 +393,15 @@ def note_not_encoded(index: "IndexRow") -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[bool]:
-    """Show that work goes on: two lines, or one and True to have the library show bars."""
+def progress(what: str) -> Iterator[None]:
+    """Show that work goes on: two lines, or one and the library's bars; and the steps it tells."""
+    from pg_hashindex.db.progress import show_progress
+
     bars = sys.stderr.isatty() and not _asked("quiet")
     note(what)
     started = time.monotonic()
-    yield bars
+    with show_progress(note, bars=bars):
+        yield
     if not bars:
         note(f"{what}: done in {time.monotonic() - started:.0f} s")
 

@@ -150,16 +150,14 @@ class Job:
             # There was nothing to do, so dead jobs of this work have nothing left to continue.
             self._briefly(self._end_dead)
 
-    def phase(
-        self, name: str, total: int | None = None, shown: bool = False, unit: str = "row"
-    ) -> Progress:
+    def phase(self, name: str, total: int | None = None, unit: str = "row") -> Progress:
         """Begin a phase, of so many rows if that is known.
 
-        Count rows by `advance`, or where the phase is ``shown`` as a bar, by the progress returned.
+        Count rows by `advance`, or to have a bar too, by the progress returned.
         """
         self._own_phase = name
         self._outermost._begin_phase(name, total)
-        return Progress(name, total, shown, unit, self)
+        return Progress(name, total, unit, self)
 
     def expect(self, total: int) -> None:
         """Set the number of rows of the phase, once it is known."""

@@ -32,14 +32,13 @@ def encode(
     index: IndexRow,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
     """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
 
     def encode_missing(row: IndexRow) -> int:
         fill = citus.encode_shards if row.distributed else encoding.encode_missing
-        return fill(row, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second)
+        return fill(row, batch_rows=batch_rows, rows_per_second=rows_per_second)
 
     with Job(index.connection, "encode", index.name):
         with translated_errors(index), index.connection.transaction():
@@ -47,7 +46,7 @@ def encode(
         # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
-        built = build_access(index, progress=progress, rows_per_second=rows_per_second)
+        built = build_access(index, rows_per_second=rows_per_second)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes. Without this block, a connection that is not in autocommit mode
@@ -60,9 +59,9 @@ def encode(
     return written + built if coded_by_build else written
 
 
-def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:
+def rebalance(index: IndexRow) -> Rebalanced:
     """Build landmarks again, as many as the table calls for; see `HashIndex.rebalance`."""
-    return building.rebalance(index, progress=progress, kind=_build_of(index))
+    return building.rebalance(index, kind=_build_of(index))
 
 
 def verifier_of(index: IndexRow) -> type[Verifier]:
@@ -74,9 +73,7 @@ def _build_of(index: IndexRow) -> type[_Build]:
     return citus.ShardBuild if index.distributed else _Build
 
 
-def build_access(
-    index: IndexRow, *, progress: bool = False, rows_per_second: float | None = None
-) -> int:
+def build_access(index: IndexRow, *, rows_per_second: float | None = None) -> int:
     """Build the access path that the index is configured for, and have searches use it.
 
     Does nothing if there is none to build, or if it is landmarks and the table has no row to train
@@ -102,7 +99,7 @@ def build_access(
             if not _waits_for_landmarks(index):
                 return 0
             try:
-                return _build_of(index)(index, job, throttle, progress).run() or 0
+                return _build_of(index)(index, job, throttle).run() or 0
             except (psycopg.ProgrammingError, psycopg.InternalError) as error:
                 index.check_current()
                 # The missing part may be one that another session has dropped.

@@ -116,7 +116,7 @@ class Rebalanced(NamedTuple):
     landmarks: int
 
 
-def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) -> Rebalanced:
+def rebalance(index: IndexRow, *, kind: type["_Build"]) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
         translated_errors(index),
@@ -141,7 +141,7 @@ def rebalance(index: IndexRow, *, progress: bool = False, kind: type["_Build"]) 
                 f"landmarks with: pg-hashindex index configure {index.name} --access landmarks"
             )
         with Job(index.connection, "rebalance", index.name) as job:
-            build = kind(index, job, Throttle(None), progress, access="landmarks", building=None)
+            build = kind(index, job, Throttle(None), access="landmarks", building=None)
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())
@@ -191,12 +191,11 @@ class _Build:
         index: IndexRow,
         job: Job,
         throttle: Throttle,
-        progress: bool,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
     ) -> None:
-        self.index, self.job, self.throttle, self.progress = index, job, throttle, progress
+        self.index, self.job, self.throttle = index, job, throttle
         self.connection = index.connection
         self._access, self._building = access, building
         #: Whether only directions count in means of rows.
@@ -316,7 +315,7 @@ class _Build:
         sample = sample[are_trainable(sample)]
         if not len(sample):
             return None
-        with progress_bar("training landmarks", None, self.progress, "round") as bar:
+        with progress_bar("training landmarks", None, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -424,7 +423,7 @@ class _Build:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            progress_bar("reading", rows, self.progress) as bar,
+            progress_bar("reading", rows) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)

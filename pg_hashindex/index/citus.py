@@ -77,7 +77,6 @@ def encode_shards(
     index: IndexRow,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
     """Encode rows without a code of a distributed table; each node encodes its own.
@@ -100,7 +99,7 @@ def encode_shards(
                     f"run: pg-hashindex index distribute {index.name}"
                 )
         shards = _Shards(index)
-        written = shards.encode(job, Throttle(rows_per_second), progress=progress)
+        written = shards.encode(job, Throttle(rows_per_second))
     if shards.left_out:
         warn_of_left_out(
             index.qualified_table,
@@ -123,11 +122,11 @@ class _Shards:
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 
-    def encode(self, job: Job, throttle: Throttle, *, progress: bool) -> int:
+    def encode(self, job: Job, throttle: Throttle) -> int:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
-        with progress_bar("encoding", missing, progress) as bar:
+        with progress_bar("encoding", missing) as bar:
             while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
@@ -229,7 +228,7 @@ class ShardBuild(_Build):
         coming = self._names["codes_in_order"]
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
-        shards.encode(self.job, self.throttle, progress=self.progress)
+        shards.encode(self.job, self.throttle)
         self.job.phase("taking landmarks into use")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
         # Transactions that began before still write to the old codes, which are dropped now.

@@ -38,6 +38,7 @@ from ..db.batches import RowBatch, read_batch
 from ..db.connection import check_idle, translated_errors
 from ..db.jobs import Job, progress_bar
 from ..db.locks import only_one
+from ..db.progress import is_shown
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
@@ -156,12 +157,11 @@ def encode_missing(
     index: IndexRow,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
     with encoding_job(index, batch_rows) as job:
-        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run(progress)
+        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run()
 
 
 @contextmanager
@@ -228,16 +228,16 @@ class _Encoder:
             ),
         }
 
-    def run(self, progress: bool) -> int:
+    def run(self) -> int:
         written, passes = 0, 0
         stuck_since = time.monotonic()
         start = self._first_missing()
         missing = 0
         if start is not None:
             self.job.phase("encoding")
-            missing = self._count_missing(exactly=progress)
+            missing = self._count_missing(exactly=is_shown())
             self.job.expect(missing)
-        with progress_bar("encoding", missing, progress) as bar:
+        with progress_bar("encoding", missing) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):

@@ -70,8 +70,8 @@ _TAKE: dict[Layout, LiteralString] = {
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
-    def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
-        self.index, self.job, self.progress = index, job, progress
+    def __init__(self, index: IndexRow, job: Job) -> None:
+        self.index, self.job = index, job
         self.connection = index.connection
         index.check_triggers()
         self.model = index.loaded_model
@@ -97,7 +97,7 @@ class Verifier:
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        with progress_bar("verifying", rows, self.progress) as bar:
+        with progress_bar("verifying", rows) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(

@@ -42,7 +42,6 @@ def near_duplicates(
     radius: int | None = None,
     lists: int = 16,
     random_state: int = 0,
-    progress: bool = False,
 ) -> NearDuplicates:
     """Write all pairs of near rows into a table; see `HashIndex.near_duplicates`."""
     row = index.row
@@ -62,7 +61,7 @@ def near_duplicates(
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
         start = target.begin()
-        with Progress("comparing", n_lists, progress, "list") as bar:
+        with Progress("comparing", n_lists, "list") as bar:
             bar.update(start)
             while start < n_lists:
                 end = min(start + _BLOCK_LISTS, n_lists)

@@ -116,11 +116,9 @@ def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
             return [Orphan(*row) for row in execute(connection, statement).fetchall()]
 
 
-def repair(
-    index: HasRow, *, full: bool = False, undo: bool = False, progress: bool = False
-) -> Repaired:
+def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired:
     """Bring an index back into order; see `HashIndex.repair`."""
-    return _run(index.row, None, full=full, undo=undo, progress=progress)
+    return _run(index.row, None, full=full, undo=undo)
 
 
 def rebind(
@@ -129,13 +127,12 @@ def rebind(
     table: str | None = None,
     column: str | None = None,
     id_column: str | None = None,
-    progress: bool = False,
 ) -> Repaired:
     """Name the table or columns of an index, and repair it; see `HashIndex.rebind`."""
     names = (table, column, id_column)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
-    return _run(index.row, names, progress=progress)
+    return _run(index.row, names)
 
 
 def _run(
@@ -144,7 +141,6 @@ def _run(
     *,
     full: bool = False,
     undo: bool = False,
-    progress: bool,
 ) -> Repaired:
     busy = f"index {index.name!r} is being repaired by another session; wait for it"
     with (
@@ -160,12 +156,12 @@ def _run(
             only_one(index.connection, "repair", index.name, busy),
             Job(index.connection, "repair", index.name) as job,
         ):
-            return _Repairer(index, job, full=full, progress=progress).run(names, undo=undo)
+            return _Repairer(index, job, full=full).run(names, undo=undo)
 
 
 class _Repairer:
-    def __init__(self, index: IndexRow, job: Job, *, full: bool, progress: bool) -> None:
-        self.index, self.job, self.full, self.progress = index, job, full, progress
+    def __init__(self, index: IndexRow, job: Job, *, full: bool) -> None:
+        self.index, self.job, self.full = index, job, full
         self.connection = index.connection
         self.done: list[str] = []
         self.left: list[str] = []
@@ -246,7 +242,7 @@ class _Repairer:
 
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        verifier = verifier_of(index)(index, self.job, progress=self.progress)
+        verifier = verifier_of(index)(index, self.job)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
@@ -283,7 +279,7 @@ class _Repairer:
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = encode(index, progress=self.progress)
+        written = encode(index)
         if written:
             self.done.append(f"encoded {written} rows{who}")
         if index.encoded_in == "sql" and (
@@ -299,7 +295,7 @@ class _Repairer:
 
     def _finish_swap(self) -> None:
         try:
-            swapped = swapping.resume(self.index, progress=self.progress)
+            swapped = swapping.resume(self.index)
         except LowerRecallError as error:
             self.left.append(str(error))
         else:

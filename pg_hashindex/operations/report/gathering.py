@@ -113,7 +113,6 @@ def gather(
     candidates: Sequence[int] = CANDIDATES,
     advice: Advice | None = None,
     random_state: int = 0,
-    progress: bool = False,
 ) -> Report:
     """Read and measure what the report of an index shows.
 
@@ -134,8 +133,6 @@ def gather(
         Of `pg_hashindex.quality.tuning`, whose frontier is shown.
     random_state
         Seed of the draws.
-    progress
-        Whether to draw a bar on stderr.
 
     Raises
     ------
@@ -162,7 +159,6 @@ def gather(
             k=k,
             candidates=(*candidates, own),
             record=False,
-            progress=progress,
         )
 
     return Report(

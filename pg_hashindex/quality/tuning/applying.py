@@ -42,9 +42,7 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     )
 
 
-def apply(
-    connection: Connection, advice: Advice, *, name: str | None = None, progress: bool = False
-) -> HashIndex:
+def apply(connection: Connection, advice: Advice, *, name: str | None = None) -> HashIndex:
     """Store advice as the defaults of the index it is about, or create the index it describes.
 
     If an index was tuned, the best settings with its own model are stored, even if something else
@@ -61,8 +59,6 @@ def apply(
         Not inside a transaction.
     name
         The name of the new model and index; required if a table was tuned.
-    progress
-        Whether to draw bars on stderr.
 
     Raises
     ------
@@ -92,7 +88,7 @@ def apply(
             if advice.index is None:
                 # No search uses the new index yet.
                 index.configure(**chosen.configuration)
-            index.configure(access=chosen.access).encode(progress=progress)
+            index.configure(access=chosen.access).encode()
             index.configure(**chosen.configuration)
         return HashIndex.open(connection, index.name)
 
