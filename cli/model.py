@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import execute
+from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model

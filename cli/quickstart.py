@@ -11,7 +11,9 @@ import click
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.citus import refuse_unsuitable
-from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
+from pg_hashindex.db.connection import Connection, create_engine
+from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.db.statements import one_row
 from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
     DatabaseStateError,

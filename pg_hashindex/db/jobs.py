@@ -19,12 +19,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, one_row, read_as, translated_errors
+from .connection import Connection
 from .locks import hold
 from .owners import prepare_schema
 from .progress import Progress
+from .server_errors import translated_errors
+from .statements import execute, one_row, read_as
 
-__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
+__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
 
 JobKind = Literal["encode", "swap", "tune", "rebalance", "repair"]
 JobState = Literal["running", "dead", "done", "failed"]
@@ -86,9 +88,6 @@ _LIST: LiteralString = """
 """
 
 
-progress_bar = Progress
-
-
 class Job:
     """A run, as a context manager; its record begins with the first phase.
 
@@ -138,7 +137,7 @@ class Job:
             _CURRENT.reset(self._token)
         if self._around is not None:
             if error is None:
-                self._around._go_on()
+                self._around._resume_phase()
         elif self._phase is not None:
             message = None
             if isinstance(error, KeyboardInterrupt):
@@ -175,14 +174,14 @@ class Job:
         if time.monotonic() >= job._next_beat:
             job._write()
 
-    def _go_on(self) -> None:
+    def _resume_phase(self) -> None:
         """Return to the phase before the inner job began."""
         job = self._outermost
         if self._own_phase is not None:
             if job._phase != self._own_phase:
                 job._begin_phase(self._own_phase, None)
         elif self._around is not None:
-            self._around._go_on()
+            self._around._resume_phase()
 
     def _begin_phase(self, name: str, total: int | None) -> None:
         self._phase, self._done, self._total, self._new_phase = name, 0, total, True

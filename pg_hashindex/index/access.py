@@ -10,8 +10,10 @@ from typing import LiteralString
 
 import psycopg
 
-from ..db.connection import execute, outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.jobs import Job
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError
 from . import building, citus, encoding
@@ -87,7 +89,7 @@ def build_access(index: IndexRow, *, rows_per_second: float | None = None) -> in
     with (
         translated_errors(index),
         outside_transactions(index.connection, WHY_OUTSIDE),
-        index.noticing_drops(),
+        index.reporting_drops(),
     ):
         if not _waits_for_landmarks(index):
             end_left_rebalance(index)

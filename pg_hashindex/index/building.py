@@ -20,9 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import EXTENSION, execute, outside_transactions, translated_errors
-from ..db.jobs import Job, progress_bar
-from ..db.locks import only_one, patiently
+from ..db.connection import EXTENSION, outside_transactions
+from ..db.jobs import Job
+from ..db.locks import claimed_work, retry_while_locked
+from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import are_trainable
@@ -121,7 +124,7 @@ def rebalance(index: IndexRow, *, kind: type["_Build"]) -> Rebalanced:
     with (
         translated_errors(index),
         outside_transactions(index.connection, WHY_OUTSIDE),
-        index.noticing_drops(),
+        index.reporting_drops(),
         only_builder(index),
     ):
         index.check_current()
@@ -149,7 +152,7 @@ def rebalance(index: IndexRow, *, kind: type["_Build"]) -> Rebalanced:
 
 def only_builder(index: IndexRow) -> AbstractContextManager[None]:
     """Keep other sessions from building or rebalancing the access path of an index."""
-    return only_one(
+    return claimed_work(
         index.connection,
         "access",
         index.name,
@@ -296,7 +299,7 @@ class _Build:
         if centres is None:
             return False
         self.job.phase("waiting for writers, to have triggers log what they write")
-        patiently(self.connection, self._begin_logging, table=self.index.qualified_table)
+        retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._points(centres))
         return True
@@ -315,7 +318,7 @@ class _Build:
         sample = sample[are_trainable(sample)]
         if not len(sample):
             return None
-        with progress_bar("training landmarks", None, "round") as bar:
+        with Progress("training landmarks", None, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -423,7 +426,7 @@ class _Build:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            progress_bar("reading", rows) as bar,
+            Progress("reading", rows) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)
@@ -527,7 +530,7 @@ class _Build:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.job.phase("waiting for writers, to take landmarks into use")
-        if not patiently(
+        if not retry_while_locked(
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):
             return None

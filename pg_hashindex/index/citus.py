@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.citus import is_distributed
-from ..db.connection import EXTENSION, execute, translated_errors
-from ..db.jobs import Job, progress_bar
-from ..db.locks import patiently
+from ..db.connection import EXTENSION
+from ..db.jobs import Job
+from ..db.locks import retry_while_locked
+from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import warn_of_left_out
@@ -126,7 +129,7 @@ class _Shards:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
-        with progress_bar("encoding", missing) as bar:
+        with Progress("encoding", missing) as bar:
             while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
@@ -177,7 +180,7 @@ class _Shards:
             for statement, values in statements:
                 self.execute(statement, values)
 
-        patiently(self.connection, run, table=self.index.qualified_table)
+        retry_while_locked(self.connection, run, table=self.index.qualified_table)
 
     def execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""

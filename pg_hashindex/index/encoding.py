@@ -35,10 +35,11 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import check_idle, translated_errors
-from ..db.jobs import Job, progress_bar
-from ..db.locks import only_one
-from ..db.progress import is_shown
+from ..db.connection import check_idle
+from ..db.jobs import Job
+from ..db.locks import claimed_work
+from ..db.progress import Progress, is_shown
+from ..db.server_errors import translated_errors
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
@@ -174,8 +175,8 @@ def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
     with (
         translated_errors(index),
-        index.noticing_drops(),
-        only_one(index.connection, "encode", index.name, busy),
+        index.reporting_drops(),
+        claimed_work(index.connection, "encode", index.name, busy),
         Job(index.connection, "encode", index.name) as job,
     ):
         yield job
@@ -237,7 +238,7 @@ class _Encoder:
             self.job.phase("encoding")
             missing = self._count_missing(exactly=is_shown())
             self.job.expect(missing)
-        with progress_bar("encoding", missing) as bar:
+        with Progress("encoding", missing) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from ..db.connection import Connection, Steps, execute, run, translated_errors
-from ..db.locks import patiently
+from ..db.connection import Connection
+from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
+from ..db.server_errors import translated_errors
+from ..db.statements import Steps, execute, run
 from ..models.model import Metric
 from .catalog import (
     Access,
@@ -164,7 +166,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         with translated_errors(table=table):
             prepare_schema(connection)
-            patiently(connection, make, table=table, patience=patience)
+            retry_while_locked(connection, make, table=table, patience=patience)
         return cls.open(connection, name)
 
     @property

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import execute, one_row, outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
@@ -48,7 +50,7 @@ def near_duplicates(
     with (
         outside_transactions(row.connection, "pairs are written block by block"),
         translated_errors(row),
-        row.noticing_drops(),
+        row.reporting_drops(),
     ):
         # This asks for no list: SQL refuses what cannot be used before a table is made.
         execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])

@@ -11,10 +11,12 @@ from typing import LiteralString, TypeAlias
 
 from psycopg import Rollback
 
-from ..db.connection import Connection, execute, outside_transactions, translated_errors
+from ..db.connection import Connection, outside_transactions
 from ..db.jobs import Job
-from ..db.locks import only_one, patiently
+from ..db.locks import claimed_work, retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import encode, verifier_of
 from ..index.building import end_left_rebalance
@@ -153,7 +155,7 @@ def _run(
                 f"repair {index.swap_of}"
             )
         with (
-            only_one(index.connection, "repair", index.name, busy),
+            claimed_work(index.connection, "repair", index.name, busy),
             Job(index.connection, "repair", index.name) as job,
         ):
             return _Repairer(index, job, full=full).run(names, undo=undo)
@@ -175,7 +177,7 @@ class _Repairer:
         self.job.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table
-            patiently(self.connection, lambda: self._rebind(names), table=table)
+            retry_while_locked(self.connection, lambda: self._rebind(names), table=table)
             self.index = read_row(self.connection, self.index.name)
             self.done.append(
                 f"bound the index to {self.index.qualified_table}, column "
@@ -251,7 +253,7 @@ class _Repairer:
                 execute(self.connection, _MARK_TRIGGERS, unmarked)
             return gone
 
-        gone = patiently(self.connection, drop_gone, table=index.qualified_table)
+        gone = retry_while_locked(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.

@@ -12,9 +12,11 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from ..db.connection import execute, one_row, outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.jobs import Job
-from ..db.locks import only_one
+from ..db.locks import claimed_work
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.access import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
@@ -80,7 +82,7 @@ def swap(
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
-        with now.noticing_drops(), coming.noticing_drops():
+        with now.reporting_drops(), coming.reporting_drops():
             if not force:
                 _check_filled(now, coming)
             job.phase("comparing")
@@ -198,6 +200,6 @@ def _only_swapper(index: IndexRow) -> Iterator[None]:
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a swap is made in many transactions"),
-        only_one(index.connection, "swap", index.name, busy),
+        claimed_work(index.connection, "swap", index.name, busy),
     ):
         yield

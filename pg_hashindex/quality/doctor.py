@@ -19,18 +19,11 @@ from numpy.typing import ArrayLike
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from ..db.connection import (
-    EXTENSION,
-    Connection,
-    execute,
-    one_row,
-    outside_transactions,
-    prepare,
-    translated_errors,
-)
-from ..db.jobs import progress_bar
+from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
 from ..db.owners import settings_kept
-from ..db.progress import tell
+from ..db.progress import Progress, tell
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
@@ -360,7 +353,7 @@ class _Doctor:
             len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
             for filter_ in [None, *self._filters]
         ) + 2 * min(len(asked), _SIGN_QUERIES)
-        with progress_bar("searching", self._planned, "query") as self._bar:
+        with Progress("searching", self._planned, "query") as self._bar:
             first = self._measure(asked, diagnosis)
         return replace(
             diagnosis,

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..db.jobs import progress_bar
+from ..db.progress import Progress
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count
@@ -114,7 +114,7 @@ def evaluate(
     counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
     measuring = Measuring([index], asked, k)
     steps = len(measuring.asked) * (1 + len(counts))
-    with progress_bar("evaluating", steps, "query") as bar:
+    with Progress("evaluating", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)
         points, milliseconds = [], {}
         for count in counts:
@@ -145,7 +145,7 @@ def measure_defaults(indexes: Sequence[HasRow], queries: QuerySet, k: int = 10) 
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
-    with progress_bar("comparing", steps, "query") as bar:
+    with Progress("comparing", steps, "query") as bar:
         measuring.find_truth(bar.update)
         return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 

@@ -11,7 +11,8 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 from psycopg.rows import tuple_row
 
-from ..db.connection import execute, translated_errors
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow, Ranking
 from ..index.search import Hit, Search

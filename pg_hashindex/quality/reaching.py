@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..db.jobs import progress_bar
+from ..db.progress import Progress
 from ..index.catalog import HasRow
 from .measuring import Measured, Measuring
 from .query_sets import draw
@@ -60,7 +60,7 @@ def reach(index: HasRow, recall: float, *, queries: int = 100, k: int = 10) -> R
     counts = sorted({*CANDIDATES, row.candidates})
     measured: dict[tuple[int | None, int], Measured] = {}
     steps = len(measuring.asked) * (1 + len(counts))
-    with progress_bar(f"measuring {row.name}", steps, "query") as bar:
+    with Progress(f"measuring {row.name}", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)
 
         def at(probes: int | None, candidates: int) -> Measured:

@@ -10,9 +10,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection, execute, prepare, translated_errors
+from ..db.connection import Connection, prepare
 from ..db.owners import settings_kept
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS

@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..db.connection import Connection, execute, prepare, translated_errors
+from ..db.connection import Connection, prepare
 from ..db.owners import settings_kept
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION, execute, one_row, translated_errors
+from ...db.connection import EXTENSION
+from ...db.server_errors import translated_errors
+from ...db.statements import execute, one_row
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count

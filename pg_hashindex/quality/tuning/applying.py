@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...db.connection import Connection, execute, outside_transactions, translated_errors
+from ...db.connection import Connection, outside_transactions
 from ...db.owners import prepare_schema
+from ...db.server_errors import translated_errors
+from ...db.statements import execute
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ...index.catalog import check_index_name
 from ...index.handle import HashIndex

@@ -20,15 +20,11 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from ...db.connection import (
-    EXTENSION,
-    Connection,
-    execute,
-    outside_transactions,
-    translated_errors,
-)
+from ...db.connection import EXTENSION, Connection, outside_transactions
 from ...db.locks import claim, release
 from ...db.owners import prepare_schema
+from ...db.server_errors import translated_errors
+from ...db.statements import execute
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import OPERATORS, Metric

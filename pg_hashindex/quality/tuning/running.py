@@ -26,10 +26,12 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from ...db.connection import Connection, one_row, translated_errors
-from ...db.jobs import Job, progress_bar
+from ...db.connection import Connection
+from ...db.jobs import Job
 from ...db.owners import prepare_schema
-from ...db.progress import tell
+from ...db.progress import Progress, tell
+from ...db.server_errors import translated_errors
+from ...db.statements import one_row
 from ...errors import InvalidInputError
 from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
@@ -158,7 +160,7 @@ def _tune(
     with (
         scratch(connection) as made,
         Job(connection, "tune", subject) as job,
-        progress_bar("tuning", most, "s") as bar,
+        Progress("tuning", most, "s") as bar,
     ):
 
         def tick() -> None:
