@@ -37,7 +37,8 @@ from retrieval_data import between
 from retrieval_server import copy_rows
 
 from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine, one_row
+from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.statements import one_row
 from pg_hashindex.errors import UnknownIndexError, UnknownModelError
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex

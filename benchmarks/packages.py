@@ -23,7 +23,8 @@ from retrieval_server import load, served
 from retrieval_systems import column
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect, one_row
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.statements import one_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Prepared, ask
 from pg_hashindex.quality.pgvector_index import PgvectorIndex

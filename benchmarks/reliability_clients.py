@@ -68,7 +68,7 @@ class Soaked:
 
 def operate(url: str, seconds: float, pipe: Any) -> None:
     """Swap back and forth, roll back, and prune, with other access paths in turn."""
-    patiently = catalog.patiently
+    retry_while_locked = catalog.retry_while_locked
 
     def timed(connection: Connection, change: Callable[[], Any], **options: Any) -> Any:
         began = 0.0
@@ -78,7 +78,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
             began = time.time()
             return change()
 
-        made = patiently(connection, once, **options)
+        made = retry_while_locked(connection, once, **options)
         took = time.time() - began
         if exchanging:
             pipe.send(("exchange", (began, took)))
@@ -95,7 +95,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
         finally:
             exchanging = False
 
-    catalog.patiently, swapping._exchange = timed, noted  # type: ignore[assignment]
+    catalog.retry_while_locked, swapping._exchange = timed, noted  # type: ignore[assignment]
     end = time.monotonic() + seconds
     paths: list[Access] = ["scan", "landmarks"]
     number = 0

@@ -305,7 +305,7 @@ def opened(url: str, name: str) -> "Iterator[HashIndex]":
 
 def refuse_columns(connection: "Connection", table: str, names: Sequence[str], option: str) -> None:
     """Refuse names of an option that are no columns of a table."""
-    from pg_hashindex.db.connection import execute
+    from pg_hashindex.db.statements import execute
 
     lacking = execute(
         connection,
@@ -337,7 +337,7 @@ def _noting_rows_left_out() -> Iterator[None]:
 
 
 def _warn(diagnosis: "Diagnostic") -> None:
-    from pg_hashindex.db.connection import warning_of
+    from pg_hashindex.db.server_errors import warning_of
 
     if warning := warning_of(diagnosis):
         note(f"warning: {warning}")
@@ -393,12 +393,15 @@ def note_not_encoded(index: "IndexRow") -> None:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[bool]:
-    """Show that work goes on: two lines, or one and True to have the library show bars."""
+def progress(what: str) -> Iterator[None]:
+    """Show that work goes on: two lines, or one and the library's bars; and the steps it tells."""
+    from pg_hashindex.db.progress import show_progress
+
     bars = sys.stderr.isatty() and not _asked("quiet")
     note(what)
     started = time.monotonic()
-    yield bars
+    with show_progress(note, bars=bars):
+        yield
     if not bars:
         note(f"{what}: done in {time.monotonic() - started:.0f} s")
 

@@ -54,8 +54,8 @@ def dedup(
                 raise click.UsageError(f"--min-similarity is {min_similarity}; it must be -1 to 1")
             max_distance = 1 - min_similarity
         assert max_distance is not None  # noqa: S101
-        with progress(f"comparing the lists of index {name}") as bars:
-            done = index.near_duplicates(into, max_distance=max_distance, progress=bars, **options)
+        with progress(f"comparing the lists of index {name}"):
+            done = index.near_duplicates(into, max_distance=max_distance, **options)
     answer(
         as_json,
         {"name": name} | asdict(done),

@@ -68,8 +68,8 @@ def _index(connection: Connection, method: str) -> HashIndex:
     index = HashIndex.create(
         connection, f"packages_{method}", table=TABLE, column="embedding", model=method
     )
-    with progress(f"encoding the rows as {index.name}") as bars:
-        index.encode(progress=bars)
+    with progress(f"encoding the rows as {index.name}"):
+        index.encode()
     return index
 
 

@@ -95,15 +95,13 @@ def doctor(
         from pg_hashindex.training.files import load_sample
 
         asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
-    with connected(database_url) as connection, progress("looking at the table") as bars:
+    with connected(database_url) as connection, progress("looking at the table"):
         found = diagnose(
             connection,
             sample=sample,
             queries=asked,
             goal=0.95 if fail_under is None else fail_under,
             random_state=random_state,
-            on_step=note,
-            progress=bars,
             **options,
         )
     if as_json:

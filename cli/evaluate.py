@@ -135,18 +135,15 @@ def evaluate(
         truths = [None] * codes + [labels] * (labels is not None)
         own = fail_under is not None or candidates == CANDIDATES
         judged = (default_candidates(row, k),) if own else ()
-        with progress(f"evaluating index {index}") as bars:
+        with progress(f"evaluating index {index}"):
             for truth in truths:
-                scores |= score_codes(
-                    row, labels=truth, queries=queries, random_state=random_state, progress=bars
-                )
+                scores |= score_codes(row, labels=truth, queries=queries, random_state=random_state)
             result = measure(
                 row,
                 queries=asked,
                 k=k,
                 candidates=(*candidates, *judged),
                 record=record,
-                progress=bars,
             )
         _note(row, result, record)
     own_candidates = default_candidates(row, k)

@@ -122,8 +122,8 @@ def create(database_url: str, name: str, encode: bool, as_json: bool, **options:
                 f"on wait for: pg-hashindex index encode {name}"
             )
         if encode:
-            with progress(f"encoding the rows of {created.qualified_table}") as bars:
-                created.encode(progress=bars)
+            with progress(f"encoding the rows of {created.qualified_table}"):
+                created.encode()
         _print_index(created.row, as_json, encoded=encode)
 
 
@@ -138,8 +138,8 @@ def encode_index(
     Then build the access path that the index is configured for, if it is not in use yet.
     """
     with opened(database_url, name) as found:
-        with progress(f"encoding the rows of {found.qualified_table}") as bars:
-            written = found.encode(progress=bars, rows_per_second=rows_per_second)
+        with progress(f"encoding the rows of {found.qualified_table}"):
+            written = found.encode(rows_per_second=rows_per_second)
         waiting, row = found.waiting(), found.row
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
@@ -169,8 +169,8 @@ def configure(database_url: str, name: str, build: bool, as_json: bool, **settin
     with opened(database_url, name) as found:
         found.configure(trust_owner=trusted(), **settings)
         if build and found.building is not None:
-            with progress(f"building access by {found.building}") as bars:
-                found.encode(progress=bars)
+            with progress(f"building access by {found.building}"):
+                found.encode()
         _print_index(found.row, as_json)
 
 
@@ -178,8 +178,8 @@ def configure(database_url: str, name: str, build: bool, as_json: bool, **settin
 @of_index
 def rebalance(database_url: str, name: str, as_json: bool) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
-    with opened(database_url, name) as found, progress(f"building the landmarks of {name}") as bars:
-        done = found.rebalance(progress=bars)
+    with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
+        done = found.rebalance()
     answer(
         as_json,
         {"name": name} | done._asdict(),
@@ -280,8 +280,8 @@ def swap(
 
     with opened(database_url, name) as found:
         asked = queries if query_set is None else load(found, query_set)
-        with progress(f"giving index {name} model {model}") as bars:
-            done = found.swap(model, k=k, queries=asked, progress=bars, **options)
+        with progress(f"giving index {name} model {model}"):
+            done = found.swap(model, k=k, queries=asked, **options)
     if as_json:
         print_json({"name": name} | asdict(done))
         return
@@ -366,8 +366,8 @@ def repair(
         return
     if name is None:
         raise click.UsageError("name an index to repair, or give --orphans")
-    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
-        result = found.repair(full=full, undo=undo, progress=bars)
+    with opened(database_url, name) as found, progress(f"repairing index {name}"):
+        result = found.repair(full=full, undo=undo)
     _print_repaired(result, as_json)
 
 
@@ -385,8 +385,8 @@ def rebind(database_url: str, name: str, as_json: bool, **names: str | None) -> 
     """
     if not any(names.values()):
         raise click.UsageError("give --table, --column or --id")
-    with opened(database_url, name) as found, progress(f"repairing index {name}") as bars:
-        result = found.rebind(**names, progress=bars)
+    with opened(database_url, name) as found, progress(f"repairing index {name}"):
+        result = found.rebind(**names)
     _print_repaired(result, as_json)
 
 
@@ -474,8 +474,8 @@ def distribute(database_url: str, name: str, encode: bool, as_json: bool) -> Non
         found.distribute()
         written = None
         if encode:
-            with progress(f"encoding the rows of {found.qualified_table}") as bars:
-                written = found.encode(progress=bars)
+            with progress(f"encoding the rows of {found.qualified_table}"):
+                written = found.encode()
     said = [f"index {name} is on the shards of its table"]
     said += [] if written is None else [f"encoded {written} rows"]
     answer(as_json, {"name": name, "distributed": True, "encoded": written}, *said)

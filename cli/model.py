@@ -9,7 +9,7 @@ from typing import Any, get_args
 import click
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import execute
+from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
@@ -217,21 +217,17 @@ def train_model(
             for (dimension,) in execute(connection, _DIMENSION, [table, column]):
                 hasher.check_dimension(dimension)
             if all_rows:
-                with progress(f"training {method} on all rows of {table}") as bars:
-                    trained = train_on_table(
-                        connection, table, column, name, method, **options, progress=bars
-                    )
+                with progress(f"training {method} on all rows of {table}"):
+                    trained = train_on_table(connection, table, column, name, method, **options)
             else:
-                with progress(f"reading {table}") as bars:
-                    drawn = sample_table(
-                        connection, table, column, **draw, id_column=id_column, progress=bars
-                    )
+                with progress(f"reading {table}"):
+                    drawn = sample_table(connection, table, column, **draw, id_column=id_column)
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
         teachers = {what: getattr(drawn, what) for what in ("y", *_TEACHERS)}
-        with progress(f"training {method} on {shape}") as bars:
-            trained = train(drawn.X, name, method, **teachers, **options, progress=bars)
+        with progress(f"training {method} on {shape}"):
+            trained = train(drawn.X, name, method, **teachers, **options)
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")

@@ -11,7 +11,9 @@ import click
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.citus import refuse_unsuitable
-from pg_hashindex.db.connection import Connection, create_engine, one_row, translated_errors
+from pg_hashindex.db.connection import Connection, create_engine
+from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.db.statements import one_row
 from pg_hashindex.db.table_source import find_relation
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -136,8 +138,8 @@ def quickstart(
                     options |= {"filter_columns": filter_columns}
                 index = made(connection, found, name, recall, anyway, **options)
             if not _is_complete(index):
-                with progress(f"encoding the rows of {found.table.name} as {name}") as bars:
-                    index.encode(progress=bars)
+                with progress(f"encoding the rows of {found.table.name} as {name}"):
+                    index.encode()
         index, reached, changed = _measured(connection, name, recall)
         if complete and not changed:
             note(f"index {name} is there, and complete: nothing was changed")
@@ -328,10 +330,8 @@ def _made(
     try:
         there = store.describe(connection, name)
     except UnknownModelError:
-        with progress(f"training model {name}") as bars:
-            X = sample_table(
-                connection, table.name, table.column, rows=sample_rows(_METHOD), progress=bars
-            ).X
+        with progress(f"training model {name}"):
+            X = sample_table(connection, table.name, table.column, rows=sample_rows(_METHOD)).X
             model = train(
                 X,
                 name,
@@ -340,7 +340,6 @@ def _made(
                 levels=_LEVELS,
                 metric=options["metric"],
                 force=anyway,
-                progress=bars,
             )
         store.save(connection, model)
     else:
@@ -372,14 +371,12 @@ def _tuned(
     **options: Any,
 ) -> HashIndex:
     table = found.table
-    with progress(f"tuning for {table.name}") as bars:
+    with progress(f"tuning for {table.name}"):
         advice = tune_table(
             connection,
             table.name,
             table.column,
             Goal(recall),
-            on_step=note,
-            progress=bars,
             **options,
         )
     if advice.applicable is None:
@@ -390,8 +387,8 @@ def _tuned(
             + (f"; to have it: {advice.statements}" if advice.statements else "")
         )
         raise click.exceptions.Exit(NO)
-    with progress(f"making {advice.applicable.label}") as bars:
-        return apply(connection, advice, name=name, progress=bars)
+    with progress(f"making {advice.applicable.label}"):
+        return apply(connection, advice, name=name)
 
 
 def _measured(connection: Connection, name: str, recall: float) -> tuple[HashIndex, bool, bool]:
@@ -400,8 +397,8 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
     Returns the index, whether it reaches the recall, and whether it was configured.
     """
     index = HashIndex.open(connection, name)
-    with progress(f"measuring index {name}") as bars:
-        tried = reaching.reach(index, recall, queries=_QUERIES, progress=bars)
+    with progress(f"measuring index {name}"):
+        tried = reaching.reach(index, recall, queries=_QUERIES)
     own, best = tried.own, tried.best
     of_lists = index.access == "landmarks"
     print_table(

@@ -58,8 +58,8 @@ def report(
     check_page(html_file)
     advice = None if tune_file is None else read_advice(tune_file)
     with opened(database_url, index) as found:
-        with progress(f"measuring index {index}") as bars:
-            gathered = gather(found, advice=advice, progress=bars, **options)
+        with progress(f"measuring index {index}"):
+            gathered = gather(found, advice=advice, **options)
         text = page(gathered)
     save_page(text, html_file)
     note(f"wrote {html_file}")

@@ -3,7 +3,8 @@
 import click
 
 from pg_hashindex import schema as installed
-from pg_hashindex.db.connection import create_engine, translated_errors
+from pg_hashindex.db.connection import create_engine
+from pg_hashindex.db.server_errors import translated_errors
 
 from ._shared import (
     NO,

@@ -8,7 +8,8 @@ from typing import Any
 import click
 from psycopg import sql
 
-from pg_hashindex.db.connection import execute, translated_errors
+from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex

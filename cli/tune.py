@@ -124,17 +124,17 @@ def tune(
     if plot_file is not None:
         check_plot(plot_file)
     with connected(database_url) as connection:
-        told: dict[str, Any] = {"on_step": note}
         if table is not None and column is not None:
             if applied and name is not None:
                 check_free(connection, name, table)
-            told |= {"id_column": id_column, "metric": metric}
-            with progress(f"tuning for {table}") as bars:
-                advice = tune_table(connection, table, column, goal, tried, progress=bars, **told)
+            with progress(f"tuning for {table}"):
+                advice = tune_table(
+                    connection, table, column, goal, tried, id_column=id_column, metric=metric
+                )
         else:
             found = HashIndex.open(connection, index or "")
-            with progress(f"tuning index {index}") as bars:
-                advice = tune_index(found, goal, tried, progress=bars, **told)
+            with progress(f"tuning index {index}"):
+                advice = tune_index(found, goal, tried)
         made = None
         # Print first, so that results are not lost if applying fails or the disk is full.
         if not as_json:
@@ -165,8 +165,8 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
     if chosen != advice.recommended:
         note(f"the index cannot do that by its own model; applied its best setting: {chosen.label}")
     try:
-        with progress(f"making {chosen.label}") as bars:
-            made = apply(connection, advice, name=name, progress=bars)
+        with progress(f"making {chosen.label}"):
+            made = apply(connection, advice, name=name)
     except BaseException as error:
         # Ctrl-C comes here too.
         for left in getattr(error, "__notes__", ()):

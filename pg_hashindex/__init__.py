@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .db import schema as schema
     from .db.connection import connect as connect
     from .db.owners import trust_owners as trust_owners
+    from .db.progress import show_progress as show_progress
     from .errors import HashIndexError as HashIndexError
     from .index.async_index import AsyncHashIndex as AsyncHashIndex
     from .index.catalog import IndexSummary as IndexSummary
@@ -41,6 +42,7 @@ _HOMES = {
     "papers": "papers",
     "sampling": "training.sampling",
     "schema": "db.schema",
+    "show_progress": "db.progress:show_progress",
     "store": "models.store",
     "training": "training",
     "trust_owners": "db.owners:trust_owners",

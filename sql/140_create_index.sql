@@ -136,7 +136,7 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
--- A build adds the key of a code table after the rows.
+-- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -184,9 +184,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_codes IS 'makes the code table of an index, or the code column in its table';
-
--- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
+-- Names of the triggers that keep the codes of an index fresh. Triggers fire in order of their names. The row trigger comes after the
+-- user's, which may change the vector.
 CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -198,9 +197,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_names IS 'names of the triggers that keep the codes of an index fresh';
-
--- Finds triggers by their function, since the table may have been renamed or dropped.
+-- Triggers that keep the codes of an index fresh, and their tables. Finds triggers by their function, since the table may have been
+-- renamed or dropped.
 CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index) RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -212,8 +210,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._triggers_of IS 'triggers that keep the codes of an index fresh, and their tables';
-
+-- Creates the triggers that keep the codes of an index fresh, if they are missing.
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -248,5 +245,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._create_triggers IS 'creates the triggers that keep the codes of an index fresh, if they are missing';

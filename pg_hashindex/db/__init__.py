@@ -1,4 +1,5 @@
-"""PostgreSQL as every room uses it: connections, transactions, locks, the schema, jobs.
+"""PostgreSQL as every room uses it: connections, statements, transactions, locks, the schema, jobs.
 
-Imports nothing of ours but `errors`. Read `connection.connect` first, then `schema.upgrade`.
+Imports `errors` alone. Read `connection.connect` first, then `statements.execute` and
+`schema.upgrade`.
 """

@@ -12,7 +12,9 @@ from psycopg import Column, sql
 from psycopg.postgres import types
 
 from ..errors import HashIndexError, InvalidInputError
-from .connection import Connection, execute, translated_errors
+from .connection import Connection
+from .server_errors import translated_errors
+from .statements import execute
 from .table_source import TableSource, find_relation
 
 # No table's name begins so: a keyword of SQL, a bracket or a comment.

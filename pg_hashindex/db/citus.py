@@ -3,7 +3,8 @@
 from typing import LiteralString, NamedTuple
 
 from ..errors import InvalidInputError
-from .connection import Connection, execute, one_row
+from .connection import Connection
+from .statements import execute, one_row
 
 #: A shard is a plain table of its node, and Citus leaves it out of the catalog otherwise.
 SHOW_SHARDS = "PGOPTIONS='-c citus.override_table_visibility=off'"

@@ -1,17 +1,8 @@
-"""Connections to PostgreSQL, the statements that run on them, and PostgreSQL's errors as ours.
+"""Connections to PostgreSQL: opening and checking them, with pgvector's types."""
 
-Statements have parameters ``$1``, ``$2``, ... What an async connection does too is written once, as
-`Steps`: a generator that yields statements and is sent their rows. `run` and `run_async` drive it.
-"""
-
-import asyncio
 import contextlib
-import re
-import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, LiteralString, Protocol, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator, Mapping
+from typing import Any, LiteralString
 
 import psycopg
 import sqlalchemy as sa
@@ -19,29 +10,20 @@ from pgvector.psycopg.bit import register_bit_info
 from pgvector.psycopg.halfvec import register_halfvec_info
 from pgvector.psycopg.sparsevec import register_sparsevec_info
 from pgvector.psycopg.vector import register_vector_info
-from psycopg import sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import class_row, namedtuple_row, tuple_row
+from psycopg.rows import namedtuple_row, tuple_row
 from psycopg.types import TypeInfo
 
 from ..errors import (
     ConnectionFailedError,
-    DatabaseStateError,
-    DuplicateNameError,
-    HashIndexError,
-    InUseError,
     InvalidInputError,
     MissingExtensionError,
-    MissingRightsError,
-    MissingSchemaError,
     OldServerError,
-    UnknownIndexError,
-    UnknownModelError,
 )
+from .server_errors import translated_errors
+from .statements import Statement, Steps, run
 
 Connection = psycopg.Connection[Any]
-
-Result = TypeVar("Result")
 
 
 #: SQL for the schema and the version of pgvector.
@@ -57,8 +39,6 @@ _TYPES: LiteralString = (
     "ON t.typnamespace = n.oid AND t.typname IN ('vector', 'halfvec', 'sparsevec') "
     "WHERE e.extname = 'vector'"
 )
-
-_INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
 
 
 def connect(url: str) -> Connection:
@@ -216,119 +196,6 @@ def _without_secrets(parts: Mapping[str, Any]) -> str:
     return psycopg.conninfo.make_conninfo("", **shown) or "the default database"
 
 
-def execute(
-    connection: Connection,
-    statement: Any,
-    values: Sequence[Any] | None = None,
-    *,
-    names: Mapping[str, sql.Composable] | None = None,
-    binary: bool | None = None,
-) -> psycopg.RawCursor[tuple[Any, ...]]:
-    """Run a statement whose parameters are ``$1``, ``$2``, ...
-
-    ``names`` are put in the places of a template in brackets. psycopg's other cursors would take a
-    % in a name for a placeholder.
-    """
-    if names is not None:
-        statement = sql.SQL(statement).format(**names)
-    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    return cursor.execute(statement, values, binary=binary)
-
-
-def one_row(
-    connection: Connection, statement: Any, values: Sequence[Any] | None = None, **more: Any
-) -> tuple[Any, ...]:
-    """Run a statement as `execute` does, and return the row that it always has."""
-    row = execute(connection, statement, values, **more).fetchone()
-    assert row is not None  # noqa: S101
-    return row
-
-
-def read_as(
-    kind: type[Result],
-    connection: Connection,
-    statement: Any,
-    values: Sequence[Any] | None = None,
-) -> list[Result]:
-    """Run a statement as `execute` does, and make an object of each row, by the columns' names."""
-    cursor = psycopg.RawCursor(connection, row_factory=class_row(kind))
-    return cursor.execute(statement, values).fetchall()
-
-
-@dataclass(frozen=True)
-class Statement:
-    """A statement with its parameters; ``rows`` is a row factory of psycopg."""
-
-    text: Any
-    values: Sequence[Any] | None = None
-    rows: Any = tuple_row
-    binary: bool | None = None
-    prepare: bool | None = None
-
-
-#: Statements, whose rows are sent back; functions that compute, whose results are; and other steps,
-#: which no second task of an async connection runs at the same time.
-Steps: TypeAlias = Generator["Statement | Callable[[], Any] | Steps[Any]", Any, Result]
-
-_alone: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
-
-
-def run(connection: Connection, steps: Steps[Result]) -> Result:
-    """Run the statements of some steps one after another, and return what the steps return."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                found: Any
-                if isinstance(step, Statement):
-                    cursor = psycopg.RawCursor(connection, row_factory=step.rows)
-                    cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
-                    found = cursor.fetchall() if cursor.description else []
-                else:
-                    found = run(connection, step) if isinstance(step, Generator) else step()
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(found)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Result]) -> Result:
-    """Run steps as `run` does; functions run in another thread."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                found: Any
-                if isinstance(step, Statement):
-                    cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
-                    await cursor.execute(
-                        step.text, step.values, prepare=step.prepare, binary=step.binary
-                    )
-                    found = await cursor.fetchall() if cursor.description else []
-                elif isinstance(step, Generator):
-                    async with _alone.setdefault(connection, asyncio.Lock()):
-                        found = await run_async(connection, step)
-                else:
-                    found = await asyncio.to_thread(step)
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(found)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
-    """Return a warning of the server with its hint; None for a notice of another kind."""
-    if notice.severity_nonlocalized != "WARNING":
-        return None
-    return "; ".join(filter(None, [notice.message_primary, notice.message_hint]))
-
-
 def check_idle(connection: Connection, why: str) -> None:
     """Refuse a connection that is closed or inside a transaction; ``why`` begins the message."""
     if connection.closed:
@@ -350,158 +217,3 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
     finally:
         if not connection.closed:
             connection.autocommit = before
-
-
-class Named(Protocol):
-    """An index, as far as messages name it."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def swap_of(self) -> str | None:
-        """The index whose swap it is built for."""
-
-    @property
-    def qualified_table(self) -> str:
-        """The searched table as SQL writes it."""
-
-    def has_part(self, message: str) -> bool:
-        """Return whether what does not exist, by PostgreSQL's message, is a part of it."""
-
-
-@contextlib.contextmanager
-def translated_errors(index: Named | None = None, *, table: str | None = None) -> Iterator[None]:
-    """Turn what psycopg or SQLAlchemy raises inside the block into a `HashIndexError`.
-
-    If a part of ``index`` is missing, the message leads to its repair. ``table`` is the table that
-    the block reads, for messages; that of the index by default.
-    """
-    try:
-        yield
-    except psycopg.Error as error:
-        raise _translate(error, index, table) from error
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(f"text cannot be sent to PostgreSQL: {error}") from None
-    except sa.exc.DBAPIError as error:
-        if isinstance(error.orig, psycopg.Error):
-            raise _translate(error.orig, index, table) from error.orig
-        raise
-
-
-# SQLSTATEs of our own, for errors that PostgreSQL has none for.
-_OURS: dict[str, type[HashIndexError]] = {
-    "42X01": UnknownModelError,
-    "42X02": UnknownIndexError,
-    "42X03": MissingExtensionError,
-    "42X04": DatabaseStateError,
-    "0AX01": OldServerError,
-}
-
-# SQLSTATEs of PostgreSQL. Others of classes 22 and 42 are errors in what the caller gave: values,
-# names and filters; our functions raise these too.
-_COMMON: dict[str, type[HashIndexError]] = {
-    **dict.fromkeys(("42710", "42P07", "42701", "42723", "23505"), DuplicateNameError),
-    # Since PostgreSQL 18, a foreign key ON DELETE RESTRICT has a state of its own: 23001.
-    **dict.fromkeys(("23503", "23001", "2BP01", "55006"), InUseError),
-}
-
-
-# A column that the tables of an earlier release lack, as our statements call it.
-_OUR_COLUMN = re.compile(r"\b[im]\.\w")
-
-# Functions of one index in an error's context; functions of the schema take other arguments.
-_OWN_FUNCTION = re.compile(
-    r"""PL/pgSQL function hashindex\.("?)(?:sync|search|within)_(.+?)\1\((?:\)|(?:\S+\.)?vector,)"""
-)
-
-
-def _index_of(index: Named | None, context: str) -> str | None:
-    """Return the name of the index, or of the index whose function raised the error."""
-    if index is not None:
-        return index.swap_of or index.name
-    # In a trigger, it may be another index.
-    found = _OWN_FUNCTION.search(context)
-    return None if found is None else found[2].replace('""', '"')
-
-
-def _is_of_schema(state: str, message: str, context: str) -> bool:
-    """Return whether the missing object is a part of schema hashindex."""
-    if state == "42703":
-        # Functions run the filters of callers, whose tables may have our aliases as names.
-        return not context and _OUR_COLUMN.search(message) is not None
-    words = message.replace('"', " ").split()
-    missing = any(word == "hashindex" or word.startswith("hashindex.") for word in words)
-    return missing and state in {"42P01", "42704", "42883", "3F000"}
-
-
-# A function of ours names a type of pgvector that is not there.
-_MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
-
-
-def _translate(
-    error: psycopg.Error, index: Named | None = None, table: str | None = None
-) -> HashIndexError:
-    diagnosis = error.diag
-    message = diagnosis.message_primary or str(error).strip()
-    if diagnosis.message_detail:
-        message += f" ({diagnosis.message_detail})"
-    if diagnosis.message_hint:
-        message += f"; {diagnosis.message_hint}"
-    state = error.sqlstate or ""
-    if state in _OURS:
-        return _OURS[state](message)
-    if state == "22000":
-        name = _index_of(index, diagnosis.context or "")
-        # pgvector's message has the dimensions, but not the column.
-        advice = "" if name is None else f"; see pg-hashindex index check {shlex.quote(name)}"
-        return InvalidInputError(message + advice)
-    if (
-        state in {"42704", "3F000"}
-        and _MOVED.fullmatch(diagnosis.message_primary or "")
-        and " function " in (diagnosis.context or "")
-    ):
-        return MissingSchemaError(
-            f"pgvector is no longer in the schema that it was in: {message}. {_INSTALL_SCHEMA}"
-        )
-    if state in {"42P01", "42703", "42883", "3F000"}:
-        has_part = index is not None and index.has_part(diagnosis.message_primary or "")
-        name = _index_of(index if has_part else None, diagnosis.context or "")
-        if name is not None:
-            return InvalidInputError(
-                f"{message}; a part of index {name!r} was renamed or dropped: run "
-                f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
-            )
-    if _is_of_schema(state, diagnosis.message_primary or "", diagnosis.context or ""):
-        return MissingSchemaError(
-            f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"
-        )
-    if state in {"42P01", "3F000"}:
-        return InvalidInputError(f"{message}; check the name and the schema it is in")
-    if state == "42501":
-        remedy = "connect as the owner, or have it GRANT the right"
-        return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
-    if state == "25006":
-        return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
-    if state == "55P03" or (state == "57014" and "timeout" in message):
-        # PostgreSQL's message is like "canceling statement due to statement timeout".
-        limit = message.rpartition("due to ")[2].replace(" ", "_")
-        table = table if index is None else index.qualified_table
-        return DatabaseStateError(
-            f"{message}{'' if table is None else f', at work on {table}'}; run the command again "
-            f"with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
-        )
-    if state == "0A000" and message.startswith("cross-database references"):
-        return InvalidInputError(message)
-    if state in _COMMON:
-        return _COMMON[state](message)
-    # psycopg raises a DataError without a state, for NUL in text.
-    if state[:2] in {"22", "42"} or isinstance(error, psycopg.DataError):
-        return InvalidInputError(message)
-    # Class 57: the server shuts down, has crashed, or is not up yet.
-    if state in {"57P01", "57P02", "57P03"} or (
-        isinstance(error, psycopg.OperationalError) and state[:2] in {"", "08"}
-    ):
-        return ConnectionFailedError(f"the connection failed: {message}")
-    return DatabaseStateError(message)

@@ -19,12 +19,14 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from ..errors import HashIndexError
-from .connection import Connection, execute, one_row, read_as, translated_errors
+from .connection import Connection
 from .locks import hold
 from .owners import prepare_schema
 from .progress import Progress
+from .server_errors import translated_errors
+from .statements import execute, one_row, read_as
 
-__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs", "progress_bar"]
+__all__ = ["Job", "JobKind", "JobRow", "JobState", "end_dead", "list_jobs"]
 
 JobKind = Literal["encode", "swap", "tune", "rebalance", "repair"]
 JobState = Literal["running", "dead", "done", "failed"]
@@ -86,9 +88,6 @@ _LIST: LiteralString = """
 """
 
 
-progress_bar = Progress
-
-
 class Job:
     """A run, as a context manager; its record begins with the first phase.
 
@@ -138,7 +137,7 @@ class Job:
             _CURRENT.reset(self._token)
         if self._around is not None:
             if error is None:
-                self._around._go_on()
+                self._around._resume_phase()
         elif self._phase is not None:
             message = None
             if isinstance(error, KeyboardInterrupt):
@@ -150,16 +149,14 @@ class Job:
             # There was nothing to do, so dead jobs of this work have nothing left to continue.
             self._briefly(self._end_dead)
 
-    def phase(
-        self, name: str, total: int | None = None, shown: bool = False, unit: str = "row"
-    ) -> Progress:
+    def phase(self, name: str, total: int | None = None, unit: str = "row") -> Progress:
         """Begin a phase, of so many rows if that is known.
 
-        Count rows by `advance`, or where the phase is ``shown`` as a bar, by the progress returned.
+        Count rows by `advance`, or to have a bar too, by the progress returned.
         """
         self._own_phase = name
         self._outermost._begin_phase(name, total)
-        return Progress(name, total, shown, unit, self)
+        return Progress(name, total, unit, self)
 
     def expect(self, total: int) -> None:
         """Set the number of rows of the phase, once it is known."""
@@ -177,14 +174,14 @@ class Job:
         if time.monotonic() >= job._next_beat:
             job._write()
 
-    def _go_on(self) -> None:
+    def _resume_phase(self) -> None:
         """Return to the phase before the inner job began."""
         job = self._outermost
         if self._own_phase is not None:
             if job._phase != self._own_phase:
                 job._begin_phase(self._own_phase, None)
         elif self._around is not None:
-            self._around._go_on()
+            self._around._resume_phase()
 
     def _begin_phase(self, name: str, total: int | None) -> None:
         self._phase, self._done, self._total, self._new_phase = name, 0, total, True

@@ -12,7 +12,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from .connection import Connection, execute, one_row
+from .connection import Connection
+from .statements import execute, one_row
 
 # All later requests queue behind a lock that somebody waits for.
 _LOCK_MS = 100
@@ -113,7 +114,7 @@ def release(connection: Connection, work: str, name: str) -> None:
 
 
 @contextmanager
-def only_one(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
+def claimed_work(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
     """Keep other sessions from the same work on an index.
 
     Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
@@ -138,7 +139,7 @@ _HOLDERS: LiteralString = """
 """
 
 
-def patiently(
+def retry_while_locked(
     connection: Connection,
     change: Callable[[], Result],
     *,

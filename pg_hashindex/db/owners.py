@@ -13,8 +13,9 @@ from typing import Any, LiteralString
 import psycopg
 
 from ..errors import MissingRightsError
-from .connection import Connection, Statement, Steps, execute, prepare, run
+from .connection import Connection, prepare
 from .sql_files import query
+from .statements import Statement, Steps, execute, run
 
 #: Connections whose caller trusts the owners of tables and of the schema.
 _TRUSTING: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()

@@ -1,12 +1,54 @@
-"""Progress: how far a part of long work is, drawn as a bar and recorded by its job."""
+"""Progress: how far long work is, which is drawn for who asked for it, and recorded by its job.
 
+The library reports it (`Progress`, `tell`), whether or not it is shown; `show_progress` shows it.
+"""
+
+import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tqdm import tqdm
+
+_BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
+_TELL: ContextVar[Callable[[str], object] | None] = ContextVar("what is told steps", default=None)
+
+
+@contextlib.contextmanager
+def show_progress(
+    tell: Callable[[str], object] | None = None, *, bars: bool = True
+) -> Iterator[None]:
+    """Show how far the work of the block is.
+
+    Parameters
+    ----------
+    tell
+        Called with the steps of `tune_table`, `tune_index` and `diagnose`, in words.
+    bars
+        Whether to draw bars on stderr, if that is a terminal.
+    """
+    drawn, told = _BARS.set(bars), _TELL.set(tell)
+    try:
+        yield
+    finally:
+        _BARS.reset(drawn)
+        _TELL.reset(told)
+
+
+def is_shown() -> bool:
+    """Return whether bars are drawn."""
+    return _BARS.get()
+
+
+def tell(message: str) -> None:
+    """Tell the current step, in words, if somebody listens."""
+    listener = _TELL.get()
+    if listener is not None:
+        listener(message)
 
 
 class Recorder(Protocol):
@@ -20,21 +62,20 @@ class Recorder(Protocol):
 
 
 class Progress:
-    """Counts what is done; as a context manager it draws a bar on stderr, if it is ``shown``.
+    """Counts what is done; as a context manager it draws a bar, if bars are shown.
 
-    Only a terminal shows bars. ``unit`` names one of the ``total``, None if that is not known.
+    ``unit`` names one of the ``total``, None if that is not known.
     """
 
     def __init__(
         self,
         what: str,
         total: int | None = None,
-        shown: bool = False,
         unit: str = "row",
         job: Recorder | None = None,
     ) -> None:
         self.n = 0
-        self._what, self._total, self._shown, self._unit = what, total, shown, unit
+        self._what, self._total, self._unit = what, total, unit
         self._job = job
         self._bar: Any = None
 
@@ -46,7 +87,7 @@ class Progress:
             total=self._total,
             unit=self._unit,
             unit_scale=self._unit == "row",
-            disable=None if self._shown else True,
+            disable=None if is_shown() else True,
             ncols=columns,
             nrows=lines,
         )

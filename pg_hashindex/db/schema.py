@@ -31,8 +31,8 @@ import sqlalchemy as sa
 
 from ..errors import InUseError, MissingSchemaError
 from . import sql_files
-from .connection import translated_errors
 from .owners import SCHEMA_OWNER, refuse_owner
+from .server_errors import translated_errors
 
 __all__ = [
     "SchemaStatus",

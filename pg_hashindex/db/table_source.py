@@ -13,9 +13,10 @@ from psycopg import sql
 from ..errors import InvalidInputError, MissingRightsError
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
-from .connection import EXTENSION, Connection, execute, one_row
+from .connection import EXTENSION, Connection
 from .owners import ask_schema, untrusted_owner
 from .progress import Progress
+from .statements import execute, one_row
 
 # With more rows than this, a sample of pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000

@@ -2,8 +2,8 @@
 
 from contextlib import AbstractContextManager
 
-from ..db.connection import execute
-from ..db.locks import only_one
+from ..db.locks import claimed_work
+from ..db.statements import execute
 from ..errors import DatabaseStateError
 from .catalog import IndexRow
 
@@ -16,7 +16,7 @@ def waits_for_landmarks(index: IndexRow) -> bool:
 
 def only_builder(index: IndexRow) -> AbstractContextManager[None]:
     """Keep other sessions from building or rebalancing the access path of an index."""
-    return only_one(
+    return claimed_work(
         index.connection,
         "access",
         index.name,

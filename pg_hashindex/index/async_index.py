@@ -7,7 +7,9 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 
-from ..db.connection import needs_types, refuse_kind, register_types, run_async, translated_errors
+from ..db.connection import needs_types, refuse_kind, register_types
+from ..db.server_errors import translated_errors
+from ..db.statements import run_async
 from .search import Hit, HybridHit, Searches
 
 AsyncConnection = psycopg.AsyncConnection[Any]

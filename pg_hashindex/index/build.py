@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import psycopg
 
-from ..db.connection import outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.jobs import Job
+from ..db.server_errors import translated_errors
 from ..db.throttle import Throttle
 from ..errors import InvalidInputError
 from . import citus, encoding
@@ -51,7 +52,6 @@ def encode(
     index: IndexRow,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
     rows_per_second: float | None = None,
 ) -> int:
     """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
@@ -59,19 +59,19 @@ def encode(
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
-        index.noticing_drops(),
+        index.reporting_drops(),
         Job(index.connection, "encode", index.name) as job,
     ):
 
         def encode_missing(row: IndexRow) -> int:
             fill = citus.encode_shards if row.distributed else encoding.encode_missing
-            return fill(row, job, throttle, batch_rows=batch_rows, progress=progress)
+            return fill(row, job, throttle, batch_rows=batch_rows)
 
         landmarks = waits_for_landmarks(index)
         # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
-        built = _build_landmarks(index, job, throttle, progress)
+        built = _build_landmarks(index, job, throttle)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
@@ -83,7 +83,7 @@ def encode(
     return written + built if coded_by_build else written
 
 
-def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, progress: bool) -> int:
+def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
     Does nothing if none wait to be built, or if the table has no row to train them on. The index's
@@ -101,7 +101,7 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, progress: bo
         if not waits_for_landmarks(index):
             return 0
         try:
-            return _landmark_build(index)(index, job, throttle, progress).run() or 0
+            return _landmark_build(index)(index, job, throttle).run() or 0
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
@@ -110,12 +110,12 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, progress: bo
             raise
 
 
-def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:
+def rebalance(index: IndexRow) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
-        index.noticing_drops(),
+        index.reporting_drops(),
         only_builder(index),
     ):
         index.check_current()
@@ -130,7 +130,7 @@ def rebalance(index: IndexRow, *, progress: bool = False) -> Rebalanced:
             )
         with Job(index.connection, "rebalance", index.name) as job:
             build = _landmark_build(index)(
-                index, job, Throttle(None), progress, access="landmarks", building=None
+                index, job, Throttle(None), access="landmarks", building=None
             )
             before = build.count_landmarks()
             rows = build.run()

@@ -14,23 +14,16 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from ..db.citus import is_distributed
-from ..db.connection import (
-    Connection,
-    Statement,
-    Steps,
-    execute,
-    one_row,
-    read_as,
-    run,
-    translated_errors,
-)
-from ..db.locks import patiently
+from ..db.connection import Connection
+from ..db.locks import retry_while_locked
 from ..db.owners import (
     prepare_schema,
     refusal,
     schema_owner_steps,
     trusts_owners,
 )
+from ..db.server_errors import translated_errors
+from ..db.statements import Statement, Steps, execute, one_row, read_as, run
 from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ..models import store
 from ..models.model import Metric, Model
@@ -391,7 +384,7 @@ class IndexRow:
         self, statement: LiteralString, values: Sequence[Any], *, patience: float | None = None
     ) -> list[tuple[Any, ...]]:
         """Run a statement that changes the index, again while it is locked; return its rows."""
-        return patiently(
+        return retry_while_locked(
             self.connection,
             lambda: execute(self.connection, statement, values).fetchall(),
             table=self.qualified_table,
@@ -399,7 +392,7 @@ class IndexRow:
         )
 
     @contextmanager
-    def noticing_drops(self) -> Iterator[None]:
+    def reporting_drops(self) -> Iterator[None]:
         """Raise an error that says so if the block fails since the index itself is gone."""
         try:
             yield

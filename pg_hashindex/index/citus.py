@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.citus import is_distributed
-from ..db.connection import EXTENSION, execute, translated_errors
-from ..db.jobs import Job, progress_bar
-from ..db.locks import patiently
+from ..db.connection import EXTENSION
+from ..db.jobs import Job
+from ..db.locks import retry_while_locked
+from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import warn_of_left_out
@@ -80,7 +83,6 @@ def encode_shards(
     throttle: Throttle,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
 ) -> int:
     """Encode rows without a code of a distributed table; each node encodes its own.
 
@@ -102,7 +104,7 @@ def encode_shards(
                     f"run: pg-hashindex index distribute {index.name}"
                 )
         shards = _Shards(index)
-        written = shards.encode(job, throttle, progress=progress)
+        written = shards.encode(job, throttle)
     if shards.left_out:
         warn_of_left_out(
             index.qualified_table,
@@ -125,11 +127,11 @@ class _Shards:
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 
-    def encode(self, job: Job, throttle: Throttle, *, progress: bool) -> int:
+    def encode(self, job: Job, throttle: Throttle) -> int:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
         job.phase("encoding", missing)
-        with progress_bar("encoding", missing, progress) as bar:
+        with Progress("encoding", missing) as bar:
             while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
@@ -180,7 +182,7 @@ class _Shards:
             for statement, values in statements:
                 self.execute(statement, values)
 
-        patiently(self.connection, run, table=self.index.qualified_table)
+        retry_while_locked(self.connection, run, table=self.index.qualified_table)
 
     def execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
@@ -231,7 +233,7 @@ class ShardBuild(LandmarkBuild):
         coming = self._names["codes_in_order"]
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
-        shards.encode(self.job, self.throttle, progress=self.progress)
+        shards.encode(self.job, self.throttle)
         self.job.phase("taking landmarks into use")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
         # Transactions that began before still write to the old codes, which are dropped now.

@@ -35,8 +35,9 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.jobs import Job, progress_bar
-from ..db.locks import only_one
+from ..db.jobs import Job
+from ..db.locks import claimed_work
+from ..db.progress import Progress, is_shown
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
@@ -140,14 +141,18 @@ _WRITE: dict[Layout, LiteralString] = {
 }
 
 # Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
-# does not see every row must not do this. The keys are put into an array, since DELETE with a plain
-# NOT EXISTS would read both tables instead of their two indexes.
+# does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
+# would read both tables instead of their two indexes. A row of that key may come meanwhile; its
+# code then has another xmin, and stays.
 PRUNE: LiteralString = """
-    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
-        SELECT k.id FROM {codes} k
-        WHERE NOT row_security_active({table_name}) AND {current}
-          AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
-    ))
+    WITH gone AS MATERIALIZED (
+        SELECT g.id, g.xmin AS version FROM {codes} g WHERE g.id = ANY (ARRAY(
+            SELECT k.id FROM {codes} k
+            WHERE NOT row_security_active({table_name}) AND {current}
+              AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
+        ))
+    )
+    DELETE FROM {codes} c USING gone WHERE c.id = gone.id AND c.xmin = gone.version
 """
 
 
@@ -157,11 +162,10 @@ def encode_missing(
     throttle: Throttle,
     *,
     batch_rows: int | None = None,
-    progress: bool = False,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
     with only_encoder(index, batch_rows):
-        return _Encoder(index, batch_rows, throttle, job).run(progress)
+        return _Encoder(index, batch_rows, throttle, job).run()
 
 
 @contextmanager
@@ -170,7 +174,7 @@ def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[None]:
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with only_one(index.connection, "encode", index.name, busy):
+    with claimed_work(index.connection, "encode", index.name, busy):
         yield
 
 
@@ -219,16 +223,16 @@ class _Encoder:
             ),
         }
 
-    def run(self, progress: bool) -> int:
+    def run(self) -> int:
         written, passes = 0, 0
         stuck_since = time.monotonic()
         start = self._first_missing()
         missing = 0
         if start is not None:
             self.job.phase("encoding")
-            missing = self._count_missing(exactly=progress)
+            missing = self._count_missing(exactly=is_shown())
             self.job.expect(missing)
-        with progress_bar("encoding", missing, progress) as bar:
+        with Progress("encoding", missing) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from ..db.connection import Connection, Steps, execute, run, translated_errors
-from ..db.locks import patiently
+from ..db.connection import Connection
+from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
+from ..db.server_errors import translated_errors
+from ..db.statements import Steps, execute, run
 from ..models.model import Metric
 from .catalog import (
     Access,
@@ -164,7 +166,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         with translated_errors(table=table):
             prepare_schema(connection)
-            patiently(connection, make, table=table, patience=patience)
+            retry_while_locked(connection, make, table=table, patience=patience)
         return cls.open(connection, name)
 
     @property
@@ -213,7 +215,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         self,
         *,
         batch_rows: int | None = None,
-        progress: bool = False,
         rows_per_second: float | None = None,
     ) -> int:
         """Encode every row that has a vector but no code; then build the access path.
@@ -227,8 +228,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         batch_rows
             Rows of a batch, 100,000 at most. By default 10,000, fewer if vectors are long; with a
             neural network, as many as it encodes in about two seconds.
-        progress
-            Whether to draw a bar on stderr.
         rows_per_second
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
             PostgreSQL builds its own indexes at full speed.
@@ -252,9 +251,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         # Load SciPy, which k-means needs, before searches have to wait.
         from . import build
 
-        return build.encode(
-            self.row, batch_rows=batch_rows, progress=progress, rows_per_second=rows_per_second
-        )
+        return build.encode(self.row, batch_rows=batch_rows, rows_per_second=rows_per_second)
 
     def configure(
         self,
@@ -310,15 +307,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
-    def rebalance(self, *, progress: bool = False) -> Rebalanced:
+    def rebalance(self) -> Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers do not wait; searches use the old landmarks meanwhile.
-
-        Parameters
-        ----------
-        progress
-            Whether to draw bars on stderr.
 
         Returns
         -------
@@ -336,7 +328,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from . import build
 
-        return build.rebalance(self.row, progress=progress)
+        return build.rebalance(self.row)
 
     def swap(
         self,
@@ -351,7 +343,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         queries: int | QuerySet = 200,
         rows_per_second: float | None = None,
         random_state: int = 0,
-        progress: bool = False,
     ) -> Swapped:
         """Give the index another model, or another column too, while it is in use.
 
@@ -384,8 +375,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             As `encode`.
         random_state
             Seed of the draw.
-        progress
-            Whether to draw bars on stderr.
 
         Returns
         -------
@@ -419,7 +408,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             queries=queries,
             rows_per_second=rows_per_second,
             random_state=random_state,
-            progress=progress,
         )
 
     def rollback(self) -> str:
@@ -548,7 +536,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         return health.check(self._unread, full=full)
 
-    def repair(self, *, full: bool = False, undo: bool = False, progress: bool = False) -> Repaired:
+    def repair(self, *, full: bool = False, undo: bool = False) -> Repaired:
         """Repair the index after changes that its triggers did not see.
 
         It makes missing functions, triggers, codes and parts of the access path again, and enables
@@ -563,8 +551,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             tables whose triggers were missing.
         undo
             Whether to give up an unfinished swap instead of finishing it.
-        progress
-            Whether to draw bars on stderr.
 
         Returns
         -------
@@ -582,7 +568,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from ..operations import repair as repairing
 
-        return repairing.repair(self.row, full=full, undo=undo, progress=progress)
+        return repairing.repair(self.row, full=full, undo=undo)
 
     def rebind(
         self,
@@ -590,7 +576,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         table: str | None = None,
         column: str | None = None,
         id_column: str | None = None,
-        progress: bool = False,
     ) -> Repaired:
         """Name the table and columns of the index after they were renamed, and repair it.
 
@@ -603,8 +588,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             The searched table, as SQL writes it; by default the name that the catalog has.
         column, id_column
             Its vector and key column, by bare names; by default those that the catalog has.
-        progress
-            Whether to draw bars on stderr.
 
         Returns
         -------
@@ -621,9 +604,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from ..operations import repair as repairing
 
-        return repairing.rebind(
-            self.row, table=table, column=column, id_column=id_column, progress=progress
-        )
+        return repairing.rebind(self.row, table=table, column=column, id_column=id_column)
 
     def near_duplicates(
         self,
@@ -633,7 +614,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         radius: int | None = None,
         lists: int = 16,
         random_state: int = 0,
-        progress: bool = False,
     ) -> NearDuplicates:
         """Write every pair of rows that are near each other into a table.
 
@@ -654,8 +634,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             How many lists a list is compared with, 1 to 1000, the list itself among them.
         random_state
             Seed of the rows that the radius is found by.
-        progress
-            Whether to draw a bar on stderr.
 
         Raises
         ------
@@ -674,7 +652,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             radius=radius,
             lists=lists,
             random_state=random_state,
-            progress=progress,
         )
 
     def drop(self, *, patience: float | None = None) -> None:

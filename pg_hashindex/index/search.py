@@ -1,6 +1,6 @@
 """Searches: their arguments, their one statement, and their answers.
 
-`HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.connection.Steps`), and differ
+`HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.statements.Steps`), and differ
 only in ``await``. A search by a row's key first reads the row, by a separate statement.
 """
 
@@ -18,7 +18,8 @@ from pgvector import Bit, HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ..db.connection import Statement, Steps, translated_errors
+from ..db.server_errors import translated_errors
+from ..db.statements import Statement, Steps
 from ..errors import HashIndexError, InvalidInputError
 from ..models import codes
 from ..models.model import Model

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import execute, one_row
-from ..db.jobs import Job, progress_bar
+from ..db.jobs import Job
+from ..db.progress import Progress
+from ..db.statements import execute, one_row
+from ..db.table_source import sampled
 from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize
@@ -70,8 +72,8 @@ _TAKE: dict[Layout, LiteralString] = {
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
-    def __init__(self, index: IndexRow, job: Job, *, progress: bool) -> None:
-        self.index, self.job, self.progress = index, job, progress
+    def __init__(self, index: IndexRow, job: Job) -> None:
+        self.index, self.job = index, job
         self.connection = index.connection
         index.check_triggers()
         self.model = index.loaded_model
@@ -97,7 +99,7 @@ class Verifier:
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        with progress_bar("verifying", rows, self.progress) as bar:
+        with Progress("verifying", rows) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -191,7 +193,7 @@ def percent_of_codes(index: IndexRow, pages: int) -> float:
 
 def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
     """Draw codes, as texts of zeros and ones, from a percentage of their pages."""
-    sample = sql.SQL("TABLESAMPLE SYSTEM ({}) REPEATABLE ({})").format(percent, random_state)
+    sample = sampled(percent / 100, random_state)
     # If few rows have a code, the drawn pages may have none.
     for pages in (sample, sql.SQL("")):
         statement = sql.SQL(_CODES).format(**index.names, codes=index.codes, sample=pages)

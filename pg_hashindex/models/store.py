@@ -15,17 +15,10 @@ import numpy as np
 from pgvector import Vector
 from psycopg.types.json import Jsonb
 
-from ..db.connection import (
-    Connection,
-    Statement,
-    Steps,
-    execute,
-    one_row,
-    read_as,
-    run,
-    translated_errors,
-)
+from ..db.connection import Connection
 from ..db.owners import prepare_schema
+from ..db.server_errors import translated_errors
+from ..db.statements import Statement, Steps, execute, one_row, read_as, run
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
 from .model import Metric, Model

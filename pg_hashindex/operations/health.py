@@ -18,7 +18,8 @@ from psycopg.rows import class_row
 from scipy.special import entr
 
 from ..db.batches import decode_vectors, dimension_of, stream
-from ..db.connection import execute, one_row, translated_errors
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.verifying import as_bits, differing, draw_codes, percent_of_codes

@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import execute, one_row, outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
@@ -42,14 +44,13 @@ def near_duplicates(
     radius: int | None = None,
     lists: int = 16,
     random_state: int = 0,
-    progress: bool = False,
 ) -> NearDuplicates:
     """Write all pairs of near rows into a table; see `HashIndex.near_duplicates`."""
     row = index.row
     with (
         outside_transactions(row.connection, "pairs are written block by block"),
         translated_errors(row),
-        row.noticing_drops(),
+        row.reporting_drops(),
     ):
         # This asks for no list: SQL refuses what cannot be used before a table is made.
         execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])
@@ -62,7 +63,7 @@ def near_duplicates(
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
         start = target.begin()
-        with Progress("comparing", n_lists, progress, "list") as bar:
+        with Progress("comparing", n_lists, "list") as bar:
             bar.update(start)
             while start < n_lists:
                 end = min(start + _BLOCK_LISTS, n_lists)

@@ -11,10 +11,12 @@ from typing import LiteralString, TypeAlias
 
 from psycopg import Rollback
 
-from ..db.connection import Connection, execute, outside_transactions, translated_errors
+from ..db.connection import Connection, outside_transactions
 from ..db.jobs import Job
-from ..db.locks import only_one, patiently
+from ..db.locks import claimed_work, retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import end_left_rebalance
 from ..index.build import encode, verifier_of
@@ -116,11 +118,9 @@ def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
             return [Orphan(*row) for row in execute(connection, statement).fetchall()]
 
 
-def repair(
-    index: HasRow, *, full: bool = False, undo: bool = False, progress: bool = False
-) -> Repaired:
+def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired:
     """Bring an index back into order; see `HashIndex.repair`."""
-    return _run(index.row, None, full=full, undo=undo, progress=progress)
+    return _run(index.row, None, full=full, undo=undo)
 
 
 def rebind(
@@ -129,13 +129,12 @@ def rebind(
     table: str | None = None,
     column: str | None = None,
     id_column: str | None = None,
-    progress: bool = False,
 ) -> Repaired:
     """Name the table or columns of an index, and repair it; see `HashIndex.rebind`."""
     names = (table, column, id_column)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
-    return _run(index.row, names, progress=progress)
+    return _run(index.row, names)
 
 
 def _run(
@@ -144,7 +143,6 @@ def _run(
     *,
     full: bool = False,
     undo: bool = False,
-    progress: bool,
 ) -> Repaired:
     busy = f"index {index.name!r} is being repaired by another session; wait for it"
     with (
@@ -157,15 +155,15 @@ def _run(
                 f"repair {index.swap_of}"
             )
         with (
-            only_one(index.connection, "repair", index.name, busy),
+            claimed_work(index.connection, "repair", index.name, busy),
             Job(index.connection, "repair", index.name) as job,
         ):
-            return _Repairer(index, job, full=full, progress=progress).run(names, undo=undo)
+            return _Repairer(index, job, full=full).run(names, undo=undo)
 
 
 class _Repairer:
-    def __init__(self, index: IndexRow, job: Job, *, full: bool, progress: bool) -> None:
-        self.index, self.job, self.full, self.progress = index, job, full, progress
+    def __init__(self, index: IndexRow, job: Job, *, full: bool) -> None:
+        self.index, self.job, self.full = index, job, full
         self.connection = index.connection
         self.done: list[str] = []
         self.left: list[str] = []
@@ -179,7 +177,7 @@ class _Repairer:
         self.job.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table
-            patiently(self.connection, lambda: self._rebind(names), table=table)
+            retry_while_locked(self.connection, lambda: self._rebind(names), table=table)
             self.index = read_row(self.connection, self.index.name)
             self.done.append(
                 f"bound the index to {self.index.qualified_table}, column "
@@ -246,7 +244,7 @@ class _Repairer:
 
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        verifier = verifier_of(index)(index, self.job, progress=self.progress)
+        verifier = verifier_of(index)(index, self.job)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()
@@ -255,7 +253,7 @@ class _Repairer:
                 execute(self.connection, _MARK_TRIGGERS, unmarked)
             return gone
 
-        gone = patiently(self.connection, drop_gone, table=index.qualified_table)
+        gone = retry_while_locked(self.connection, drop_gone, table=index.qualified_table)
         if gone:
             self.done.append(f"removed {gone} codes{who} of rows that are gone or have no vector")
         # Triggers keep codes and rows alike, so writes went unseen; a network's codes come later.
@@ -283,7 +281,7 @@ class _Repairer:
             listed = verifier.list_missing()
             if listed:
                 self.done.append(f"listed {listed} rows{who} that no landmark had")
-        written = encode(index, progress=self.progress)
+        written = encode(index)
         if written:
             self.done.append(f"encoded {written} rows{who}")
         if index.encoded_in == "sql" and (
@@ -299,7 +297,7 @@ class _Repairer:
 
     def _finish_swap(self) -> None:
         try:
-            swapped = swapping.resume(self.index, progress=self.progress)
+            swapped = swapping.resume(self.index)
         except LowerRecallError as error:
             self.left.append(str(error))
         else:

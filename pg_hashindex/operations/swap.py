@@ -12,9 +12,11 @@ from typing import LiteralString
 
 from psycopg import sql
 
-from ..db.connection import execute, one_row, outside_transactions, translated_errors
+from ..db.connection import outside_transactions
 from ..db.jobs import Job
-from ..db.locks import only_one
+from ..db.locks import claimed_work
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.build import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
@@ -61,7 +63,6 @@ def swap(
     queries: int | QuerySet = _QUERIES,
     rows_per_second: float | None = None,
     random_state: int = 0,
-    progress: bool = False,
 ) -> Swapped:
     """Give an index another model, or another column too; see `HashIndex.swap`."""
     if column not in (None, index.column_name) and isinstance(queries, QuerySet):
@@ -77,15 +78,15 @@ def swap(
         filters = None if filter_columns is None else list(filter_columns)
         [(name,)] = index.change(begin, [index.name, model, access, column, filters])
         coming = read_row(index.connection, name)
-        encode(coming, rows_per_second=rows_per_second, progress=progress)
+        encode(coming, rows_per_second=rows_per_second)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)
-        with now.noticing_drops(), coming.noticing_drops():
+        with now.reporting_drops(), coming.reporting_drops():
             if not force:
                 _check_filled(now, coming)
             job.phase("comparing")
-            before, after = _compare(now, coming, queries, k, random_state, progress)
+            before, after = _compare(now, coming, queries, k, random_state)
         if before and after and after.recall < before.recall - tolerance and not force:
             raise LowerRecallError(
                 f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
@@ -127,7 +128,7 @@ def undo(index: IndexRow) -> str | None:
         return _drop(index, ["next", "ready"])
 
 
-def resume(index: IndexRow, *, progress: bool = False) -> Swapped | None:
+def resume(index: IndexRow) -> Swapped | None:
     """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
     coming = beside(index, ["next", "ready"])
     if coming is None:
@@ -137,7 +138,6 @@ def resume(index: IndexRow, *, progress: bool = False) -> Swapped | None:
         coming.model_name,
         column=coming.column_name,
         filter_columns=coming.filter_columns,
-        progress=progress,
     )
 
 
@@ -154,18 +154,17 @@ def _compare(
     queries: int | QuerySet,
     k: int,
     random_state: int,
-    progress: bool,
 ) -> tuple[Measured | None, Measured | None]:
     asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
     if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
         return None, None
     if not isinstance(queries, int) or now.column_name == coming.column_name:
-        before, after = measure_defaults([now, coming], asked, k=k, progress=progress)
+        before, after = measure_defaults([now, coming], asked, k=k)
         return before, after
     # Vectors of two columns cannot be compared: each finds its own exact neighbours, or not.
-    (before,) = measure_defaults([now], asked, k=k, progress=progress)
+    (before,) = measure_defaults([now], asked, k=k)
     asked = draw(coming, queries, random_state)
-    (after,) = measure_defaults([coming], asked, k=k, progress=progress)
+    (after,) = measure_defaults([coming], asked, k=k)
     return before, after
 
 
@@ -201,6 +200,6 @@ def _only_swapper(index: IndexRow) -> Iterator[None]:
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a swap is made in many transactions"),
-        only_one(index.connection, "swap", index.name, busy),
+        claimed_work(index.connection, "swap", index.name, busy),
     ):
         yield

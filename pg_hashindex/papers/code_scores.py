@@ -24,7 +24,6 @@ def score_codes(
     rows: int = CODE_ROWS,
     measures: Measures | None = None,
     random_state: int = 0,
-    progress: bool = False,
 ) -> dict[str, Scores]:
     """Measure the ranking by an index's codes, without re-ranking.
 
@@ -45,8 +44,6 @@ def score_codes(
         training rows, other rows are left out.
     random_state
         The seed of both draws.
-    progress
-        Whether to draw a bar on stderr.
 
     Returns
     -------
@@ -74,7 +71,6 @@ def score_codes(
         labels=labels,
         rows=rows,
         random_state=random_state,
-        progress=progress,
     )
     X, y, truth = sample.X, None, Truth("nearest-fraction", 0.02)
     if labels is not None:

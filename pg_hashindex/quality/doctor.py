@@ -19,17 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from ..db.connection import (
-    EXTENSION,
-    Connection,
-    execute,
-    one_row,
-    outside_transactions,
-    prepare,
-    translated_errors,
-)
-from ..db.jobs import progress_bar
+from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
 from ..db.owners import settings_kept
+from ..db.progress import Progress, tell
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
@@ -96,8 +90,6 @@ def diagnose(
     timeout: float = 300.0,
     random_state: int = 0,
     measure: bool = True,
-    on_step: Callable[[str], object] | None = None,
-    progress: bool = False,
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
@@ -132,11 +124,6 @@ def diagnose(
         Seed of the draw.
     measure
         Whether to search at all; else there are facts alone, and no advice.
-    on_step
-        Called with a line for each step when it begins, and for each finding when it is there,
-        with the share that is done.
-    progress
-        Whether to draw a bar on stderr.
 
     Raises
     ------
@@ -149,7 +136,7 @@ def diagnose(
         If somebody has locked the table.
     """
     _check(k, sample, goal, timeout, metric)
-    say = on_step or (lambda message: None)
+    say = tell
     with translated_errors():
         prepare(connection)
     deadline = time.monotonic() + timeout
@@ -167,7 +154,7 @@ def diagnose(
                     connection, table, column, k, filters, metric, deadline, say, measure
                 )
                 asked = found.queries(queries, sample, random_state)
-                diagnosis = found.look(asked, measure, progress)
+                diagnosis = found.look(asked, measure)
         except _LateError:
             raise DatabaseStateError(
                 f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
@@ -345,7 +332,7 @@ class _Doctor:
 
     # Measuring ----------------------------------------------------------------------------------
 
-    def look(self, asked: list[_Query], measure: bool, progress: bool) -> Diagnosis:
+    def look(self, asked: list[_Query], measure: bool) -> Diagnosis:
         """Ask the queries by exact search, then by each index."""
         diagnosis = Diagnosis(
             table=self._facts,
@@ -369,7 +356,7 @@ class _Doctor:
             len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
             for filter_ in [None, *self._filters]
         ) + 2 * min(len(asked), _SIGN_QUERIES)
-        with progress_bar("searching", self._planned, progress, "query") as self._bar:
+        with Progress("searching", self._planned, "query") as self._bar:
             first = self._measure(asked, diagnosis)
         return replace(
             diagnosis,

@@ -7,7 +7,9 @@ from psycopg import RawCursor, sql
 from psycopg.rows import class_row, dict_row
 
 from ..db.citus import SHOW_SHARDS, is_distributed, is_sharded, read_sizes
-from ..db.connection import Connection, execute, one_row, translated_errors
+from ..db.connection import Connection
+from ..db.server_errors import translated_errors
+from ..db.statements import execute, one_row
 from ..db.table_source import TableSource, find_relation
 from ..errors import InvalidInputError, MissingRightsError
 from ..models import model

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, LiteralString
 
-from ..db.connection import Connection, execute
+from ..db.connection import Connection
+from ..db.statements import execute
 
 _COLUMNS: LiteralString = """
     SELECT pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, NULL)

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..db.jobs import progress_bar
+from ..db.progress import Progress
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count
@@ -65,7 +65,6 @@ def evaluate(
     candidates: Sequence[int] = CANDIDATES,
     random_state: int = 0,
     record: bool | None = None,
-    progress: bool = False,
 ) -> Evaluation:
     """Measure recall@k and latency of an index.
 
@@ -84,8 +83,6 @@ def evaluate(
     record
         Whether to add the results to ``hashindex.recall_history``. By default, if the queries are a
         saved set and the session can write there.
-    progress
-        Whether to draw a bar on stderr.
 
     Returns
     -------
@@ -117,7 +114,7 @@ def evaluate(
     counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
     measuring = Measuring([index], asked, k)
     steps = len(measuring.asked) * (1 + len(counts))
-    with progress_bar("evaluating", steps, progress, "query") as bar:
+    with Progress("evaluating", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)
         points, milliseconds = [], {}
         for count in counts:
@@ -138,9 +135,7 @@ def evaluate(
     )
 
 
-def measure_defaults(
-    indexes: Sequence[HasRow], queries: QuerySet, k: int = 10, progress: bool = False
-) -> list[Measured]:
+def measure_defaults(indexes: Sequence[HasRow], queries: QuerySet, k: int = 10) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
     They have the same column and metric, too. Queries that one of them has no code for are left
@@ -150,7 +145,7 @@ def measure_defaults(
     rows = [index.row for index in indexes]
     measuring = Measuring(rows, queries, k)
     steps = len(measuring.asked) * (1 + len(rows))
-    with progress_bar("comparing", steps, progress, "query") as bar:
+    with Progress("comparing", steps, "query") as bar:
         measuring.find_truth(bar.update)
         return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
 

@@ -12,7 +12,9 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 from psycopg.rows import tuple_row
 
-from ..db.connection import Connection, execute, translated_errors
+from ..db.connection import Connection
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow, Ranking
 from ..index.search import Hit, Search

@@ -14,7 +14,9 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from ..db.caller_queries import columns_of, find_query
-from ..db.connection import Connection, execute, translated_errors
+from ..db.connection import Connection
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..errors import DuplicateNameError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.search import as_count

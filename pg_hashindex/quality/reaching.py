@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..db.jobs import progress_bar
+from ..db.progress import Progress
 from ..index.catalog import HasRow
 from .measuring import Measured, Measuring
 from .query_sets import draw
@@ -42,9 +42,7 @@ class Reached:
     exact_p95_ms: float
 
 
-def reach(
-    index: HasRow, recall: float, *, queries: int = 100, k: int = 10, progress: bool = False
-) -> Reached:
+def reach(index: HasRow, recall: float, *, queries: int = 100, k: int = 10) -> Reached:
     """Find out with how many candidates and probes an index reaches a recall; change nothing.
 
     Tries more candidates first. Where these are not enough, it doubles either number, or both,
@@ -56,15 +54,13 @@ def reach(
         Rows of the table to search for.
     k
         Answers compared.
-    progress
-        Whether to draw a bar on stderr.
     """
     row = index.row
     measuring = Measuring([row], draw(row, queries, 0), k)
     counts = sorted({*CANDIDATES, row.candidates})
     measured: dict[tuple[int | None, int], Measured] = {}
     steps = len(measuring.asked) * (1 + len(counts))
-    with progress_bar(f"measuring {row.name}", steps, progress, "query") as bar:
+    with Progress(f"measuring {row.name}", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)
 
         def at(probes: int | None, candidates: int) -> Measured:

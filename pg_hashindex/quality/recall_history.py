@@ -8,7 +8,8 @@ from typing import Any, LiteralString
 from psycopg import RawCursor
 from psycopg.rows import class_row
 
-from ..db.connection import one_row, translated_errors
+from ..db.server_errors import translated_errors
+from ..db.statements import one_row
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow, Ranking
 from ..index.search import as_count

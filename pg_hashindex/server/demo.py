@@ -4,7 +4,8 @@ import psycopg
 from pgvector import Vector
 
 from ..db import schema
-from ..db.connection import connect, create_engine, translated_errors
+from ..db.connection import connect, create_engine
+from ..db.server_errors import translated_errors
 from .data import Packages, load_packages
 from .embedded import EmbeddedServer
 

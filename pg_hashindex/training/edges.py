@@ -10,7 +10,7 @@ from psycopg import Column, RawCursor, sql
 from psycopg.postgres import types
 
 from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
-from ..db.connection import execute
+from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
 from ..hashers.supervision.relations import read_graph

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..db.progress import is_shown
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Preset, make_hasher
 from ..hashers.base import Hasher
@@ -52,7 +53,6 @@ def train(
     preset: Preset = "default",
     parameters: dict[str, Any] | None = None,
     force: bool = False,
-    progress: bool = False,
 ) -> Model:
     """Fit a hasher, and measure its model on rows that it did not see.
 
@@ -83,8 +83,6 @@ def train(
         Parameters of the method; they win over the preset.
     force
         Allow fewer rows than max(1000, 10 n_bits).
-    progress
-        Whether to draw a bar on stderr, for methods that have one.
 
     Returns
     -------
@@ -115,7 +113,6 @@ def train(
         random_state=random_state,
         preset=preset,
         parameters=parameters,
-        progress=progress,
     )
     check_model_name(name)
     if callable(X):
@@ -146,13 +143,12 @@ def hasher_for(
     random_state: int = 0,
     preset: Preset = "default",
     parameters: dict[str, Any] | None = None,
-    progress: bool = False,
 ) -> Hasher:
     """Return the hasher that `train` fits, before any row is read.
 
     Parameters
     ----------
-    method, n_bits, levels, codes, metric, random_state, preset, parameters, progress
+    method, n_bits, levels, codes, metric, random_state, preset, parameters
         As for `train`.
     known
         The supervision that there will be.
@@ -175,7 +171,7 @@ def hasher_for(
         given.setdefault("normalize", "l2")
     if "n_bits" not in given and method != "sign":
         raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
-    if progress and method in HASHERS and "progress" in HASHERS[method].parameter_names():
+    if is_shown() and method in HASHERS and "progress" in HASHERS[method].parameter_names():
         given.setdefault("progress", True)
     hasher = make_hasher(method, preset=preset, **given)
     hasher.check_parameters()

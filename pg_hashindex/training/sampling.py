@@ -10,9 +10,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection, execute, prepare, translated_errors
+from ..db.connection import Connection, prepare
 from ..db.owners import settings_kept
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
@@ -85,7 +87,6 @@ def sample_table(
     id_column: str | None = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
-    progress: bool = False,
 ) -> Sample:
     """Draw vectors and their supervision from a table.
 
@@ -123,8 +124,6 @@ def sample_table(
         sampled, which is fast but not quite uniform if neighbours on a page are alike.
     random_state
         Seed of the draw; an unchanged table gives the same rows.
-    progress
-        Whether to draw a bar on stderr.
 
     Raises
     ------
@@ -156,7 +155,7 @@ def sample_table(
             beside = None
             if graph_features is not None:
                 beside = TableSource.find(connection, table, graph_features).with_key(id_column)
-            with Progress("reading", min(rows, source.estimate), progress) as bar:
+            with Progress("reading", min(rows, source.estimate)) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             drawn, vectors = _trainable(drawn, source)
             sample = _as_sample(drawn, vectors, relations, source)

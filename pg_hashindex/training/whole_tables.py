@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..db.connection import Connection, execute, prepare, translated_errors
+from ..db.connection import Connection, prepare
 from ..db.owners import settings_kept
 from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable
@@ -24,8 +26,6 @@ def train_on_table(
     column: str,
     name: str,
     method: str,
-    *,
-    progress: bool = False,
     **options: Any,
 ) -> Model:
     """Fit a hasher on all rows of a table that have a vector, which need not fit in memory.
@@ -43,8 +43,6 @@ def train_on_table(
         A column of type ``vector`` or ``halfvec``, by its bare name.
     name, method
         As for `train`; a method that learns from rows alone.
-    progress
-        Whether to draw a bar on stderr for each pass.
     **options
         ``n_bits``, ``levels``, ``metric``, ``random_state``, ``preset``, ``parameters``,
         ``force``: as for `train`.
@@ -64,16 +62,16 @@ def train_on_table(
         with settings_kept(connection), connection.transaction():
             execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
-            return train(_passes(source, progress), name, method, **options)
+            return train(_passes(source), name, method, **options)
 
 
-def _passes(source: TableSource, progress: bool) -> Callable[[], Iterator[NDArray[np.float32]]]:
+def _passes(source: TableSource) -> Callable[[], Iterator[NDArray[np.float32]]]:
     done = 0
 
     def read() -> Iterator[NDArray[np.float32]]:
         nonlocal done
         done += 1
-        with Progress(f"reading, pass {done}", source.estimate, progress) as bar:
+        with Progress(f"reading, pass {done}", source.estimate) as bar:
             left_out = 0
             for block in source.blocks():
                 fit = are_trainable(block)

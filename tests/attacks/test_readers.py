@@ -6,7 +6,8 @@ from fixtures.roles import As, denied
 from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, warning_of
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
 from pg_hashindex.hashers import LSH, SGH
 from pg_hashindex.index.handle import HashIndex, Layout

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, faults, one
 
-from pg_hashindex.db.connection import Connection, warning_of
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.index.handle import HashIndex
 

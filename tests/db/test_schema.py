@@ -23,7 +23,7 @@ from pgvector import Vector
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import connection as database
-from pg_hashindex.db import sql_files
+from pg_hashindex.db import server_errors, sql_files
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import (
     DuplicateNameError,
@@ -572,7 +572,7 @@ def test_an_old_server(empty_url: str) -> None:
                 if raised
                 else contextlib.nullcontext()
             )
-            with expected, database.translated_errors():
+            with expected, server_errors.translated_errors():
                 connection.execute(check.replace("< 150000", bound).encode())
             connection.rollback()
 

@@ -9,7 +9,8 @@ import numpy as np
 from fixtures.outdated import outdate
 
 from pg_hashindex import schema
-from pg_hashindex.db.connection import connect, create_engine, translated_errors
+from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
 from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex

@@ -16,7 +16,8 @@ from psycopg.rows import dict_row
 
 from pg_hashindex import AsyncHashIndex, store
 from pg_hashindex.db import connection as connections
-from pg_hashindex.db.connection import Connection, Steps
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.statements import Steps
 from pg_hashindex.errors import (
     ConnectionFailedError,
     HashIndexError,

@@ -100,7 +100,7 @@ def test_encode_rows_in_sql_leaves_them_out(
 
 @pytest.fixture
 def notices(connection: Connection) -> list[str]:
-    from pg_hashindex.db.connection import warning_of
+    from pg_hashindex.db.server_errors import warning_of
 
     found: list[str] = []
 

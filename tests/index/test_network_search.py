@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, Steps
+from pg_hashindex.db.connection import Connection
+from pg_hashindex.db.statements import Steps
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.catalog import IndexRow

@@ -414,7 +414,7 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
 
     def cut_off_after(steps: int) -> Callable[..., Any]:
         left = [steps]
-        whole = repairing.patiently
+        whole = repairing.retry_while_locked
 
         def step(*arguments: Any, **options: Any) -> Any:
             if not left[0]:
@@ -437,7 +437,7 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
         )
         connection.execute(f"ALTER TABLE items RENAME {old} TO {new}".encode())
         with monkeypatch.context() as patch:
-            patch.setattr(repairing, "patiently", cut_off_after(steps))
+            patch.setattr(repairing, "retry_while_locked", cut_off_after(steps))
             try:
                 index.rebind(column=new)
             except CutOffError:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect, translated_errors
-from pg_hashindex.db.locks import claim, patiently
+from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.locks import claim, retry_while_locked
+from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import (
     DatabaseStateError,
     DuplicateNameError,
@@ -466,7 +467,7 @@ def test_patience_ends(url: str, index: HashIndex) -> None:
         with pytest.raises(
             InUseError, match="items has been in use for 0.2 s: canceling statement due to lock"
         ):
-            patiently(
+            retry_while_locked(
                 index.connection,
                 lambda: index.connection.execute("LOCK TABLE items IN SHARE MODE"),
                 table="items",

@@ -17,6 +17,7 @@ from pgvector import Vector
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim
+from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -158,7 +159,8 @@ def test_a_table_is_tuned_applied_and_left_as_it_was(
     only(monkeypatch, "itq 16 bits", "sign 16 x 2 bits", "lsh 64 bits")
     before = contents(connection)
     steps: list[str] = []
-    advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, metric="l2", on_step=steps.append)
+    with show_progress(steps.append):
+        advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, metric="l2")
     assert contents(connection) == before
     assert (advice.rows, advice.sample_rows, advice.queries) == (1500, 1460, 40)
     kinds = {(one.kind, one.method, one.access) for one in advice.trials}
@@ -307,8 +309,8 @@ def test_nothing_is_left_of_a_run_that_was_cut_off(
             assert contents(connection) != before
             raise failure
 
-    with pytest.raises(type(failure)):
-        tune_table(connection, docs, "v", Goal(0.9), QUICK, on_step=fail)
+    with pytest.raises(type(failure)), show_progress(fail):
+        tune_table(connection, docs, "v", Goal(0.9), QUICK)
     assert contents(connection) == before
 
 

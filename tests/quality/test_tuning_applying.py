@@ -9,6 +9,7 @@ from fixtures.catalog import contents
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import (
     DatabaseStateError,
     HashIndexError,
@@ -221,6 +222,6 @@ def test_tables_that_cannot_be_indexed(
         connection.execute("INSERT INTO t VALUES (0, '[1,2,3,4,5]')")
     steps: list[str] = []
     monkeypatch.setattr(models, "train", lambda *arguments, **more: steps.append("train"))
-    with pytest.raises(HashIndexError, match=message):
-        tune_table(connection, "t", "v", Goal(0.9), QUICK, on_step=steps.append)
+    with pytest.raises(HashIndexError, match=message), show_progress(steps.append):
+        tune_table(connection, "t", "v", Goal(0.9), QUICK)
     assert steps == ["drawing rows of t"]

@@ -8,6 +8,7 @@ import scipy.sparse
 from fixtures.tagged import Tagged
 from numpy.typing import NDArray
 
+from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.supervision.labels import Supervision
@@ -182,11 +183,13 @@ def test_how_training_runs_is_not_in_the_model(embeddings: NDArray[np.float32]) 
     options: dict[str, Any] = {"y": y, "n_bits": 8, "random_state": 1}
     plain = train(X, "m", "tagged", **options)
     here = {"device": "cpu", "checkpoint": "/tmp/c"}
-    elsewhere = train(X, "m", "tagged", parameters=here, progress=True, **options)
+    with show_progress():
+        elsewhere = train(X, "m", "tagged", parameters=here, **options)
     assert plain.training["runs"] == ["auto", None, False]
     assert elsewhere.training["runs"] == ["cpu", "/tmp/c", True]
     assert elsewhere.parameters == plain.parameters
     assert set(plain.parameters) == {"n_bits", "known_only", "random_state", "normalize"}
     assert elsewhere.checksum == plain.checksum
     # Methods that have no bar train all the same.
-    assert train(X, "m", "lsh", n_bits=8, progress=True).n_bits == 8
+    with show_progress():
+        assert train(X, "m", "lsh", n_bits=8).n_bits == 8

@@ -72,8 +72,8 @@ def test_no_row_changes_between_passes(url: str, connection: Connection, rows: n
     seen: list[int] = []
     read = whole_tables._passes
 
-    def passes(source, progress):  # type: ignore[no-untyped-def]
-        inner = read(source, progress)
+    def passes(source):  # type: ignore[no-untyped-def]
+        inner = read(source)
 
         def once():  # type: ignore[no-untyped-def]
             blocks = list(inner())

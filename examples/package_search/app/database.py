@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Request
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
-from pg_hashindex.db.connection import translated_errors
+from pg_hashindex.db.server_errors import translated_errors
 
 __all__ = ["Session", "lifespan"]
 

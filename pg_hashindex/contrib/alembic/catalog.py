@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...db.connection import translated_errors
+from ...db.server_errors import translated_errors
 from ..sqlalchemy.specification import IndexSpec
 
 _INDEXES = """

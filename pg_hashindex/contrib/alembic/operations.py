@@ -17,7 +17,7 @@ from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import OpContainer
 
 from ...db import schema
-from ...db.connection import translated_errors
+from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Ranking
 from ..sqlalchemy import statements

@@ -16,7 +16,7 @@ from django.db.models.signals import post_migrate
 from pgvector.django import HalfVectorField, VectorField
 from psycopg import sql
 
-from ...db.connection import warning_of
+from ...db.server_errors import warning_of
 from ...errors import InvalidInputError
 from ..sqlalchemy.specification import SETTINGS, IndexOptions, IndexSpec
 from ..sqlalchemy.statements import (

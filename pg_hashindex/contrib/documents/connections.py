@@ -10,8 +10,9 @@ from typing import Any, Union
 import psycopg
 import sqlalchemy as sa
 
-from ...db.connection import Connection, connect, translated_errors
+from ...db.connection import Connection, connect
 from ...db.owners import prepare_schema
+from ...db.server_errors import translated_errors
 from ...errors import ConnectionFailedError, InvalidInputError
 
 #: The sources of connections.

@@ -10,7 +10,8 @@ from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ...db.connection import Connection, one_row
+from ...db.connection import Connection
+from ...db.statements import one_row
 from ...errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex

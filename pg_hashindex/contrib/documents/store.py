@@ -70,7 +70,6 @@ class DocumentStore:
         access: Access = "scan",
         random_state: int = 0,
         force: bool = False,
-        progress: bool = False,
     ) -> Model:
         """Train a model on the documents, and index them by it.
 
@@ -85,7 +84,7 @@ class DocumentStore:
             A method that learns from vectors only.
         n_bits
             By default 256, or the number of dimensions if that is less; ``sign`` takes none.
-        rows, parameters, random_state, force, progress
+        rows, parameters, random_state, force
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
         access
             As `pg_hashindex.HashIndex.create`.
@@ -117,9 +116,7 @@ class DocumentStore:
             store.check_may_save(lent)
             name = name or default_index_name(f"{documents.table.name}_idx")
             documents.check_name(lent, name)
-            drawn = sampling.sample_table(
-                lent, table, COLUMN, rows=rows, random_state=random_state, progress=progress
-            )
+            drawn = sampling.sample_table(lent, table, COLUMN, rows=rows, random_state=random_state)
             if n_bits is None and method != "sign":
                 n_bits = min(_MOST_BITS, drawn.X.shape[1])
             model = training.train(
@@ -131,7 +128,6 @@ class DocumentStore:
                 random_state=random_state,
                 parameters=parameters,
                 force=force,
-                progress=progress,
             )
             with lent.transaction():
                 model = store.save(lent, model)
@@ -144,5 +140,5 @@ class DocumentStore:
                     id_column="id",
                     access=access,
                 )
-            made.encode(progress=progress)
+            made.encode()
         return model

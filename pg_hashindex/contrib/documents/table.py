@@ -12,7 +12,9 @@ from pgvector import HalfVector, Vector
 from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
-from ...db.connection import Connection, execute, one_row, translated_errors
+from ...db.connection import Connection
+from ...db.server_errors import translated_errors
+from ...db.statements import execute, one_row
 from ...errors import InvalidInputError
 from ...index.filter_text import filter_text
 from ...index.search import Hit, as_count, as_query

@@ -11,7 +11,7 @@ from sqlalchemy.engine.mock import MockConnection
 from sqlalchemy.orm import MappedColumn
 from sqlalchemy.schema import SchemaItem
 
-from ...db.connection import translated_errors
+from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
 from .specification import IndexOptions, IndexSpec
 from .statements import create_statement, drop_statement, noticed, run

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from psycopg import sql
 from sqlalchemy.engine.mock import MockConnection
 
-from ...db.connection import warning_of
+from ...db.server_errors import warning_of
 from .specification import IndexSpec, qualified
 
 

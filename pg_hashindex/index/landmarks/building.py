@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION, execute
-from ...db.jobs import Job, progress_bar
-from ...db.locks import patiently
+from ...db.connection import EXTENSION
+from ...db.jobs import Job
+from ...db.locks import retry_while_locked
+from ...db.progress import Progress
+from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...errors import InUseError, InvalidInputError
 from ...models.vectors import are_trainable
@@ -117,12 +119,11 @@ class LandmarkBuild:
         index: IndexRow,
         job: Job,
         throttle: Throttle,
-        progress: bool,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
     ) -> None:
-        self.index, self.job, self.throttle, self.progress = index, job, throttle, progress
+        self.index, self.job, self.throttle = index, job, throttle
         self.connection = index.connection
         self._access, self._building = access, building
         #: Whether only directions count in means of rows.
@@ -223,7 +224,7 @@ class LandmarkBuild:
         if centres is None:
             return False
         self.job.phase("waiting for writers, to have triggers log what they write")
-        patiently(self.connection, self._begin_logging, table=self.index.qualified_table)
+        retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._points(centres))
         return True
@@ -242,7 +243,7 @@ class LandmarkBuild:
         sample = sample[are_trainable(sample)]
         if not len(sample):
             return None
-        with progress_bar("training landmarks", None, self.progress, "round") as bar:
+        with Progress("training landmarks", None, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
@@ -350,7 +351,7 @@ class LandmarkBuild:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            progress_bar("reading", rows, self.progress) as bar,
+            Progress("reading", rows) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)
@@ -454,7 +455,7 @@ class LandmarkBuild:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.job.phase("waiting for writers, to take landmarks into use")
-        if not patiently(
+        if not retry_while_locked(
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):
             return None

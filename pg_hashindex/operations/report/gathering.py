@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION, execute, one_row, translated_errors
+from ...db.connection import EXTENSION
+from ...db.server_errors import translated_errors
+from ...db.statements import execute, one_row
 from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
@@ -113,7 +115,6 @@ def gather(
     candidates: Sequence[int] = CANDIDATES,
     advice: Advice | None = None,
     random_state: int = 0,
-    progress: bool = False,
 ) -> Report:
     """Read and measure what the report of an index shows.
 
@@ -134,8 +135,6 @@ def gather(
         Of `pg_hashindex.quality.tuning`, whose frontier is shown.
     random_state
         Seed of the draws.
-    progress
-        Whether to draw a bar on stderr.
 
     Raises
     ------
@@ -162,7 +161,6 @@ def gather(
             k=k,
             candidates=(*candidates, own),
             record=False,
-            progress=progress,
         )
 
     return Report(

@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ...db.connection import Connection, execute, outside_transactions, translated_errors
+from ...db.connection import Connection, outside_transactions
 from ...db.owners import prepare_schema
+from ...db.server_errors import translated_errors
+from ...db.statements import execute
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ...index.catalog import check_index_name
 from ...index.handle import HashIndex
@@ -42,9 +44,7 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     )
 
 
-def apply(
-    connection: Connection, advice: Advice, *, name: str | None = None, progress: bool = False
-) -> HashIndex:
+def apply(connection: Connection, advice: Advice, *, name: str | None = None) -> HashIndex:
     """Store advice as the defaults of the index it is about, or create the index it describes.
 
     If an index was tuned, the best settings with its own model are stored, even if something else
@@ -61,8 +61,6 @@ def apply(
         Not inside a transaction.
     name
         The name of the new model and index; required if a table was tuned.
-    progress
-        Whether to draw bars on stderr.
 
     Raises
     ------
@@ -92,7 +90,7 @@ def apply(
             if advice.index is None:
                 # No search uses the new index yet.
                 index.configure(**chosen.configuration)
-            index.configure(access=chosen.access).encode(progress=progress)
+            index.configure(access=chosen.access).encode()
             index.configure(**chosen.configuration)
         return HashIndex.open(connection, index.name)
 

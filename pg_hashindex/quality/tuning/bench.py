@@ -19,16 +19,11 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from ...db.connection import (
-    EXTENSION,
-    Connection,
-    execute,
-    one_row,
-    outside_transactions,
-    translated_errors,
-)
+from ...db.connection import EXTENSION, Connection, outside_transactions
 from ...db.locks import claim, release
 from ...db.owners import prepare_schema
+from ...db.server_errors import translated_errors
+from ...db.statements import execute, one_row
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
 from ...models.model import Metric

@@ -18,16 +18,19 @@ server.
 import math
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import psycopg
 from psycopg import sql
 
-from ...db.connection import Connection, one_row, translated_errors
-from ...db.jobs import Job, progress_bar
+from ...db.connection import Connection
+from ...db.jobs import Job
 from ...db.owners import prepare_schema
+from ...db.progress import Progress, tell
+from ...db.server_errors import translated_errors
+from ...db.statements import one_row
 from ...errors import InvalidInputError
 from ...index.catalog import Access, HasRow, IndexRow, Ranking
 from ...index.handle import HashIndex
@@ -65,16 +68,11 @@ _GRAPH_MEMORY = 1.3
 _MOST_GRAPH_MEMORY = 2**30
 _INDEX = "items_hnsw"
 
-Step = Callable[[str], None]
-
 
 def tune_index(
     index: HasRow,
     goal: Goal,
     effort: Effort | None = None,
-    *,
-    on_step: Step | None = None,
-    progress: bool = False,
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -83,13 +81,6 @@ def tune_index(
     other bits and levels, all on scratch tables that hold a sample of the rows. This
     module's docstring says what is estimated for the full table. Neither the index nor its table
     is changed; see `apply`.
-
-    Parameters
-    ----------
-    on_step
-        Called with the current step in words.
-    progress
-        Whether to draw a bar on stderr: of the time that tuning may take at the most.
 
     Raises
     ------
@@ -101,7 +92,7 @@ def tune_index(
     """
     row = index.row
     column = row.qualified_table, row.column_name, row.id_column, row.metric
-    return _tune(row.connection, *column, row, goal, effort or Effort(), on_step, progress)
+    return _tune(row.connection, *column, row, goal, effort or Effort())
 
 
 def tune_table(
@@ -113,8 +104,6 @@ def tune_table(
     *,
     id_column: str | None = None,
     metric: Metric | None = None,
-    on_step: Step | None = None,
-    progress: bool = False,
 ) -> Advice:
     """Find the method, bits, access path and settings that reach a recall the fastest.
 
@@ -138,9 +127,7 @@ def tune_table(
     """
     effort = effort or Effort()
     metric = metric or metric_of_column(connection, table, column)
-    return _tune(
-        connection, table, column, id_column, metric, None, goal, effort, on_step, progress
-    )
+    return _tune(connection, table, column, id_column, metric, None, goal, effort)
 
 
 def _tune(
@@ -152,8 +139,6 @@ def _tune(
     index: IndexRow | None,
     goal: Goal,
     effort: Effort,
-    on_step: Step | None,
-    progress: bool,
 ) -> Advice:
     goal.check()
     effort.check()
@@ -167,7 +152,7 @@ def _tune(
     with (
         scratch(connection) as made,
         Job(connection, "tune", subject) as job,
-        progress_bar("tuning", most, progress, "s") as bar,
+        Progress("tuning", most, "s") as bar,
     ):
 
         def tick() -> None:
@@ -176,8 +161,7 @@ def _tune(
         def say(message: str) -> None:
             tick()
             job.phase(message)
-            if on_step is not None:
-                on_step(message)
+            tell(message)
 
         say(f"drawing rows of {table}")
         drawn = draw(connection, table, column, id_column, effort, goal.k, metric)

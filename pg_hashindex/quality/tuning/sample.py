@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ...db.citus import is_distributed, refuse_unsuitable
-from ...db.connection import Connection, execute, one_row, translated_errors
+from ...db.connection import Connection
 from ...db.owners import settings_kept
+from ...db.server_errors import translated_errors
+from ...db.statements import execute, one_row
 from ...db.table_source import TableSource, find_relation
 from ...errors import InvalidInputError
 from ...index.search import as_count

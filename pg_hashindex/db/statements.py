@@ -1,0 +1,126 @@
+"""Statements, run in one way: with parameters ``$1``, ``$2``, ..., whose rows are tuples.
+
+What an async connection does too is written once, as `Steps`: a generator that yields
+statements and is sent their rows. `run` and `run_async` drive it.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row, tuple_row
+
+_Connection = psycopg.Connection[Any]
+
+Result = TypeVar("Result")
+
+
+def execute(
+    connection: _Connection,
+    statement: Any,
+    values: Sequence[Any] | None = None,
+    *,
+    names: Mapping[str, sql.Composable] | None = None,
+    binary: bool | None = None,
+) -> psycopg.RawCursor[tuple[Any, ...]]:
+    """Run a statement whose parameters are ``$1``, ``$2``, ...
+
+    ``names`` are put in the places of a template in brackets. psycopg's other cursors would take a
+    % in a name for a placeholder.
+    """
+    if names is not None:
+        statement = sql.SQL(statement).format(**names)
+    cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    return cursor.execute(statement, values, binary=binary)
+
+
+def one_row(
+    connection: _Connection, statement: Any, values: Sequence[Any] | None = None, **more: Any
+) -> tuple[Any, ...]:
+    """Run a statement as `execute` does, and return the row that it always has."""
+    row = execute(connection, statement, values, **more).fetchone()
+    assert row is not None  # noqa: S101
+    return row
+
+
+def read_as(
+    kind: type[Result],
+    connection: _Connection,
+    statement: Any,
+    values: Sequence[Any] | None = None,
+) -> list[Result]:
+    """Run a statement as `execute` does, and make an object of each row, by the columns' names."""
+    cursor = psycopg.RawCursor(connection, row_factory=class_row(kind))
+    return cursor.execute(statement, values).fetchall()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement with its parameters; ``rows`` is a row factory of psycopg."""
+
+    text: Any
+    values: Sequence[Any] | None = None
+    rows: Any = tuple_row
+    binary: bool | None = None
+    prepare: bool | None = None
+
+
+#: Statements, whose rows are sent back; functions that compute, whose results are; and other steps,
+#: which no second task of an async connection runs at the same time.
+Steps: TypeAlias = Generator["Statement | Callable[[], Any] | Steps[Any]", Any, Result]
+
+
+_alone: WeakKeyDictionary[psycopg.AsyncConnection[Any], asyncio.Lock] = WeakKeyDictionary()
+
+
+def run(connection: _Connection, steps: Steps[Result]) -> Result:
+    """Run the statements of some steps one after another, and return what the steps return."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found: Any
+                if isinstance(step, Statement):
+                    cursor = psycopg.RawCursor(connection, row_factory=step.rows)
+                    cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
+                    found = cursor.fetchall() if cursor.description else []
+                else:
+                    found = run(connection, step) if isinstance(step, Generator) else step()
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Result]) -> Result:
+    """Run steps as `run` does; functions run in another thread."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                found: Any
+                if isinstance(step, Statement):
+                    cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
+                    await cursor.execute(
+                        step.text, step.values, prepare=step.prepare, binary=step.binary
+                    )
+                    found = await cursor.fetchall() if cursor.description else []
+                elif isinstance(step, Generator):
+                    async with _alone.setdefault(connection, asyncio.Lock()):
+                        found = await run_async(connection, step)
+                else:
+                    found = await asyncio.to_thread(step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(found)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
