@@ -30,11 +30,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, read, write
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import between
-from semi_supervised_runs import read, write
+from retrieval_server import copy_rows
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
@@ -44,7 +44,7 @@ from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Answers, ask
 
-OUTPUT = ROOT / "benchmarks/results/citus.json"
+OUTPUT = RESULTS / "citus.json"
 QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
 STEPS = ("load", "build", "exact", "search", "writes")
 # The coordinator's settings are saved with the figures; workers are to have the same.
@@ -190,11 +190,7 @@ class Run:
         return {"p50_ms": round(answers.p50_ms, 2), "p95_ms": round(answers.p95_ms, 2)}
 
     def _copy(self, first: int, rows: NDArray[np.float32]) -> None:
-        statement = f"COPY {self.table} (id, embedding) FROM STDIN (FORMAT binary)"
-        with self.connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-            copy.set_types(["int8", "vector"])
-            for number, row in enumerate(rows, start=first):
-                copy.write_row((number, Vector(row)))
+        copy_rows(self.connection, self.table, enumerate(rows, first))
 
     def _insert(self, first: int, rows: NDArray[np.float32]) -> None:
         values = ", ".join(["(%s, %s)"] * len(rows))

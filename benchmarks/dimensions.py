@@ -28,21 +28,19 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from hashing import ROOT, machine
+from common import RESULTS, cpu_seconds, machine, write
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import SEED, Drawn, Truth, clustered
 from retrieval_measures import Extent, Searches, setting_of
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
 from retrieval_systems import Hnsw, Line, Ours, Setting, System
-from semi_supervised_runs import write
-from writes import cpu_seconds
 
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.models.codes import pack
 from pg_hashindex.models.quantization import code_distances, quantize, query_codes
 
-OUTPUT = ROOT / "benchmarks/results/dimensions.json"
+OUTPUT = RESULTS / "dimensions.json"
 #: Dimensions, the column's type, and the share of ``--rows`` that is drawn.
 CASES = (
     (512, "vector", 1.0),
@@ -84,36 +82,6 @@ class Case:
             "type": self.kind,
             "rows": len(self.database.drawn.rows),
         }
-
-
-class HnswOf(Hnsw):
-    """pgvector's HNSW, of a column of either type.
-
-    Parameters
-    ----------
-    case : Case
-    """
-
-    def __init__(self, case: Case) -> None:
-        super().__init__("hnsw")
-        # More than 2,000 dimensions of a vector are indexed in half precision.
-        cast = case.kind == "vector" and case.dimension > 2_000
-        self._type = "halfvec" if cast else case.kind
-        half = f"halfvec({case.dimension})"
-        self._indexed = f"(embedding::{half})" if cast else "embedding"
-
-    def _build(self, database: Database, seed: int) -> dict[str, float]:
-        database.execute(
-            f"CREATE INDEX {self.index} ON items USING hnsw ({self._indexed} "
-            f"{self._type}_cosine_ops)"
-        )
-        return {}
-
-    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        """Write the search, without the distance, which would be read from the table once more."""
-        return (
-            f"SELECT id FROM items ORDER BY {self._indexed} <=> $1::vector::{self._type} LIMIT {k}"
-        )
 
 
 class OursOf(Ours):
@@ -205,7 +173,7 @@ def search(case: Case, extent: Extent) -> list[Entry]:
     base = case.database
     systems: list[System] = [OursOf("ours", levels=4)]
     if case.dimension <= _HNSW_MOST:
-        systems.append(HnswOf(case))
+        systems.append(Hnsw("hnsw", case.kind, case.dimension))
     built = {system.name: system.build(base, SEED).as_json() for system in systems}
     base.settle()
     searches = Searches(base, Truth(base.drawn, K), extent)
@@ -225,6 +193,9 @@ def search(case: Case, extent: Extent) -> list[Entry]:
             with base.session() as session:
                 session.set(setting.session)
                 statement = system.statement(K, setting)
+                if isinstance(system, Hnsw):
+                    # The distance would be read from the table once more.
+                    statement = system.statements.search(K, distances=False).as_string()
                 taken = min(a_query(session, statement, queries) for _ in range(2))
             found.append(
                 case.name

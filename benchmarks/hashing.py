@@ -11,27 +11,19 @@ means, the JSON the spread too.
 
 import argparse
 import csv
-import json
-import os
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy
-from hashing_bars import check_bars
+from common import DATA_FOLDER, RESULTS, machine, read, write
 from hashing_entrants import BITS, ENTRANTS, Entrant
 from numpy.typing import NDArray
 
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.papers import Measures, Outcome, Split, Truth, compare, load_split
-
-ROOT = Path(__file__).resolve().parent.parent
-#: The real data, which a checkout of the repository alone does not have.
-DATA_FOLDER = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared")) / "data"
 
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
@@ -193,22 +185,11 @@ def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def machine() -> dict[str, Any]:
-    """Describe the machine that the times were taken on."""
-    return {
-        "platform": platform.platform(),
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }
-
-
 def kept(output: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return results of an earlier run that this run did not repeat."""
     names = ("dataset", "method", "bits", "codes")
     new = {tuple(entry[name] for name in names) for entry in entries}
-    old = json.loads(output.read_text())["results"] if output.exists() else []
+    old = read(output).get("results", [])
     return [e for e in old if tuple(e.get(name, "hashed") for name in names) not in new]
 
 
@@ -216,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     datasets = ("mnist", "usps", "sift10k")
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/hashing.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "hashing.json")
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
     parser.add_argument("--methods", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
     parser.add_argument("--bits", nargs="+", type=int, choices=BITS, default=BITS)
@@ -238,20 +219,14 @@ def main() -> None:
         entries.append(entry)
     if args.keep:
         entries = kept(args.output, entries) + entries
-    bars = check_bars(entries)
-    print()
-    for bar in bars:
-        print(f"{'met   ' if bar['met'] else 'MISSED'} {bar['bar']}: {bar['value']}")
     same = identical(entries)
     for group in same:
         print(
             f"SAME CODES {group['dataset']} {group['bits']} {group['codes']}: "
             + ", ".join(group["methods"])
         )
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine(), "results": entries, "bars": bars, "identical": same}
-    args.output.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{sum(bar['met'] for bar in bars)} of {len(bars)} bars met; {args.output}")
+    write(args.output, {"machine": machine(), "results": entries, "identical": same})
+    print(args.output)
 
 
 if __name__ == "__main__":

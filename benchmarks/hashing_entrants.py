@@ -60,10 +60,13 @@ class Entrant:
 
     def split(self, split: Split) -> Split:
         """Return the split with the rows that it learns from."""
-        if not self.on_database:
-            return split
-        places = np.arange(len(split.database))
-        return replace(split, train=split.database, train_labels=split.labels, train_places=places)
+        return on_database(split) if self.on_database else split
+
+
+def on_database(split: Split) -> Split:
+    """Return the split with the whole database to learn from."""
+    places = np.arange(len(split.database))
+    return replace(split, train=split.database, train_labels=split.labels, train_places=places)
 
 
 _UNIT_ROWS = {"normalize": "l2"}

@@ -10,7 +10,6 @@ answers are the others of its family. Recall@10 and nDCG@10 are means over the q
 query's own row is left out of the answers.
 """
 
-import argparse
 import re
 import time
 from collections import Counter, defaultdict
@@ -18,20 +17,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, parser, write
 from numpy.typing import NDArray
-from packages import DATA
 from pgvector import Vector
-from retrieval_server import QUICK_SETTINGS, running
-from semi_supervised_runs import write
+from retrieval_server import QUICK_SETTINGS, served
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.server.demo import new_database
 from pg_hashindex.training import train
 
-OUTPUT = ROOT / "benchmarks/results/hybrid.json"
+OUTPUT = RESULTS / "hybrid.json"
 K = 10
 Ask = Callable[[Vector, str], list[int]]
 _AFFIXES = re.compile(
@@ -56,11 +52,8 @@ def quality(answers: list[int], right: set[int]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--queries", type=int, default=500)
-    asked = parser.parse_args()
-    with np.load(DATA) as data:
+    asked = parser(__doc__, rows=60_000, queries=500).parse_args()
+    with np.load(DATA_FOLDER / "packages.npz") as data:
         X = data["X"][: asked.rows].astype(np.float32)
         names, texts = data["name"][: asked.rows].tolist(), data["text"][: asked.rows].tolist()
     members: dict[str, list[int]] = defaultdict(list)
@@ -76,8 +69,8 @@ def main() -> None:
         rarest = sorted(set(_words(texts[number])), key=lambda word: (found_in[word], word))[:2]
         words = {"text": " ".join(rarest), "name": family(names[number])}
         queries.append((number, set(families[i]) - {number}, words))
-    with running(QUICK_SETTINGS) as server:
-        results = measure(new_database(server, "hybrid"), X, names, texts, queries)
+    with served(QUICK_SETTINGS) as url:
+        results = measure(url, X, names, texts, queries)
     for kind, systems in results.items():
         for name, row in systems.items():
             print(

@@ -8,17 +8,17 @@ asks queries that training did not see. MAP ranks all stored codes by their Hamm
 for 200 queries. About 5 minutes; needs ../shared/data.
 """
 
-import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import DATA_FOLDER, RESULTS, parser, write
 from numpy.typing import NDArray
-from packages import DATA, load, served
+from packages import SETTINGS
 from pgvector import Vector
+from retrieval_server import load, served
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
@@ -30,7 +30,6 @@ from pg_hashindex.papers import Split, Truth
 from pg_hashindex.papers.splits import load_split
 from pg_hashindex.training import train
 
-RESULTS = Path(__file__).with_name("results") / "learned_codes.json"
 QUERIES, ASKED, BITS, K = 1_000, 200, 32, 10
 
 
@@ -77,21 +76,15 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
         taken[f"P@{K}"] += float(same[found].mean()) / ASKED
         taken[f"recall@{K}"] += float(np.isin(near, found).mean()) / ASKED
     index.drop()
-    return {
-        "MAP": mean_average_precision(model.encode(split.queries), stored, relevant),
-        **taken,
-    }
+    return {"MAP": mean_average_precision(model.encode(split.queries), stored, relevant), **taken}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=DATA.parent)
-    parser.add_argument("--only", help="a data set")
-    arguments = parser.parse_args()
+    arguments = parser(__doc__, data=DATA_FOLDER, only="").parse_args()
     results = []
-    with served() as uri, connect(uri) as connection:
+    with served(SETTINGS) as uri, connect(uri) as connection:
         for name, split in splits(arguments.data):
-            if arguments.only not in (None, name):
+            if arguments.only not in ("", name):
                 continue
             connection.execute("DROP TABLE IF EXISTS items")
             load(connection, split.database)
@@ -108,8 +101,8 @@ def main() -> None:
                 results.append({"data": name, "bits": BITS, "codes": what})
                 results[-1] |= measure(connection, model, split)
                 print(results[-1], flush=True)
-    if arguments.only is None:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    if not arguments.only:
+        write(RESULTS / "learned_codes.json", results)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,10 @@ with the query in 8 levels, by the Manhattan distance of levels as in the second
 Hamming distance of codes.
 """
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT
+from common import DATA_FOLDER, RESULTS, parser, write
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import make_hasher
@@ -105,12 +102,9 @@ def measure(rows: Floats, queries: Floats, truth: NDArray[np.intp], n: int) -> l
 
 def main() -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/levels.json")
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--queries", type=int, default=300)
-    args = parser.parse_args()
+    args = parser(
+        __doc__, data=DATA_FOLDER, output=RESULTS / "levels.json", rows=20_000, queries=300
+    ).parse_args()
     with np.load(args.data / "packages.npz") as archive:
         X = archive["X"].astype(np.float32)
     X = X[np.random.default_rng(0).permutation(len(X))[: args.rows + args.queries]]
@@ -127,7 +121,7 @@ def main() -> None:
                 flush=True,
             )
     report = {"rows": args.rows, "queries": args.queries, "k": K, "results": entries}
-    args.output.write_text(json.dumps(report, indent=1) + "\n")
+    write(args.output, report)
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ which are halfvec: pgvector's indexes take a vector of up to 2,000.
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from memory_report import DATA, RESULTS, check_bars, lines
+from common import RESULTS, read, scratch, write
+from memory_report import DATA, lines
 from retrieval import TARGET, about, common_parser, measure_all
 from retrieval_data import FILTERS, SEED, Drawn, Truth, draw
 from retrieval_held import (
@@ -54,7 +54,6 @@ from retrieval_held import (
 from retrieval_measures import Entry, Extent, Searches, churn, inserts, remove_new_rows
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, copied, database, running
 from retrieval_systems import System, compared
-from semi_supervised_runs import read, write
 
 SHARES = (1, 2, 4, 8)
 EXTENT = Extent(queries=500, fresh=3_000, patience=12)
@@ -64,11 +63,7 @@ QUICK = Extent(rows=5_000, queries=60, fresh=200, single=20, batches=5, patience
 class Run:
     """One data set.
 
-    Parameters
-    ----------
-    original : Database
-        It has the table alone.
-    args : argparse.Namespace
+    ``original``: It has the table alone.
     """
 
     def __init__(self, original: Database, args: argparse.Namespace) -> None:
@@ -145,7 +140,6 @@ class Run:
 
     def _save(self, system: System, entry: Entry, what: str) -> None:
         self.whole["systems"][system.name] = entry
-        self.whole["bars"] = check_bars(self.whole)
         write(self.output, self.whole)
         now = time.strftime("%H:%M:%S")
         print(f"{now} {self.whole['data']}, {system.name}: {what}", flush=True)
@@ -175,8 +169,7 @@ def arguments() -> argparse.Namespace:
     )
     args = parser.parse_args()
     args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (EXTENT, SETTINGS)
-    scratch = Path(tempfile.gettempdir()) / "memory_quick"
-    args.output = args.output or (scratch if args.quick or args.rows else RESULTS)
+    args.output = args.output or (scratch("memory_quick") if args.quick or args.rows else RESULTS)
     return args
 
 

@@ -1,14 +1,12 @@
-"""The bars of `memory.py`, and its tables."""
+"""The tables of `memory.py`."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from retrieval_report import aligned, figure, pair
+from common import RESULTS, aligned, read
+from retrieval_report import figure, pair
 
 Whole = Mapping[str, Any]
-RESULTS = Path(__file__).with_name("results")
 DATA = ("packages", "synthetic-300k", "synthetic-1m", "clustered-1536", "clustered-3072")
 OURS = "ours"
 #: Names for readers, in the order of tables.
@@ -21,24 +19,20 @@ NAMES = {
     "ivfflat": "IVFFlat",
     OURS: "pg_hashindex",
 }
-#: The share of memory that the bars are about.
-BAR_SHARE = "4"
-PHASES = {"cold": 0.2, "steady": 0.5}
-#: Ours over an HNSW that fits into memory, at most.
-FITTING = 1.25
-#: Ours over every HNSW, at least.
-BUILD_AND_WRITES = 5.0
+PHASES = ("cold", "steady")
 COLUMNS = (
     "system", "build s", "MB", "memory", "recall", "setting", "cold ms", "steady ms",
     "queries/s", "of 8 clients", "inserts/s", "by 100/s", "DELETE s", "VACUUM s",
 )  # fmt: skip
-BAR_COLUMNS = ("theirs", "ours", "ratio", "bar", "", "note")
+COMPARED = ("theirs", "ours", "ratio", "note")
+# The share of memory that is compared.
+_SHARE = "4"
 
 
 def measured() -> list[dict[str, Any]]:
     """Read the committed results, as far as there are any."""
     paths = (RESULTS / f"memory_{data}.json" for data in DATA)
-    return [json.loads(path.read_text()) for path in paths if path.exists()]
+    return [found for path in paths if (found := read(path))]
 
 
 def systems(whole: Whole) -> dict[str, Any]:
@@ -46,79 +40,41 @@ def systems(whole: Whole) -> dict[str, Any]:
     return {name: whole["systems"][name] for name in NAMES if name in whole["systems"]}
 
 
-def check_bars(whole: Whole) -> list[dict[str, Any]]:
-    """Compare ours with each kind of HNSW.
-
-    Parameters
-    ----------
-    whole : dict
-        As `memory.py` writes it.
-
-    Returns
-    -------
-    list of dict
-        Each with ``what``, ``theirs``, ``ours``, their ``ratio``, the ``bar``, ``at_least``,
-        ``met``, and a ``note``.
-    """
+def comparison(whole: Whole) -> list[list[str]]:
+    """Return a line of text for each figure of ours beside each kind of HNSW."""
     found = systems(whole)
-    if OURS not in found:
-        return []
-    ours, bars = found[OURS], []
+    ours, compared = found.get(OURS, {}), []
 
-    def add(what: str, pair: tuple[float, float], bar: float, note: str, at_least: bool) -> None:
-        theirs, mine = pair
-        ratio = round(theirs / mine if what.endswith(" s") else mine / theirs, 3)
-        met = (ratio >= bar if at_least else ratio <= bar) and ours["search"]["reached"]
-        bars.append(
-            {"what": what, "theirs": theirs, "ours": mine, "ratio": ratio, "bar": bar,
-             "at_least": at_least, "met": met, "note": note}
-        )  # fmt: skip
+    def add(what: str, theirs: float, mine: float, note: str = "") -> None:
+        ratio = theirs / mine if what.endswith(" s") else mine / theirs
+        compared.append([what, figure(theirs), figure(mine), f"{ratio:.2f}", note])
 
-    for name, other in found.items():
+    for name, other in found.items() if ours else ():
         if not name.startswith("hnsw"):
             continue
-        points = [s["memory"].get(BAR_SHARE, {}) for s in (ours, other)]
-        mine, theirs = points
+        mine, theirs = (s["memory"].get(_SHARE, {}) for s in (ours, other))
         if "cold_p50_ms" in mine and "cold_p50_ms" in theirs:
             fits = other["build"]["bytes"] <= theirs["limit_bytes"]
             reached = other["search"]["reached"]
             note = ("fits" if fits else "does not fit") + (
                 "" if reached else f", recall {other['search']['recall']:.2f} only"
             )
-            for phase, bar in PHASES.items():
-                key = f"{phase}_p50_ms"
-                what = f"{NAMES[name]}: {phase} p50 at 1/{BAR_SHARE}, ms"
-                add(what, (theirs[key], mine[key]), FITTING if fits else bar, note, False)
-        seconds = other["build"]["seconds"], ours["build"]["seconds"]
-        add(f"{NAMES[name]}: build, s", seconds, BUILD_AND_WRITES, "", True)
+            for phase in PHASES:
+                what = f"{NAMES[name]}: {phase} p50 at 1/{_SHARE}, ms"
+                add(what, theirs[f"{phase}_p50_ms"], mine[f"{phase}_p50_ms"], note)
+        add(f"{NAMES[name]}: build, s", other["build"]["seconds"], ours["build"]["seconds"])
         for kind, words in (("single", "single"), ("batches", "by 100")):
-            rates = other["writes"][kind], ours["writes"][kind]
-            add(f"{NAMES[name]}: rows a second, {words}", rates, BUILD_AND_WRITES, "", True)
-    return bars
+            what = f"{NAMES[name]}: rows a second, {words}"
+            add(what, other["writes"][kind], ours["writes"][kind])
+    return compared
 
 
 def lines(whole: Whole) -> Iterator[str]:
-    """Format a data set: its systems, where another one wins, and the bars."""
+    """Format a data set: its systems, where another one wins, and ours beside HNSW."""
     yield f"{title(whole)}, table {whole['table_bytes'] / 1e6:.0f} MB"
     yield from aligned([list(COLUMNS), *rows(whole)])
     yield from winners(whole)
-    yield from aligned([["", *BAR_COLUMNS], *bars(whole)])
-
-
-def bars(whole: Whole) -> list[list[str]]:
-    """Return a line of text for each bar."""
-    return [
-        [
-            bar["what"],
-            figure(bar["theirs"]),
-            figure(bar["ours"]),
-            f"{bar['ratio']:.2f}",
-            f"{'≥' if bar['at_least'] else '≤'} {bar['bar']:g}",
-            "met" if bar["met"] else "MISSED",
-            bar["note"],
-        ]
-        for bar in whole["bars"]
-    ]
+    yield from aligned([["", *COMPARED], *comparison(whole)])
 
 
 def title(whole: Whole) -> str:

@@ -12,16 +12,15 @@ import time
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, write
 from retrieval_data import draw
 from retrieval_server import SETTINGS, Database, database, running
 from retrieval_systems import SYSTEMS
-from semi_supervised_runs import write
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
-OUTPUT = ROOT / "benchmarks/results/near_duplicates.json"
+OUTPUT = RESULTS / "near_duplicates.json"
 # Rows that the exact join is run for.
 SAMPLED = 300
 

@@ -12,7 +12,6 @@ Results are kept: what `benchmarks/results/presets.json` already has is not meas
 
 import argparse
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,13 +20,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from hashing import DATA_FOLDER, ROOT, machine, read_split
-from numpy.typing import NDArray
+from common import DATA_FOLDER, RESULTS, machine, read, write
+from hashing import read_split
+from hashing_entrants import on_database
 
 from pg_hashindex.hashers import HASHERS, Hasher
-from pg_hashindex.papers import Measures, Method, Split, Truth
-from pg_hashindex.papers.outcomes import _learned
-from pg_hashindex.papers.scores import score
+from pg_hashindex.papers import Method, Split, Truth, average, compare
 
 LABEL = Truth("label")
 # Parameters that only change together.
@@ -35,62 +33,38 @@ TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_row
 SEEDS = {"sdh": 3}
 LENGTHS = (8, 16, 32, 64, 96, 128)
 
-Scores = dict[str, float]
-
-
-def measure(split: Split, method: Method, n_bits: int, seed: int) -> Iterator[tuple[str, Scores]]:
-    """Train once, and score hashed codes and, where training was on the database, learned ones."""
-    hasher = method.make(n_bits, seed)
-    X, y = method.training_data(split)
-    started = time.process_time()
-    hasher.fit(X, y)
-    cost = time.process_time() - started
-    model = hasher.to_model(method.hasher)
-    hashed = model.encode(split.database)
-    found: dict[str, NDArray[np.uint8] | None] = {"hashed": hashed}
-    if hasattr(hasher, "codes_"):
-        found["learned"] = _learned(split, hasher, y, hashed)
-    for name, codes in found.items():
-        if codes is not None:
-            scores = score(model, split.queries, codes, split, [LABEL], Measures())
-            values = scores[LABEL.name].values
-            yield name, {"MAP": values["MAP"], "P@100": values["P@100"], "train_cpu_s": cost}
-
 
 class Results:
     """Measurements, kept in a file after each line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        known = json.loads(path.read_text()) if path.exists() else {}
-        self.lines: list[dict[str, Any]] = known.get("results", [])
+        self.lines: list[dict[str, Any]] = read(path).get("results", [])
 
     def add(
-        self,
-        key: dict[str, Any],
-        split: Callable[[int], Split],
-        method: Method,
-        seeds: int,
+        self, key: dict[str, Any], split: Callable[[int], Split], method: Method, seeds: int
     ) -> None:
         """Measure over seeds, unless it is known."""
         if any(all(line.get(name) == value for name, value in key.items()) for line in self.lines):
             return
-        runs: dict[str, list[Scores]] = {}
-        for seed in range(seeds):
-            for codes, scores in measure(split(seed), method, key["bits"], seed):
-                runs.setdefault(codes, []).append(scores)
-        for codes, of_seeds in runs.items():
-            line = {**key, "codes": codes, "seeds": seeds}
-            for name in of_seeds[0]:
-                values = [scores[name] for scores in of_seeds]
-                line[name] = round(float(np.mean(values)), 4)
-                if name == "MAP":
-                    line["spread"] = round(float(np.std(values)), 4)
+        outcomes = [
+            outcome
+            for seed in range(seeds)
+            for outcome in compare(
+                split(seed), [method], [key["bits"]], truths=[LABEL], random_state=seed
+            )
+        ]
+        for one in average(outcomes):
+            if one.error is not None:
+                raise RuntimeError(one.error)
+            scores = one.scores[LABEL.name].values
+            deviation = one.standard_deviation.get("scores", {}).get(LABEL.name)
+            line = {**key, "codes": one.codes, "seeds": seeds, "MAP": round(scores["MAP"], 4)}
+            line["spread"] = round(deviation["MAP"], 4) if deviation else 0.0
+            line |= {"P@100": round(scores["P@100"], 4), "train_cpu_s": round(one.train_cpu_s, 4)}
             self.lines.append(line)
             print(json.dumps(line), flush=True)
-        self.path.write_text(
-            json.dumps({"machine": machine(), "results": self.lines}, indent=1) + "\n"
-        )
+        write(self.path, {"machine": machine(), "results": self.lines})
 
 
 def changes(kind: type[Hasher]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -211,19 +185,13 @@ def run_tasks(results: Results, data: Path, datasets: list[str]) -> None:
 
 def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
     for name in datasets:
-        split = smaller(read_split(data, name))
+        split = on_database(smaller(read_split(data, name)))
         for loss in ("l1", "l21"):
             for bits in LENGTHS:
                 for preset in ("paper",) if loss == "l21" else ("paper", "default"):
                     words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
                     key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
-                    tried = Method(
-                        "sadih",
-                        {"loss": loss, "normalize": "l2"},
-                        words,
-                        "database",
-                        preset=preset,
-                    )
+                    tried = Method("sadih", {"loss": loss, "normalize": "l2"}, words, preset=preset)
                     results.add(key, lambda _, split=split: split, tried, 1)
 
 
@@ -233,7 +201,7 @@ def main() -> None:
     methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
     datasets = ("usps", "mnist", "packages")
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/presets.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "presets.json")
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     parser.add_argument("--datasets", nargs="+", choices=datasets, default=datasets)
     parser.add_argument("--methods", nargs="+", choices=methods, default=methods)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, ROOT, machine
 
 RESULTS = ROOT / "benchmarks/results"
 _SGH = (

@@ -21,11 +21,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hashing import ROOT, machine
+from common import RESULTS, ROOT, machine, read, write
 from reliability_report import write_page
-from semi_supervised_runs import read, write
 
-OUTPUT = ROOT / "benchmarks/results/reliability.json"
+OUTPUT = RESULTS / "reliability.json"
 
 
 def faults(moments: int, examples: int) -> list[dict[str, Any]]:

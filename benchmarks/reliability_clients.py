@@ -39,10 +39,7 @@ SCRIPTS = {
         "UPDATE items SET embedding = (SELECT q.embedding FROM queries q WHERE q.id = :i) "
         "WHERE id = :k;\n",
     ),
-    "delete": (
-        1,
-        "\\set k random({rows} + 1, {rows} + 4000)\nDELETE FROM items WHERE id = :k;\n",
-    ),
+    "delete": (1, "\\set k random({rows} + 1, {rows} + 4000)\nDELETE FROM items WHERE id = :k;\n"),
 }
 
 
@@ -100,7 +97,7 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
 
     catalog.retry_while_locked, swapping._exchange = timed, noted  # type: ignore[assignment]
     end = time.monotonic() + seconds
-    paths: list[Access] = ["scan", "landmarks", "scan", "lookup"]
+    paths: list[Access] = ["scan", "landmarks"]
     number = 0
     try:
         with connect(url) as connection:

@@ -1,11 +1,12 @@
 """The tables of docs/reliability.md, from results of `reliability.py`."""
 
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reliability.md"
+import common
+from common import ROOT, table
+
+PAGE = ROOT / "docs" / "reliability.md"
 
 
 def tables(report: Mapping[str, Any]) -> dict[str, str]:
@@ -19,26 +20,14 @@ def tables(report: Mapping[str, Any]) -> dict[str, str]:
 
 def with_tables(text: str, report: Mapping[str, Any]) -> str:
     """Return a page with the tables of a report."""
-    for mark, table in tables(report).items():
-        text = re.sub(
-            rf"(<!-- {mark} -->\n).*?(<!-- end -->)",
-            lambda match, table=table: f"{match[1]}{table}\n{match[2]}",
-            text,
-            flags=re.DOTALL,
-        )
-    return text
+    found = tables(report).items()
+    return common.with_tables(text, {mark: lambda one=one: one for mark, one in found})
 
 
 def write_page(report: Mapping[str, Any]) -> None:
     """Write the tables into the page, and print them."""
-    for table in tables(report).values():
-        print(f"\n{table}")
+    print(*tables(report).values(), sep="\n\n")
     PAGE.write_text(with_tables(PAGE.read_text(), report))
-
-
-def _table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _faults(found: list[dict[str, Any]]) -> str:
@@ -46,7 +35,7 @@ def _faults(found: list[dict[str, Any]]) -> str:
     rows = [[line["test"], *(f"{line[name]:,}" for name in names)] for line in found]
     sums = [f"{sum(line[name] for line in found):,}" for name in names]
     headings = ["test", "runs", "operations", "faults", "rows checked", "lost"]
-    return _table(headings, [*rows, ["all", *sums]])
+    return table(headings, [*rows, ["all", *sums]])
 
 
 def _soak(found: Mapping[str, Any]) -> str:
@@ -73,11 +62,11 @@ def _soak(found: Mapping[str, Any]) -> str:
             f"{rss['start']:.0f}, {rss['peak']:.0f}, {rss['end']:.0f}",
         ],
     ]
-    return _table(["soak", ""], rows)
+    return table(["soak", ""], rows)
 
 
 def _times(found: Mapping[str, Any]) -> str:
-    return _table(
+    return table(
         ["statement", "number", "median ms", "longest ms", "beside a switch", "longest of them ms"],
         [
             [

@@ -1,20 +1,16 @@
 """The soak of `reliability.py`: clients of pgbench, readers that check, an operator who swaps."""
 
-import contextlib
 import multiprocessing
 import re
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-from numpy.typing import NDArray
-from pgvector import Vector
 from reliability_clients import (
     QUERIES,
     SCRIPTS,
@@ -25,6 +21,8 @@ from reliability_clients import (
     pgbench,
     read_from_python,
 )
+from retrieval_data import between
+from retrieval_server import load, running
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
@@ -38,7 +36,8 @@ BESIDE = 0.25
 
 def soak(seconds: float, rows: int = 20_000) -> Soaked:
     """Run the soak for these minutes, on its own server."""
-    with _server() as server:
+    # With the settings that PostgreSQL has by default.
+    with running({}) as server:
         url = _prepare(server, rows)
         result = Soaked(seconds, rows)
         folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-soak-"))
@@ -50,32 +49,15 @@ def soak(seconds: float, rows: int = 20_000) -> Soaked:
     return result
 
 
-@contextlib.contextmanager
-def _server() -> Iterator[EmbeddedServer]:
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-soak-"))
-    # If this process is root, the server runs as another user.
-    folder.chmod(0o755)
-    try:
-        with EmbeddedServer(folder / "data") as server:
-            yield server
-    finally:
-        shutil.rmtree(folder)
-
-
 def _prepare(server: EmbeddedServer, rows: int) -> str:
     url = demo.new_database(server, "soak")
-    sample = _sample()
+    with np.load(Path(demo.__file__).parent / "data" / "packages.npz") as archive:
+        sample = archive["X"].astype(np.float32)
     rng = np.random.default_rng(0)
-    vectors, queries = _like(sample, rows, rng), _like(sample, QUERIES, rng)
+    vectors, queries = (between(sample, sample, n, rng) for n in (rows, QUERIES))
     with connect(url) as connection:
-        for table, X in (("items", vectors), ("queries", queries)):
-            start = int(table == "items")
-            connection.execute(
-                f"CREATE TABLE {table} (id bigint PRIMARY KEY, embedding vector({X.shape[1]}))"
-            )
-            with connection.cursor() as cursor, cursor.copy(f"COPY {table} FROM STDIN") as copy:
-                for number, vector in enumerate(X):
-                    copy.write_row((number + start, Vector(vector)))
+        load(connection, vectors, first=1)
+        load(connection, queries, "queries")
         store.save(connection, ITQ(n_bits=128, random_state=0).fit(vectors[:5000]).to_model("itq"))
         store.save(connection, LSH(n_bits=192, random_state=0).fit(vectors[:5000]).to_model("lsh"))
         HashIndex.create(
@@ -83,18 +65,6 @@ def _prepare(server: EmbeddedServer, rows: int) -> str:
         ).encode()
         connection.execute("VACUUM ANALYZE")
     return url
-
-
-def _sample() -> NDArray[np.float32]:
-    path = Path(demo.__file__).parent / "data" / "packages.npz"
-    return np.load(path)["X"].astype(np.float32)
-
-
-def _like(sample: NDArray[np.float32], n: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw rows like those of a sample: a row plus a part of the difference of two others."""
-    first, second, third = rng.integers(len(sample), size=(3, n))
-    drawn = sample[first] + 0.35 * (sample[second] - sample[third])
-    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
 
 def _run(server: EmbeddedServer, url: str, result: Soaked, folder: Path) -> None:

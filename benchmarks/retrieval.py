@@ -31,24 +31,20 @@ dimensions, which PostgreSQL keeps out of line, come from `retrieval_data.cluste
 
 import argparse
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hashing import DATA_FOLDER, ROOT, machine
-from retrieval_bars import FILTER_COLUMNS, HNSW, OURS, check_bars
+from common import DATA_FOLDER, RESULTS, machine, read, scratch, write
 from retrieval_data import FILTERS, SEED, Truth, draw
 from retrieval_measures import QUICK, Entry, Extent, Searches, inserts, remove_new_rows
-from retrieval_report import lines
+from retrieval_report import FILTER_COLUMNS, HNSW, OURS, lines
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, database, running
 from retrieval_systems import SYSTEMS, Ours, System
-from semi_supervised_runs import read, write
 from threadpoolctl import threadpool_info
 
-RESULTS = ROOT / "benchmarks/results"
 DATA = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 PARTS = ("build", "search", "filters", "inserts")
 #: Recall@10 of searches, and of those with a filter.
@@ -57,16 +53,7 @@ BUILDS = 3
 
 
 class Run:
-    """All parts of one data set.
-
-    Parameters
-    ----------
-    database : Database
-    extent : Extent
-    systems : sequence of System
-    parts : sequence of str
-    builds : int
-    """
+    """All parts of one data set."""
 
     def __init__(
         self,
@@ -182,8 +169,7 @@ def measure(args: argparse.Namespace, data: str) -> None:
         run = Run(opened, extent, systems, args.only, args.builds)
         for part, entry in run.results():
             parts = read(output).get("parts", {}) | {part: {"run": stamp} | entry}
-            whole = facts | {"bars": check_bars(data, parts), "parts": parts}
-            write(output, whole)
+            write(output, facts | {"parts": parts})
             print(f"{time.strftime('%H:%M:%S')} {data}: {part}", flush=True)
 
 
@@ -224,8 +210,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.extent, args.settings = (QUICK, QUICK_SETTINGS) if args.quick else (Extent(), SETTINGS)
     args.builds = args.builds or (1 if args.quick else BUILDS)
-    scratch = Path(tempfile.gettempdir()) / "retrieval_quick"
-    args.output = args.output or (scratch if args.quick else RESULTS)
+    args.output = args.output or (scratch("retrieval_quick") if args.quick else RESULTS)
     return args
 
 

@@ -1,11 +1,14 @@
 """The rows, queries and true neighbours of `retrieval.py` and `memory.py`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pg_hashindex.metrics.truth import NearestRows
+from pg_hashindex.quality.measuring import Answers
 
 SEED = 20
 #: Factor of the difference that a synthetic row adds to its package.
@@ -32,8 +35,6 @@ FILTERS = {10: "tenth", 50: "half"}
 #: Parameters of `clustered`: clusters, spread of rows around a centre, decay of the spectrum.
 CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
-# Further rows found in float32, among which float64 then finds the nearest k.
-_SPARE = 30
 _BLOCK_ROWS = 16_384
 # Distances that differ by less are ties, since pgvector computes in float32.
 _ROUNDING = 1e-6
@@ -43,18 +44,9 @@ _ROUNDING = 1e-6
 class Drawn:
     """A data set of unit vectors, with cosine distance.
 
-    Attributes
-    ----------
-    name : str
-    rows : float32 (n, d)
-        Row i gets the key i.
-    queries : float32 (m, d)
-    fresh : float32 (f, d)
-        Queries that are asked once a system, when its caches are cold.
-    new_rows : float32 (p, d)
-        To be inserted, with keys from n on.
-    buckets : int32 (n + p,)
-        0 to 99, for filters.
+    ``rows``: Row i gets the key i. ``fresh``: Queries that are asked once a system, when its
+    caches are cold. ``new_rows``: To be inserted, with keys from n on. ``buckets``: 0 to 99,
+    for filters.
     """
 
     name: str
@@ -93,21 +85,9 @@ def draw(
 ) -> Drawn:
     """Read or make a data set; every call gives the same one.
 
-    Parameters
-    ----------
-    folder : Path
-        It holds packages.npz; data sets that `clustered` makes do not read it.
-    name : str
-        One of `ROWS`.
-    n_queries : int
-        At most 1,000 for "packages".
-    n_fresh : int
-    most : int, optional
-        Rows to take instead of all.
-
-    Returns
-    -------
-    Drawn
+    ``folder``: It holds packages.npz; data sets that `clustered` makes do not read it.
+    ``name``: One of `ROWS`. ``n_queries``: At most 1,000 for "packages". ``most``: Rows to take
+    instead of all.
     """
     rng = np.random.default_rng(SEED)
     n = min(ROWS[name], most or ROWS[name])
@@ -133,15 +113,6 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
     A row is a centre plus 0.7 times noise. The j-th coordinate of both is normal with deviation
     ``(1 + j) ** -0.6``. A random rotation spreads the spectrum over all dimensions, and rows are
     scaled to unit length.
-
-    Parameters
-    ----------
-    n, d : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (n, d)
     """
     deviations = (1.0 + np.arange(d)) ** -DECAY
     rotation = np.linalg.qr(rng.standard_normal((d, d)))[0]
@@ -157,25 +128,12 @@ def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def between(
-    own: NDArray[np.float32],
-    others: NDArray[np.float32],
-    n: int,
-    rng: np.random.Generator,
+    own: NDArray[np.float32], others: NDArray[np.float32], n: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Make rows ``normalise(x_i + 0.35 (x_j - x_k))`` from others, drawn with replacement.
 
-    Parameters
-    ----------
-    own : float32 (a, d)
-        The rows x_i; each as often as the next where n is a multiple of a.
-    others : float32 (b, d)
-        Where x_j and x_k come from.
-    n : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    float32 (n, d)
+    ``own``: The rows x_i; each as often as the next where n is a multiple of a. ``others``:
+    Where x_j and x_k come from.
     """
     i = rng.permutation(np.arange(n) % len(own))
     j, k = rng.integers(len(others), size=(2, n))
@@ -187,32 +145,22 @@ def between(
 
 
 class Truth:
-    """The distance of each query to its k-th neighbour, among all rows and under each filter.
+    """The exact answers to each query, among all rows and under each filter.
 
-    Parameters
-    ----------
-    drawn : Drawn
-    k : int
-
-    Attributes
-    ----------
-    limits : dict of int to float64 (m,)
-        By the percentage of rows that a filter lets through, 100 for all of them.
-    wanted : dict of int to int
-        Neighbours that there are to be found: k, or fewer where fewer rows pass.
+    ``exact``: By the percentage of rows that a filter lets through, 100 for all of them.
     """
 
     def __init__(self, drawn: Drawn, k: int) -> None:
         self._drawn, self.k = drawn, k
-        nearest = _nearest(drawn, (100, *FILTERS), k + _SPARE)
-        self.limits: dict[int, NDArray[np.float64]] = {}
-        self.wanted: dict[int, int] = {}
-        for share, ids in nearest.items():
-            distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)
-            self.wanted[share] = min(k, ids.shape[1])
-            self.limits[share] = (
-                distances[:, self.wanted[share] - 1] if ids.shape[1] else np.empty(len(ids))
-            )
+        self.exact: dict[int, Answers] = {}
+        for share in (100, *FILTERS):
+            passing = np.flatnonzero(drawn.buckets[: len(drawn.rows)] < share)
+            nearest = NearestRows(drawn.queries, k, "cosine")
+            for block in _blocks(len(passing)):
+                nearest.add(drawn.rows[passing[block]])
+            ids = passing[nearest.found()[0]]
+            distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)[:, :k]
+            self.exact[share] = Answers([*(distances + _ROUNDING)], [])
 
     def distances(self, queries: NDArray[np.intp], ids: NDArray[np.intp]) -> NDArray[np.float64]:
         """Compute the distances (m, c) of queries (m,) to rows (m, c), by their numbers."""
@@ -222,55 +170,16 @@ class Truth:
         return 1 - np.einsum("mcd,md->mc", X, Q) / lengths
 
     def recall(self, found: Sequence[Sequence[int]], share: int = 100) -> float:
-        """Compute recall@k of answers to the first queries; ties count as correct.
+        """Compute recall@k of answers to the first queries, by their keys.
 
-        Parameters
-        ----------
-        found : sequence of sequences of int
-            Keys in the order of the answer. One that comes twice, or does not pass the filter,
-            counts as none.
-        share : int
-            The filter's percentage.
-
-        Returns
-        -------
-        float
+        A key that comes twice, or does not pass the filter, counts as none.
         """
-        correct = 0
+        distances = []
         for query, keys in enumerate(found):
             ids = np.array(list(dict.fromkeys(keys))[: self.k], np.intp)
             ids = ids[self._drawn.buckets[ids] < share]
-            limit = self.limits[share][query]
-            distances = self.distances(np.array([query]), ids[None])[0]
-            correct += np.count_nonzero(distances <= limit + _ROUNDING)
-        possible = self.wanted[share] * len(found)
-        return float(correct / possible) if possible else 1.0
-
-
-def _nearest(drawn: Drawn, shares: Sequence[int], keep: int) -> Mapping[int, NDArray[np.intp]]:
-    """Find the nearest rows of each query by float32 arithmetic, in blocks of rows."""
-    best: dict[int, tuple[NDArray[np.float32], NDArray[np.intp]]] = {}
-    m = len(drawn.queries)
-    for share in shares:
-        best[share] = np.empty((m, 0), np.float32), np.empty((m, 0), np.intp)
-    for block in _blocks(len(drawn.rows)):
-        far = _order(drawn, block)
-        for share in shares:
-            passing = np.flatnonzero(drawn.buckets[block.start : block.stop] < share)
-            ids = np.broadcast_to(passing + block.start, (m, len(passing)))
-            scores = np.hstack([best[share][0], far[:, passing]])
-            ids = np.hstack([best[share][1], ids])
-            if ids.shape[1] > keep:
-                places = np.argpartition(scores, keep, axis=1)[:, :keep]
-                scores, ids = (np.take_along_axis(a, places, axis=1) for a in (scores, ids))
-            best[share] = scores, ids
-    return {share: ids for share, (_, ids) in best.items()}
-
-
-def _order(drawn: Drawn, block: slice) -> NDArray[np.float32]:
-    """Compute values that order a block of rows like the distance, (m, rows of the block)."""
-    X = drawn.rows[block]
-    return -(drawn.queries @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T)
+            distances.append(self.distances(np.array([query]), ids[None])[0])
+        return Answers(distances, []).recall(self.exact[share], self.k)
 
 
 def _blocks(n: int) -> Iterator[slice]:

@@ -36,15 +36,10 @@ class NoCgroupsError(Exception):
 class MemoryGroup:
     """A memory cgroup for the processes that are started within it.
 
-    Parameters
-    ----------
-    limit : int
-        In bytes; the page cache of its processes counts.
+    ``limit``: In bytes; the page cache of its processes counts.
 
-    Raises
-    ------
-    NoCgroupsError
-        If we may not make one, or not drop the caches of the operating system.
+    Raises NoCgroupsError: If we may not make one, or not drop the caches of the operating
+    system.
     """
 
     def __init__(self, limit: int) -> None:
@@ -96,12 +91,7 @@ class MemoryGroup:
 def held_down(database: Database, limit: int, settings: Mapping[str, str]) -> Iterator[None]:
     """Start the server with empty caches in so much memory; stop it afterwards.
 
-    Parameters
-    ----------
-    database : Database
-    limit : int
-        In bytes; a quarter is for ``shared_buffers``.
-    settings : mapping of str to str
+    ``limit``: In bytes; a quarter is for ``shared_buffers``.
     """
     group = MemoryGroup(limit)
     narrow = dict(settings) | {
@@ -141,21 +131,12 @@ def cheapest_here(
 def cold_start(database: Database, system: System, point: Entry, extent: Extent) -> Entry:
     """Search with empty caches until they hold what fits, then with many clients.
 
-    Parameters
-    ----------
-    database : Database
-        Just started.
-    system : System
-    point : dict
-        Its setting.
-    extent : Extent
-        Half of its ``fresh`` queries are for one client, the others for many.
+    ``database``: Just started. ``point``: Its setting. ``extent``: Half of its ``fresh``
+    queries are for one client, the others for many.
 
-    Returns
-    -------
-    dict
-        p50 and p95 of the first queries and of the last, with their number; queries a second of one
-        client (of those last ones) and of many; ``error_of_many`` where the server broke down.
+    Returns: p50 and p95 of the first queries and of the last, with their number; queries a
+    second of one client (of those last ones) and of many; ``error_of_many`` where the server
+    broke down.
     """
     vectors = [Vector(query) for query in database.drawn.fresh]
     setting = setting_of(point)

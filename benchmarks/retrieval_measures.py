@@ -13,8 +13,10 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import FILTERS, Truth
-from retrieval_server import Database, Statement, filter_values
+from retrieval_server import Database, filter_values
 from retrieval_systems import Line, Setting, System
+
+from pg_hashindex.quality.measuring import Prepared, ask
 
 WARM_UP = 20
 #: Queries of one system in a row before the next system's turn.
@@ -22,8 +24,6 @@ TURN = 25
 ROUNDS = 2
 BATCH = 100
 FIRST = 3
-#: Queries that a series of a slow system has at least.
-LEAST = 20
 
 Entry = dict[str, Any]
 
@@ -32,19 +32,10 @@ Entry = dict[str, Any]
 class Extent:
     """The extent of the measurements.
 
-    Attributes
-    ----------
-    k : int
-    rows : int or None
-        Rows of a data set at the most.
-    queries, filter_queries : int
-        Queries of which recall is taken; filters ask the first ones of them.
-    fresh : int
-        Queries for cold starts.
-    single, batches : int
-        Statements that insert one row and 100 rows.
-    patience : float
-        Seconds after which a series of queries of one system ends.
+    ``rows``: Rows of a data set at the most. ``queries, filter_queries``: Queries of which
+    recall is taken; filters ask the first ones of them. ``fresh``: Queries for cold starts.
+    ``single, batches``: Statements that insert one row and 100 rows. ``patience``: Seconds
+    after which a series of queries of one system ends.
     """
 
     k: int = 10
@@ -63,13 +54,7 @@ QUICK = Extent(rows=5_000, queries=60, filter_queries=30, single=20, batches=5)
 class Searches:
     """Searches of one data set, with or without a filter; keeps the points that it has measured.
 
-    Parameters
-    ----------
-    database : Database
-    truth : Truth
-    extent : Extent
-    share : int, optional
-        The per cent of rows that a filter lets through.
+    ``share``: The per cent of rows that a filter lets through.
     """
 
     def __init__(
@@ -80,7 +65,7 @@ class Searches:
         self._vectors = [Vector(query) for query in database.drawn.queries[:count]]
 
     @contextlib.contextmanager
-    def asked(self, system: System, setting: Setting) -> Iterator[Statement]:
+    def asked(self, system: System, setting: Setting) -> Iterator[Prepared]:
         """Prepare the search of a system in a session of its own."""
         with self._database.session() as session:
             session.set(setting.session)
@@ -88,11 +73,8 @@ class Searches:
 
     def point(self, system: System, setting: Setting) -> Entry:
         """Ask all queries once; return recall and times."""
-        with self.asked(system, setting) as ask:
-            for vector in self._vectors[:WARM_UP]:
-                ask(vector)
-            answers, milliseconds = answered(ask, self._vectors, self._extent.patience)
-        found = [[row[0] for row in rows] for rows in answers]
+        with self.asked(system, setting) as search:
+            found, milliseconds = answered(search, self._vectors, self._extent.patience, WARM_UP)
         recall = self._truth.recall(found, 100 if self._share is None else self._share)
         return {
             "setting": setting.label,
@@ -104,16 +86,8 @@ class Searches:
     def finalists(self, system: System, target: float) -> tuple[list[Entry], list[Entry]]:
         """Find the first setting of each line that reaches a recall.
 
-        Parameters
-        ----------
-        system : System
-        target : float
-
-        Returns
-        -------
-        finalists : list of dict
-            Where no setting reaches the recall, the one that comes nearest to it.
-        tried : list of dict
+        ``finalists``: Where no setting reaches the recall, the one that comes nearest to
+        it.
         """
         tried: dict[str, Entry] = {}
 
@@ -140,15 +114,14 @@ class Searches:
         """Time contenders in turns of a few queries, so that drift affects all of them."""
         taken: list[list[float]] = [[] for _ in contenders]
         with contextlib.ExitStack() as stack:
-            asks = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
-            for ask in asks:
-                for vector in self._vectors[:WARM_UP]:
-                    ask(vector)
+            searches = [stack.enter_context(self.asked(s, setting_of(p))) for s, p in contenders]
+            for search in searches:
+                answered(search, self._vectors[:WARM_UP])
             for start in [*range(0, len(self._vectors), TURN)] * rounds:
-                for place, ask in enumerate(asks):
+                for place, search in enumerate(searches):
                     if sum(taken[place]) > 1000 * self._extent.patience:
                         continue
-                    _, milliseconds = answered(ask, self._vectors[start : start + TURN])
+                    _, milliseconds = answered(search, self._vectors[start : start + TURN])
                     taken[place] += milliseconds
         return [
             point | percentiles(milliseconds)
@@ -158,17 +131,10 @@ class Searches:
     def cheapest(self, systems: Sequence[System], target: float) -> dict[str, Entry]:
         """Find the cheapest setting of each system that reaches a recall, and time it.
 
-        Parameters
-        ----------
-        systems : sequence of System
-            All of them are built.
-        target : float
+        ``systems``: All of them are built.
 
-        Returns
-        -------
-        dict
-            By system: the setting, its recall, p50 and p95 in turns with the others, whether the
-            recall is ``reached``, and what was ``tried``.
+        Returns: By system: the setting, its recall, p50 and p95 in turns with the others,
+        whether the recall is ``reached``, and what was ``tried``.
         """
         tried: dict[str, list[Entry]] = {}
         contenders = []
@@ -205,19 +171,21 @@ def setting_of(point: Mapping[str, Any]) -> Setting:
 
 
 def answered(
-    ask: Statement, vectors: Sequence[Vector], patience: float = math.inf
-) -> tuple[list[list[tuple[Any, ...]]], list[float]]:
-    """Ask queries, `LEAST` or for some seconds; return the answers, and the ms of each."""
-    answers, milliseconds = [], []
-    end = time.perf_counter() + patience
-    for number, vector in enumerate(vectors):
-        start = time.perf_counter()
-        if number >= LEAST and start > end:
-            break
-        rows = ask(vector)
-        milliseconds.append(1000 * (time.perf_counter() - start))
-        answers.append(rows)
-    return answers, milliseconds
+    search: Callable[[Vector], list[Any]],
+    vectors: Sequence[Vector],
+    patience: float | None = None,
+    warm_up: int = 0,
+) -> tuple[list[list[Any]], list[float]]:
+    """Ask queries, for some seconds at the most; return the keys of answers, and the ms of each."""
+    keys: list[list[Any]] = []
+
+    def noted(vector: Vector) -> list[Any]:
+        rows = search(vector)
+        keys.append([row[0] for row in rows])
+        return rows
+
+    found = ask(noted, vectors, warm_up=warm_up, most_seconds=patience)
+    return keys[warm_up:], found.milliseconds
 
 
 def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, float]:
@@ -231,15 +199,7 @@ def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, floa
 def inserts(database: Database, extent: Extent) -> dict[str, float]:
     """Insert rows, one a transaction and 100 a transaction; they stay.
 
-    Parameters
-    ----------
-    database : Database
-    extent : Extent
-
-    Returns
-    -------
-    dict
-        ``single`` and ``batches``: rows a second, commits included.
+    Returns: ``single`` and ``batches``: rows a second, commits included.
     """
     drawn = database.drawn
     first = len(drawn.rows)
@@ -268,16 +228,9 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
 def churn(database: Database, patience: float) -> Entry:
     """Delete every fifth row, then VACUUM the table and what pg_hashindex keeps of it.
 
-    Parameters
-    ----------
-    database : Database
-    patience : float
-        Seconds after which VACUUM is stopped.
+    ``patience``: Seconds after which VACUUM is stopped.
 
-    Returns
-    -------
-    dict
-        ``delete_s``, ``vacuum_s``, and whether it was ``stopped``.
+    Returns: ``delete_s``, ``vacuum_s``, and whether it was ``stopped``.
     """
     with database.session() as session:
         tables = session.value(

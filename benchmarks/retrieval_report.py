@@ -1,20 +1,14 @@
 """The tables of one file of `retrieval.py`, as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from common import aligned
+
 Whole = Mapping[str, Any]
-
-
-def lines(whole: Whole) -> Iterator[str]:
-    """Format a data set: its systems, then its bars."""
-    yield f"{whole['data']}: {whole['rows']:,} rows of {whole['dimension']} dimensions"
-    yield from aligned([list(COLUMNS), *([row[c] for c in COLUMNS] for row in systems(whole))])
-    for name, rounds in _rounds(whole).items():
-        yield f"{name}: p50 of all builds {', '.join(f'{p50:.2f}' for p50 in rounds)} ms"
-    yield from aligned([["", "HNSW", "ours", "ratio", "bar", "beyond", ""], *bars(whole)])
-
+Parts = Mapping[str, Any]
+HNSW, OURS, FILTER_COLUMNS = "hnsw", "ours", "ours-filter-columns"
 
 #: The columns of `systems`.
 COLUMNS = (
@@ -23,17 +17,28 @@ COLUMNS = (
 )  # fmt: skip
 
 
+def lines(whole: Whole) -> Iterator[str]:
+    """Format a data set: its systems, then ours beside HNSW."""
+    yield f"{whole['data']}: {whole['rows']:,} rows of {whole['dimension']} dimensions"
+    yield from aligned([list(COLUMNS), *([row[c] for c in COLUMNS] for row in systems(whole))])
+    rounds = whole["parts"].get("search", {}).get("rounds", [])
+    for name in rounds[0] if len(rounds) > 1 else ():
+        p50 = ", ".join(f"{found[name]['p50_ms']:.2f}" for found in rounds)
+        yield f"{name}: p50 of all builds {p50} ms"
+    yield from aligned([["", "HNSW", "ours", "ratio"], *comparison(whole)])
+
+
 def systems(whole: Whole) -> Iterator[dict[str, str]]:
     """Return a line of text for each system, with p50 / p95 of the last build."""
     parts = whole["parts"]
-    build = {
-        **parts.get("build", {}).get("systems", {}),
-        **parts.get("filters", {}).get("build", {}),
-    }
+    filters = parts.get("filters", {})
     last = (parts.get("search", {}).get("rounds") or [{}])[-1]
-    for name, built in build.items():
+    shares = filters.get("shares", {})
+    for name, built in {
+        **parts.get("build", {}).get("systems", {}),
+        **filters.get("build", {}),
+    }.items():
         point = last.get(name, {})
-        shares = parts.get("filters", {}).get("shares", {})
         rates = parts.get("inserts", {}).get("systems", {}).get(name, {})
         yield {
             "system": name,
@@ -42,33 +47,73 @@ def systems(whole: Whole) -> Iterator[dict[str, str]]:
             "recall": f"{point['recall']:.3f}" if point else "",
             "ms": pair(point),
             "setting": point.get("setting", ""),
-            **{f"{share} % ms": _filtered(found.get(name)) for share, found in shares.items()},
-            **{f"{s} % ms": "" for s in ("10", "50") if s not in shares},
+            **{f"{share} % ms": _filtered(shares.get(share, {}).get(name)) for share in _SHARES},
             "inserts/s": f"{rates['single']:.0f}" if rates else "",
             "by 100/s": f"{rates['batches']:.0f}" if rates else "",
         }
 
 
-def bars(whole: Whole) -> Iterator[list[str]]:
-    """Return a line of text for each bar: name, HNSW, ours, ratio, bar, goal, result."""
-    for bar in whole["bars"]:
-        sign = "≥" if bar["at_least"] else "≤"
-        shown = [
-            "" if bar[which] is None else f"{sign} {bar[which]:g}" for which in ("bar", "beyond")
-        ]
-        yield [
-            bar["what"],
-            *("not reached" if bar[who] is None else figure(bar[who]) for who in ("hnsw", "ours")),
-            "" if bar["ratio"] is None else f"{bar['ratio']:.2f}",
-            *shown,
-            bar["result"] or "",
-        ]
+_SHARES = ("10", "50")
+#: The figures of a system, one for each build, from the parts of a data set.
+Figures = Callable[[Parts, str], Sequence[float]]
 
 
-def _rounds(whole: Whole) -> dict[str, list[float]]:
-    rounds = whole["parts"].get("search", {}).get("rounds", [])
-    names = rounds[0] if len(rounds) > 1 else ()
-    return {name: [found[name]["p50_ms"] for found in rounds] for name in names}
+def _searched(parts: Parts, system: str) -> list[float]:
+    return [found[system]["p50_ms"] for found in parts["search"]["rounds"]]
+
+
+def _within(share: str) -> Figures:
+    def figures(parts: Parts, system: str) -> list[float]:
+        point = parts["filters"]["shares"][share][system]
+        # If HNSW does not reach the recall, its best one counts.
+        return [point["p50_ms"]] if point["reached"] or system == HNSW else []
+
+    return figures
+
+
+def _built(name: str) -> Figures:
+    return lambda parts, system: [built[name] for built in parts["build"]["systems"][system]]
+
+
+def _inserted(name: str) -> Figures:
+    return lambda parts, system: [parts["inserts"]["systems"][system][name]]
+
+
+# What is compared: our system, and whether the ratio is HNSW's over ours.
+_COMPARED: dict[str, tuple[Figures, str, bool]] = {
+    "p50 at .95 in memory, ms": (_searched, OURS, False),
+    "p50, filter of 10 %, columns, ms": (_within("10"), FILTER_COLUMNS, False),
+    "p50, filter of 50 %, columns, ms": (_within("50"), FILTER_COLUMNS, False),
+    "p50, filter of 10 %, ms": (_within("10"), OURS, False),
+    "p50, filter of 50 %, ms": (_within("50"), OURS, False),
+    "build, s": (_built("seconds"), OURS, True),
+    "bytes": (_built("bytes"), OURS, True),
+    "single inserts a second": (_inserted("single"), OURS, False),
+    "rows by 100 a second": (_inserted("batches"), OURS, False),
+}
+
+
+def compare(parts: Parts) -> Iterator[tuple[str, float, float | None, float | None]]:
+    """Yield what was measured of HNSW and ours: medians of all builds, and of their ratios."""
+    for what, (figures, system, inverse) in _COMPARED.items():
+        try:
+            theirs, ours = figures(parts, HNSW), figures(parts, system)
+        except KeyError:
+            # It was not measured, or skipped.
+            continue
+        if not theirs:
+            continue
+        # HNSW may be built fewer times than ours.
+        pairs = [(mine, theirs[min(n, len(theirs) - 1)]) for n, mine in enumerate(ours)]
+        ratios = [round(b / a if inverse else a / b, 3) for a, b in pairs]
+        yield (what, median(theirs), *(median(x) if x else None for x in (ours, ratios)))
+
+
+def comparison(whole: Whole) -> Iterator[list[str]]:
+    """Return a line of text for each figure: name, HNSW, ours, ratio."""
+    for what, theirs, ours, ratio in compare(whole["parts"]):
+        shown = "not reached" if ours is None else figure(ours)
+        yield [what, figure(theirs), shown, "" if ratio is None else f"{ratio:.2f}"]
 
 
 def pair(point: Mapping[str, Any], kind: str = "") -> str:
@@ -86,14 +131,3 @@ def _filtered(point: Mapping[str, Any] | None) -> str:
 def figure(value: float) -> str:
     """Format a figure for people."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Align the columns of a table: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        first, *others = (
-            cell.ljust(width) if place == 0 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join([first, *others]).rstrip()

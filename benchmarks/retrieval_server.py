@@ -1,21 +1,22 @@
 """The server of `retrieval.py` and `memory.py`, and a database for each data set."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 from numpy.typing import NDArray
-from psycopg import RawCursor
+from pgvector import HalfVector, Vector
+from psycopg import sql
 from retrieval_data import FILTERS, Drawn
 
 from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.quality.measuring import Prepared
 from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import new_database
 
@@ -43,9 +44,6 @@ QUICK_SETTINGS = SETTINGS | {
 }
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
-_COLUMNS = ("id", *FILTERS.values(), "embedding")
-_COPY_ROWS = 8192
-
 
 class Session:
     """A connection to a database, and its statements."""
@@ -53,9 +51,9 @@ class Session:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def ask(self, statement: str) -> "Statement":
+    def ask(self, statement: Any) -> Prepared:
         """Prepare a statement with parameters $1, $2, ..."""
-        return Statement(self.connection, statement)
+        return Prepared(self.connection, sql.SQL(statement))
 
     def value(self, statement: str, parameters: Sequence[Any] | None = None) -> Any:
         """Run a statement and return the first value of its first row."""
@@ -70,14 +68,7 @@ class Session:
 
 
 class Database:
-    """A database that holds one data set in the table ``items``.
-
-    Parameters
-    ----------
-    server : EmbeddedServer
-    name : str
-    drawn : Drawn
-    """
+    """A database that holds one data set in the table ``items``."""
 
     def __init__(self, server: EmbeddedServer, name: str, drawn: Drawn) -> None:
         self.server, self.name, self.drawn = server, name, drawn
@@ -115,11 +106,8 @@ class Database:
     ) -> None:
         """Stop the server, drop the caches of the operating system, and start the server again.
 
-        Parameters
-        ----------
-        settings : mapping of str to str
-        within : context manager, optional
-            Entered while the server starts; the caches are dropped only where it is given.
+        ``within``: Entered while the server starts; the caches are dropped only where it is
+        given.
         """
         self.server.stop()
         if within is not None:
@@ -127,20 +115,6 @@ class Database:
             DROP_CACHES.write_text("3")
         with within or contextlib.nullcontext():
             self.server.start(until_exit=True, settings=settings)
-
-
-class Statement:
-    """A prepared statement with binary parameters and results."""
-
-    _numbers = itertools.count(1)
-
-    def __init__(self, connection: Connection, text: str) -> None:
-        # Do not reuse a plan that was made under other settings.
-        self._text = f"/* {next(self._numbers)} */ {text}".encode()
-        self._cursor = RawCursor(connection)
-
-    def __call__(self, *values: Any) -> list[tuple[Any, ...]]:
-        return self._cursor.execute(self._text, values, prepare=True, binary=True).fetchall()
 
 
 @contextlib.contextmanager
@@ -158,6 +132,38 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
             server.stop()
     finally:
         shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def served(settings: Mapping[str, str]) -> Iterator[str]:
+    """Run a server with one empty database that has schema hashindex; give its address."""
+    with running(settings) as server:
+        yield new_database(server, "benchmark")
+
+
+def load(connection: Connection, X: NDArray[Any], table: str = "items", first: int = 0) -> None:
+    """Make and fill a table of a key and vectors, without filters."""
+    columns = f"id bigint PRIMARY KEY, embedding vector({X.shape[1]})"
+    connection.execute(f"CREATE TABLE {table} ({columns})".encode())
+    copy_rows(connection, table, enumerate(X, first))
+    connection.execute(f"VACUUM ANALYZE {table}".encode())
+
+
+def copy_rows(
+    connection: Connection,
+    table: str,
+    rows: Iterable[Sequence[Any]],
+    filters: Sequence[str] = (),
+    kind: str = "vector",
+) -> None:
+    """COPY rows of a key, the columns of filters, and a vector."""
+    columns = ", ".join(["id", *filters, "embedding"])
+    as_vector = Vector if kind == "vector" else HalfVector
+    statement = f"COPY {table} ({columns}) FROM STDIN (FORMAT binary)"
+    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
+        copy.set_types(["int8", *("int4" for _ in filters), kind])
+        for *others, vector in rows:
+            copy.write_row((*others, as_vector(vector)))
 
 
 @contextlib.contextmanager
@@ -199,8 +205,11 @@ def _load(opened: Database) -> None:
         f"CREATE TABLE items (id bigint PRIMARY KEY, {filters}"
         f"embedding {drawn.type}({drawn.rows.shape[1]}))"
     )
+    columns = filter_values(drawn.buckets[: len(drawn.rows)])
+    values = (column.tolist() for column in columns.values())
+    rows = zip(range(len(drawn.rows)), *values, drawn.rows, strict=True)
     with opened.session() as session:
-        _copy(session.connection, drawn)
+        copy_rows(session.connection, "items", rows, [*columns], drawn.type)
     for column in FILTERS.values():
         opened.execute(f"CREATE INDEX items_{column} ON items ({column})")
     opened.settle()
@@ -209,29 +218,3 @@ def _load(opened: Database) -> None:
 def filter_values(bucket: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
     """Return the filter columns of rows in these buckets."""
     return {column: bucket // share for share, column in FILTERS.items()}
-
-
-def _copy(connection: Connection, drawn: Drawn) -> None:
-    """Copy rows in PostgreSQL's binary format, in which all rows have the same length."""
-    X, buckets, d = drawn.rows, drawn.buckets, drawn.rows.shape[1]
-    number = np.dtype(">f4" if drawn.type == "vector" else ">f2")
-    columns = [("id", ">i8"), *((name, ">i4") for name in FILTERS.values())]
-    fields: list[Any] = [("fields", ">i2")]
-    for name, kind in columns:
-        fields += [(f"{name}_bytes", ">i4"), (name, kind)]
-    fields += [("vector_bytes", ">i4"), ("d", ">i2"), ("unused", ">i2"), ("values", number, (d,))]
-    statement = f"COPY items ({', '.join(_COLUMNS)}) FROM STDIN (FORMAT binary)"
-    with connection.cursor() as cursor, cursor.copy(statement.encode()) as copy:
-        copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-        for start in range(0, len(X), _COPY_ROWS):
-            part = X[start : start + _COPY_ROWS]
-            lines = np.zeros(len(part), fields)
-            lines["fields"] = len(_COLUMNS)
-            lines["id"], lines["values"] = np.arange(start, start + len(part)), part
-            for name, kind in columns:
-                lines[f"{name}_bytes"] = int(kind[-1])
-            for name, values in filter_values(buckets[start : start + len(part)]).items():
-                lines[name] = values
-            lines["vector_bytes"], lines["d"] = 4 + number.itemsize * d, d
-            copy.write(lines.tobytes())
-        copy.write(b"\xff\xff")

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from psycopg import sql
 from retrieval_data import FILTERS
 from retrieval_server import Database
 
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.pgvector_index import PgvectorIndex, VectorColumn
 
 #: Projections of every model; each gives one bit with 2 levels and two bits with 4.
 BITS = 256
@@ -23,32 +25,9 @@ BITS = 256
 _ENOUGH_ROWS = 10_000
 
 _EF_SEARCH = (
-    *(
-        10,
-        15,
-        20,
-        25,
-        30,
-        35,
-        40,
-        50,
-        60,
-        70,
-        80,
-        100,
-        120,
-        140,
-        160,
-        180,
-        200,
-        220,
-        240,
-        260,
-        280,
-        320,
-    ),
-    *(400, 480, 560, 640, 800, 1000),
-)
+    *range(10, 40, 5), *range(40, 80, 10), *range(80, 280, 20), 280, 320, 400, 480, 560, 640, 800,
+    1000,
+)  # fmt: skip
 _CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
 # Candidates that an HNSW over signs re-ranks; the first number is all that it finds.
 _RE_RANKED = (1000, 400, 200, 100, 60, 40, 25)
@@ -64,12 +43,7 @@ _LEAST_IN_LIST = 20
 class Setting:
     """One way to search.
 
-    Attributes
-    ----------
-    session : mapping
-        Settings of PostgreSQL.
-    arguments : mapping
-        Arguments of the search itself.
+    ``session``: Settings of PostgreSQL. ``arguments``: Arguments of the search itself.
     """
 
     session: Mapping[str, Any] = field(default_factory=dict)
@@ -90,13 +64,8 @@ Line = Sequence[Setting]
 class Built:
     """The build of a system.
 
-    Attributes
-    ----------
-    seconds : float
-    steps : dict of str to float
-        The seconds of each step, as far as the tool tells them.
-    sizes : dict of str to int
-        Bytes of everything that it added.
+    ``steps``: The seconds of each step, as far as the tool tells them. ``sizes``: Bytes of
+    everything that it added.
     """
 
     seconds: float
@@ -116,11 +85,7 @@ class Built:
 class System(ABC):
     """A way to find neighbours in the table ``items``.
 
-    Parameters
-    ----------
-    name : str
-    type : {"vector", "halfvec"}
-        That of the column.
+    ``type``: That of the column.
     """
 
     #: Whether each line reaches a recall no earlier than the line before.
@@ -186,38 +151,30 @@ class Exact(System):
         return [[Setting()]]
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        return _nearest("embedding", self.type, k, share)
+        return column(self.type).exact("cosine", k, _conditions(share)).as_string()
 
 
 class Hnsw(System):
     """pgvector's HNSW over the vectors, with its default parameters.
 
-    Parameters
-    ----------
-    name : str
-    type : str
-        That of the column.
-    cast : str, optional
-        Index this type instead, by an expression. Answers are not re-ranked.
+    ``half``: Index them in half precision; answers are not re-ranked then.
     """
 
-    index = "items_hnsw"
     method = "hnsw"
 
-    def __init__(self, name: str, type: str = "vector", cast: str | None = None) -> None:  # noqa: A002
+    def __init__(self, name: str, type: str = "vector", dimension: int = 0, half: bool = False):  # noqa: A002
         super().__init__(name, type)
-        self.indexed = cast or type
-        self.expression = f"(embedding::{cast})" if cast else "embedding"
-        self.operators = f"{self.indexed.partition('(')[0]}_cosine_ops"
+        self.index, self.dimension = f"items_{self.method}", dimension
+        self.statements = PgvectorIndex.over_vectors(
+            column(type), "cosine", dimension, half=half, method=self.method
+        )
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
-        database.execute(
-            f"CREATE INDEX {self.index} ON items USING {self.method} "
-            f"({self.expression} {self.operators}){self._options(len(database.drawn.rows))}"
-        )
+        options = self._options(len(database.drawn.rows))
+        database.execute(self.statements.create("", self.index, options).as_string())
         return {}
 
-    def _options(self, rows: int) -> str:
+    def _options(self, rows: int) -> Any:
         return ""
 
     def drop(self, database: Database) -> None:
@@ -234,21 +191,17 @@ class Hnsw(System):
         # Without iterative scans a filter would leave too few answers. 20,000 is the default.
         return [
             [
-                Setting(
-                    {
-                        "hnsw.ef_search": ef,
-                        "hnsw.iterative_scan": order,
-                        "hnsw.max_scan_tuples": most,
-                    }
-                )
+                Setting({"hnsw.ef_search": ef, "hnsw.iterative_scan": order,
+                         "hnsw.max_scan_tuples": most})
                 for ef in _EF_SEARCH
             ]
             for order in ("strict_order", "relaxed_order")
             for most in (20_000, 100_000)
-        ]
+        ]  # fmt: skip
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        search = _nearest(self.expression, self.indexed, k, share)
+        candidates = setting.arguments.get("candidates", 0)
+        search = self.statements.search(k, candidates, _conditions(share)).as_string()
         if "relaxed_order" in setting.session.values():
             # Sort rows that come in approximate order, as pgvector's documentation advises.
             search = (
@@ -261,40 +214,23 @@ class Hnsw(System):
 class SignHnsw(Hnsw):
     """pgvector's HNSW over the signs of the vectors, whose best are re-ranked exactly.
 
-    Parameters
-    ----------
-    name : str
-    type : str
-    dimension : int
-    centred : bool
-        Whether the mean of all rows is subtracted before signs are taken.
+    ``centred``: Whether the mean of all rows is subtracted before signs are taken.
     """
 
     nested = True
 
     def __init__(self, name: str, type: str, dimension: int, *, centred: bool) -> None:  # noqa: A002
-        super().__init__(name, type)
-        self.centred, self.dimension = centred, dimension
-        self.expression = f"({self._signs('embedding')})"
-        self.operators = "bit_hamming_ops"
-
-    def _signs(self, vector: str) -> str:
-        function = "centred_signs" if self.centred else "binary_quantize"
-        return f"{function}({vector})::bit({self.dimension})"
+        super().__init__(name, type, dimension)
+        self.centred = centred
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
+        mean = None
         if self.centred:
-            # The planner puts its text in the place of the call, in the index as in searches.
-            mean = database.value("SELECT avg(embedding)::text FROM items")
-            database.execute(
-                f"CREATE FUNCTION centred_signs(v {self.type}) RETURNS bit LANGUAGE sql IMMUTABLE "
-                f"STRICT PARALLEL SAFE RETURN binary_quantize(v - '{mean}'::{self.type})"
-            )
+            mean = database.value("SELECT avg(embedding)::vector FROM items").to_numpy()
+        self.statements = PgvectorIndex.over_signs(
+            column(self.type), "cosine", self.dimension, mean
+        )
         return super()._build(database, seed)
-
-    def drop(self, database: Database) -> None:
-        super().drop(database)
-        database.execute("DROP FUNCTION IF EXISTS centred_signs")
 
     def lines(self) -> Sequence[Line]:
         return [
@@ -302,22 +238,13 @@ class SignHnsw(Hnsw):
             for kept in _RE_RANKED
         ]
 
-    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
-        return (
-            f"SELECT id, embedding <=> $1::{self.type} AS distance FROM (SELECT id, embedding "
-            f"FROM items {where} ORDER BY {self.expression} <~> {self._signs(f'$1::{self.type}')} "
-            f"LIMIT {setting.arguments['candidates']}) near ORDER BY distance LIMIT {k}"
-        )
-
 
 class IvfFlat(Hnsw):
     """pgvector's IVFFlat, with as many lists as its documentation advises."""
 
-    index = "items_ivfflat"
     method = "ivfflat"
 
-    def _options(self, rows: int) -> str:
+    def _options(self, rows: int) -> Any:
         return f" WITH (lists = {max(10, rows // 1000)})"
 
     def lines(self) -> Sequence[Line]:
@@ -327,25 +254,21 @@ class IvfFlat(Hnsw):
         return self.lines()
 
 
-def _nearest(expression: str, type: str, k: int, share: int | None) -> str:  # noqa: A002
-    where = "" if share is None else f"WHERE {FILTERS[share]} = 0"
-    return (
-        f"SELECT id, {expression} <=> $1::{type} AS distance FROM items {where} "
-        f"ORDER BY {expression} <=> $1::{type} LIMIT {k}"
-    )
+def column(type: str) -> VectorColumn:  # noqa: A002
+    """Return the column of vectors in the table ``items``."""
+    key = sql.Identifier("id")
+    return VectorColumn("public", sql.Identifier("items"), "embedding", type, key, key)
+
+
+def _conditions(share: int | None) -> list[str | None]:
+    return [None if share is None else f"{FILTERS[share]} = 0"]
 
 
 class Ours(System):
     """An index of pg_hashindex with landmarks over codes of ITQ, built by the command line.
 
-    Parameters
-    ----------
-    name : str
-        The name of its model; that of the index has underscores for dashes.
-    levels : {2, 4}
-    filter_columns : sequence of str
-        Columns kept beside the codes.
-    bits : int
+    ``name``: The name of its model; that of the index has underscores for dashes.
+    ``filter_columns``: Columns kept beside the codes.
     """
 
     nested = True
@@ -472,21 +395,13 @@ SYSTEMS: dict[str, System] = {
 def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, System]:  # noqa: A002
     """Return all that pgvector offers for a column, and ours.
 
-    Parameters
-    ----------
-    type : {"vector", "halfvec"}
-    dimension : int
-    bits : int, optional
-        Of our model; without it 256, and 512 of more than 512 dimensions.
+    ``bits``: Of our model; without it 256, and 512 of more than 512 dimensions.
 
-    Returns
-    -------
-    dict of str to System
-        HNSW over the vectors is the first.
+    Returns: HNSW over the vectors is the first.
     """
-    half = [Hnsw("hnsw-halfvec", type, f"halfvec({dimension})")] if type == "vector" else []
+    half = [Hnsw("hnsw-halfvec", type, dimension, half=True)] if type == "vector" else []
     systems = (
-        Hnsw("hnsw", type),
+        Hnsw("hnsw", type, dimension),
         *half,
         SignHnsw("hnsw-signs", type, dimension, centred=False),
         SignHnsw("hnsw-centred-signs", type, dimension, centred=True),

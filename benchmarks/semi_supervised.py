@@ -17,21 +17,19 @@ without `--part` joins the results of several processes (`--part`).
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hashing import DATA_FOLDER, ROOT
-from semi_supervised_bars import SCORE, check_bars
+from common import DATA_FOLDER, RESULTS, read, scratch, write
 from semi_supervised_data import draw
 from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
-from semi_supervised_runs import Key, Run, key, means, part_path, parts_of, read, read_runs, write
+from semi_supervised_runs import SCORE, Key, Run, key, means, part_path, parts_of, read_runs
 from semi_supervised_training import about, on_devices, train, warm_up
 
 from pg_hashindex.hashers import HASHERS
 
-OUTPUT = ROOT / "benchmarks/results/semi_supervised.json"
+OUTPUT = RESULTS / "semi_supervised.json"
 QUICK_ROWS = 2_000
 
 
@@ -68,17 +66,10 @@ def runs(args: argparse.Namespace, known: dict[Key, Run]) -> Iterator[Run]:
 
 
 def report(found: dict[Key, Run], devices: dict[str, Any]) -> dict[str, Any]:
-    """Return trainings in the order of the tables, with their means and the bars."""
+    """Return trainings in the order of the tables, with their means."""
     order = list(ENTRANTS)
     ordered = [found[k] for k in sorted(found, key=lambda k: (*k[:2], order.index(k[2]), *k[3:]))]
-    results = means(ordered)
-    return {
-        "machine": about(),
-        "results": results,
-        "bars": check_bars(results),
-        "devices": devices,
-        "runs": ordered,
-    }
+    return {"machine": about(), "results": means(ordered), "devices": devices, "runs": ordered}
 
 
 def line(run: Run) -> str:
@@ -113,17 +104,15 @@ def _cell(result: dict[str, Any] | None) -> str:
 
 
 def show(whole: dict[str, Any], output: Path) -> None:
-    """Print the tables, the devices and the bars."""
+    """Print the tables, and the devices."""
     for text in tables(whole["results"]):
         print(text)
-    devices, bars = whole["devices"], whole["bars"]
+    devices = whole["devices"]
     if "speed_up" in devices:
         print(f"\n{devices['gpu']}: {devices['speed_up']} times as fast as the processor")
     else:
         print(f"\ndevices not compared: {devices.get('skipped', 'not yet')}")
-    for bar in bars:
-        print(f"{'met    ' if bar['met'] else 'NOT MET'} {bar['bar']}: {bar['value']}")
-    print(f"{sum(bar['met'] for bar in bars)} of {len(bars)} bars met; {output}")
+    print(output)
 
 
 def arguments() -> argparse.Namespace:
@@ -146,8 +135,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, and another file")
     args = parser.parse_args()
     args.rows = QUICK_ROWS if args.quick else None
-    scratch = Path(tempfile.gettempdir()) / "semi_supervised_quick.json"
-    args.output = args.output or (scratch if args.quick else OUTPUT)
+    args.output = args.output or (scratch("semi_supervised_quick.json") if args.quick else OUTPUT)
     return args
 
 

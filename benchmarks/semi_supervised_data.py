@@ -39,16 +39,9 @@ def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None
     With another number of labels, the same seed draws the same rows, and the fewer labels are among
     the more.
 
-    Parameters
-    ----------
-    data : Path
-        The folder of the data sets.
-    name : {"mnist", "packages"}
-    a_class : int
-        How many rows of each class are labelled; all of them in smaller classes.
-    seed : int
-    most : int, optional
-        Rows of the database to take instead of all, for trying things out.
+    ``data``: The folder of the data sets. ``a_class``: How many rows of each class are
+    labelled; all of them in smaller classes. ``most``: Rows of the database to take instead of
+    all, for trying things out.
     """
     X, y, names = read(data, name)
     rng = np.random.default_rng(seed)
@@ -90,16 +83,7 @@ def word_graph(
     A word is two letters or more between whatever is no letter. Its edges weigh log(packages that
     have it); words of fewer packages than ``least``, or more than ``most``, join nothing.
 
-    Parameters
-    ----------
-    names : sequence of str (n,)
-    least : int
-        2 or more: a word of one package joins nothing.
-    most : int
-
-    Returns
-    -------
-    scipy.sparse.csr_array (n, words)
+    ``least``: 2 or more: a word of one package joins nothing.
     """
     found = [sorted(set(WORD.findall(name.lower()))) for name in names]
     counts = Counter(word for words in found for word in words)

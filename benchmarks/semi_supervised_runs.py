@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import read
 
 Run = dict[str, Any]
 #: Data set, labels a class, method, bits, seed.
 Key = tuple[str, int, str, int, int]
 
 NAMES = ("dataset", "labels", "method", "bits", "seed")
+SCORE = "MAP@5000"
 COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s")
 
 
@@ -36,27 +38,13 @@ def part_path(output: Path, number: int, parts: int) -> Path:
     return output.with_name(f"{output.stem}.part{number}of{parts}.json")
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a file; return nothing if there is none."""
-    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    return result
-
-
 def read_runs(
     paths: Iterable[Path], settings: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> dict[Key, Run]:
     """Read the trainings that were done with the present settings.
 
-    Parameters
-    ----------
-    paths : iterable of Path
-        Where two files have the same training, that of the later one counts.
-    settings : mapping of (str, str) to dict
-        The parameters of each data set and method; trainings of others are left out.
-
-    Returns
-    -------
-    dict of tuple to dict
+    ``paths``: Where two files have the same training, that of the later one counts.
+    ``settings``: The parameters of each data set and method; trainings of others are left out.
     """
     found: dict[Key, Run] = {}
     for path in paths:
@@ -65,14 +53,6 @@ def read_runs(
             if now is not None and as_json(now) == run["parameters"]:
                 found[key(run)] = run
     return found
-
-
-def write(output: Path, report: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    scratch = output.with_suffix(".tmp")
-    scratch.write_text(json.dumps(report, indent=1) + "\n")
-    scratch.replace(output)
 
 
 def means(runs: Iterable[Run]) -> list[dict[str, Any]]:

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import machine
-from semi_supervised_bars import SCORE
+from common import machine
 from semi_supervised_data import Drawn, draw
 from semi_supervised_entrants import ENTRANTS, Entrant
-from semi_supervised_runs import COSTS, NAMES, Key, Run, as_json
+from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, as_json
 from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher
@@ -31,19 +30,10 @@ TRAININGS = 2
 def train(drawn: Drawn, entrant: Entrant, place: Key, **others: Any) -> Run:
     """Train once, and score the codes of all queries.
 
-    Parameters
-    ----------
-    drawn : Drawn
-    entrant : Entrant
-    place : tuple
-        Data set, labels a class, method, bits and seed.
-    **others
-        Parameters that replace those of the settings.
+    ``place``: Data set, labels a class, method, bits and seed. ``**others``: Parameters that
+    replace those of the settings.
 
-    Returns
-    -------
-    dict
-        With ``error`` where it failed.
+    Returns: With ``error`` where it failed.
     """
     data, _, _, bits, seed = place
     parameters = entrant.parameters(data) | others
@@ -98,18 +88,10 @@ def about() -> dict[str, Any]:
 def on_devices(folder: Path, most: int | None) -> dict[str, Any]:
     """Train one model on the processor and on a GPU, if there is one.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the data sets.
-    most : int, optional
-        Rows of the database to take instead of all.
+    ``folder``: Of the data sets. ``most``: Rows of the database to take instead of all.
 
-    Returns
-    -------
-    dict
-        With ``speed_up``, the wall seconds of one divided by those of the other; or ``skipped``,
-        which says why there is none.
+    Returns: With ``speed_up``, the wall seconds of one divided by those of the other; or
+    ``skipped``, which says why there is none.
     """
     if torch is None or not torch.cuda.is_available():
         return {"skipped": "no GPU on the machine of this run"}

@@ -19,16 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hashing import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, RESULTS, machine, scratch, write
 from retrieval_data import draw
 from retrieval_server import database, running
-from semi_supervised_runs import write
 
-OUTPUT = ROOT / "benchmarks/results/size.json"
+OUTPUT = RESULTS / "size.json"
 QUICK_ROWS = 5_000
-#: Greatest peaks in MB, by a word of the command.
-BARS = {"train": 2_000, "encode": 1_000, "swap": 1_000}
-
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("train", "model train first --method itq --bits 128 --table items --column embedding "
               "--metric cosine --all-rows"),
@@ -91,8 +87,7 @@ def main() -> None:
     if not (args.folder / "packages.npz").exists():
         sys.exit(f"{args.folder} has no packages.npz; name the folder with --folder")
     rows = QUICK_ROWS if args.quick else args.rows
-    scratch = Path(tempfile.gettempdir()) / "size_quick.json"
-    output = args.output or (scratch if args.quick else OUTPUT)
+    output = args.output or (scratch("size_quick.json") if args.quick else OUTPUT)
     entries = []
     print(f"{'seconds':>8}{'peak MB':>9}{'exit':>6}  pg-hashindex ...")
     for entry in results(rows, args.folder):
@@ -102,18 +97,7 @@ def main() -> None:
             flush=True,
         )
         entries.append(entry)
-        bars = [
-            {
-                "bar": f"{kind}: peak memory of the client at most {most} MB",
-                "value": max(peaks),
-                "met": max(peaks) <= most,
-            }
-            for kind, most in BARS.items()
-            if (peaks := [e["peak_mb"] for e in entries if e["kind"] == kind])
-        ]
-        write(output, {"machine": machine(), "rows": rows, "bars": bars, "commands": entries})
-    for bar in bars:
-        print(f"{'met    ' if bar['met'] else 'NOT MET'} {bar['bar']}: {bar['value']}")
+        write(output, {"machine": machine(), "rows": rows, "commands": entries})
     print(output)
 
 

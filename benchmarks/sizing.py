@@ -4,19 +4,18 @@ Run: python benchmarks/sizing.py (about 3 minutes; needs ../shared/data/packages
 python benchmarks/tables.py for the page.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from packages import DATA, ROWS, load, served
+from common import DATA_FOLDER, RESULTS, write
+from packages import ROWS, SETTINGS
+from retrieval_server import load, served
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
 
-RESULTS = Path(__file__).with_name("results") / "sizing.json"
 BITS = (64, 128, 192, 256, 384)
 PATHS = ("landmarks",)
 
@@ -41,12 +40,12 @@ def measure(connection: Connection, X: np.ndarray, n_bits: int) -> dict[str, Any
 
 
 def main() -> None:
-    with np.load(DATA) as archive:
+    with np.load(DATA_FOLDER / "packages.npz") as archive:
         X = archive["X"][:ROWS].astype(np.float32)
-    with served() as uri, connect(uri) as connection:
+    with served(SETTINGS) as uri, connect(uri) as connection:
         load(connection, X)
         sizes = [measure(connection, X, n_bits) for n_bits in BITS]
-    RESULTS.write_text(json.dumps({"rows": len(X), "key": "bigint", "sizes": sizes}, indent=1))
+    write(RESULTS / "sizing.json", {"rows": len(X), "key": "bigint", "sizes": sizes})
 
 
 if __name__ == "__main__":

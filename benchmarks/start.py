@@ -8,8 +8,6 @@ beside one process that keeps a core busy. The curve is recall@10 within 20, 30 
 of ITQ with 256 x 2 bits, by the rows that it is fitted on and by its rounds. About 10 minutes.
 """
 
-import argparse
-import json
 import os
 import resource
 import statistics
@@ -20,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from packages import DATA, load, served
+from common import DATA_FOLDER, RESULTS, parser, write
+from packages import SETTINGS
+from retrieval_server import load, served
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import make_hasher
 from pg_hashindex.models.quantization import code_distances, query_codes
 
-RESULTS = Path(__file__).with_name("results") / "start.json"
 TIMES = 9
 PEER = "import numpy, psycopg"
 ROWS, QUERIES, K = 59_000, 500, 10
@@ -116,16 +115,13 @@ def show(entries: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Print the tables, and write them as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--data", type=Path, default=DATA.parent)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    args = parser.parse_args()
+    args = parser(__doc__, data=DATA_FOLDER, output=RESULTS / "start.json").parse_args()
     with np.load(args.data / "packages.npz") as archive:
         X = archive["X"].astype(np.float32)
     X = X[np.random.default_rng(0).permutation(len(X))]
     report: dict[str, Any] = {"recall": curve(X)}
     show(report["recall"])
-    with served() as uri:
+    with served(SETTINGS) as uri:
         with connect(uri) as connection:
             load(connection, X[:ROWS])
         report["training"] = [training(uri)]
@@ -134,7 +130,7 @@ def main() -> None:
         subprocess.run(create, env=environment(uri), capture_output=True, check=True)
         report["starting"] = starting(uri)
         show(report["starting"])
-    args.output.write_text(json.dumps(report, indent=1) + "\n")
+    write(args.output, report)
 
 
 if __name__ == "__main__":

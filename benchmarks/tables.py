@@ -1,18 +1,18 @@
 """Write the tables of README and docs from the committed results: python benchmarks/tables.py."""
 
-import json
-import re
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import common
 import memory_report
 import numpy as np
 import protocols
 import retrieval_report
+from common import RESULTS, ROOT, table
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-RESULTS = REPOSITORY / "benchmarks" / "results"
+Record = dict[str, Any]
+NOT_YET = "Not measured yet."
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
     *("agh", "agh-1", "usplh", "sgh"),
@@ -21,7 +21,7 @@ README_METHODS = (
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 GIVEN_GRAPHS = ("-words", "-both")
-# The lines of README's table, by the bars of `retrieval_bars.py`.
+# The lines of README's table, by the figures of `retrieval_report.py`.
 SHOWN = {
     "cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
     "steady p50 at 1/4, ms": "the same, later",
@@ -47,66 +47,69 @@ PRESETS = {"paper": "as in the paper", "default": "default"}
 RETRIEVAL = ("packages", "synthetic-300k", "synthetic-1m", "dims-512", "dims-1536")
 
 
-def table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---", *("---:" for _ in headings[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def read(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    return common.read(RESULTS / f"{name}.json")
 
 
-def packages() -> str:
+def listed(records: Iterable[Record], columns: Mapping[str, Callable[[Record], str]]) -> str:
+    """Write a line for each record; columns have a heading, and what to write."""
+    return table([*columns], [[write(one) for write in columns.values()] for one in records])
+
+
+def pivot(
+    head: str, cells: Iterable[tuple[str, str, str]], columns: Sequence[str] | None = None
+) -> str:
+    """Write cells, each with the names of its line and of its column, in the order of both."""
+    lines: dict[str, dict[str, str]] = {}
+    for line, column, text in cells:
+        lines.setdefault(line, {})[column] = text
+    shown = columns or [*dict.fromkeys(column for line in lines.values() for column in line)]
     return table(
-        ["system", "build s", "encoded rows/s", "MB", "recall@10", "p50 ms", "p95 ms"],
-        [
-            [
-                row["system"],
-                f"{row['build_s']:.1f}",
-                f"{row.get('encoded_rows_a_second', '')}",
-                f"{row['bytes'] / 1e6:.1f}",
-                f"{row['recall']:.3f}",
-                f"{row['p50_ms']:.1f}",
-                f"{row['p95_ms']:.1f}",
-            ]
-            for row in read("packages")["systems"]
-        ],
+        [head, *shown],
+        [[line, *(found.get(column, "") for column in shown)] for line, found in lines.items()],
     )
 
 
-def pair(result: dict[str, Any], score: str, digits: int) -> str:
+def bits_columns(results: Iterable[Record], name: str = "bits") -> list[str]:
+    return [f"{b} bits" for b in sorted({result[name] for result in results})]
+
+
+# Methods ------------------------------------------------------------------------------------------
+
+
+def pair(result: Record, score: str, digits: int) -> str:
     """Write ours / theirs, or ours alone if the reference has none."""
     # A failed run has no scores, and a data set without labels no scores by label.
     found = [(result.get(whose) or {}).get(score) for whose in ("scores", "reference")]
     return " / ".join(f"{value:.{digits}f}" for value in found if value is not None)
 
 
-def name(result: dict[str, Any]) -> str:
+def name(result: Record) -> str:
     learned = ", learned codes" if result.get("codes") == "learned" else ""
     return f"{result['method']}{learned}"
 
 
 def hashing_32() -> str:
     """Write both data sets with labels side by side, one line for each method, without variants."""
-    lines: dict[str, dict[str, dict[str, Any]]] = {method: {} for method in README_METHODS}
-    for result in read("hashing")["results"]:
-        if result["bits"] == 32 and result["dataset"] != "sift10k" and name(result) in lines:
-            lines[name(result)][result["dataset"]] = result
-    columns = (("MAP_label", 3), ("MAP_euclid2pct", 3), ("error_3nn", 3), ("train_cpu_s", 2))
-    words = ("label MAP", "MAP of the nearest 2 %", "3-NN error", "CPU s")
-    return table(
-        ["32 bits", *(f"{data}: {word}" for data in ("MNIST", "USPS") for word in words)],
-        [
-            [
-                method,
-                *(
-                    pair(by_data.get(data, {}), score, digits)
-                    for data in ("mnist", "usps")
-                    for score, digits in columns
-                ),
-            ]
-            for method, by_data in lines.items()
-        ],
+    found = {
+        (name(result), result["dataset"]): result
+        for result in read("hashing")["results"]
+        if result["bits"] == 32
+    }
+    columns = {
+        "label MAP": ("MAP_label", 3),
+        "MAP of the nearest 2 %": ("MAP_euclid2pct", 3),
+        "3-NN error": ("error_3nn", 3),
+        "CPU s": ("train_cpu_s", 2),
+    }
+    return pivot(
+        "32 bits",
+        (
+            (method, f"{data.upper()}: {words}", pair(found.get((method, data), {}), *score))
+            for method in README_METHODS
+            for data in ("mnist", "usps")
+            for words, score in columns.items()
+        ),
     )
 
 
@@ -121,28 +124,52 @@ def hashing() -> str:
         "training CPU s": ("train_cpu_s", 2),
         "peak MB": ("train_peak_mb", 0),
     }
-    return table(
-        ["data, bits, method", *columns],
-        [
-            [
-                f"{result['dataset']} {result['bits']} {name(result)}",
-                *(pair(result, score, digits) for score, digits in columns.values()),
-            ]
-            for result in read("hashing")["results"]
-        ],
+    return pivot(
+        "data, bits, method",
+        (
+            (f"{one['dataset']} {one['bits']} {name(one)}", words, pair(one, *score))
+            for one in read("hashing")["results"]
+            for words, score in columns.items()
+        ),
     )
 
 
-def task(result: dict[str, Any]) -> str:
+def labels() -> str:
+    """Compare what methods win by labels with what they give up, beside some without."""
+    found = {
+        r["method"]: r["scores"]
+        for r in read("hashing")["results"]
+        if r["bits"] == 32 and r["codes"] != "learned" and r["dataset"] == "mnist"
+    }
+    columns = {
+        "MAP by label": ("MAP_label", 3),
+        "3-NN error": ("error_3nn", 3),
+        "MAP of the nearest 2 %": ("MAP_euclid2pct", 3),
+        "training CPU s": ("train_cpu_s", 2),
+    }
+    methods = ("sadih-l1", "sdh", "ksh", "itq-cca", "s3plh", "cghash", "itq", "sgh")
+    return pivot(
+        "MNIST, 32 bits",
+        (
+            (method, words, f"{found[method][score]:.{digits}f}")
+            for method in methods
+            for words, (score, digits) in columns.items()
+        ),
+    )
+
+
+def task(result: Record) -> str:
     data = {"mnist": "MNIST"}.get(result["dataset"], result["dataset"])
     return f"{data}, {result['labels']} a {'class' if data == 'MNIST' else 'section'}"
 
 
-def own_graph(result: dict[str, Any]) -> bool:
-    return not result["method"].endswith(GIVEN_GRAPHS)
+def few_results() -> list[Record]:
+    """Return the results with few labels of methods with their own graph."""
+    results = read("semi_supervised")["results"]
+    return [result for result in results if not result["method"].endswith(GIVEN_GRAPHS)]
 
 
-def with_spread(result: dict[str, Any], score: str) -> str:
+def with_spread(result: Record, score: str) -> str:
     """Write the mean of the seeds and their standard deviation."""
     if "error" in result:
         return "failed"
@@ -151,49 +178,32 @@ def with_spread(result: dict[str, Any], score: str) -> str:
     return f"{result['scores'][score]:.3f} ± {result['standard_deviation'][score]:.3f}"
 
 
-def seconds(results: list[dict[str, Any]], score: str) -> str:
+def seconds(results: Iterable[Record], score: str) -> str:
     """Write the mean over bits."""
     found = [result["scores"][score] for result in results if "scores" in result]
     return f"{sum(found) / len(found):.1f}" if found else ""
 
 
 def semi_supervised() -> str:
-    results = [result for result in read("semi_supervised")["results"] if own_graph(result)]
-    bits = sorted({result["bits"] for result in results})
-    lines: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for result in results:
-        lines.setdefault((task(result), result["method"]), {})[result["bits"]] = result
-    return table(
-        ["data, labels, method", *(f"{b} bits" for b in bits), "training wall s", "CPU s"],
-        [
-            [
-                f"{words}, {method}",
-                *(with_spread(by_bits.get(b, {}), "MAP@5000") for b in bits),
-                *(seconds([*by_bits.values()], cost) for cost in ("train_wall_s", "train_cpu_s")),
-            ]
-            for (words, method), by_bits in lines.items()
-        ],
-    )
+    results, cells = few_results(), []
+    costs = {"training wall s": "train_wall_s", "CPU s": "train_cpu_s"}
+    for place in dict.fromkeys((task(result), result["method"]) for result in results):
+        same = [result for result in results if (task(result), result["method"]) == place]
+        line = ", ".join(place)
+        cells += [(line, f"{one['bits']} bits", with_spread(one, "MAP@5000")) for one in same]
+        cells += [(line, words, seconds(same, cost)) for words, cost in costs.items()]
+    return pivot("data, labels, method", cells, [*bits_columns(results), *costs])
 
 
 def semi_supervised_32() -> str:
     """Write one line for each method, one column for each data set and number of labels."""
-    results = [r for r in read("semi_supervised")["results"] if own_graph(r) and r["bits"] == 32]
-    tasks = list(dict.fromkeys(map(task, results)))
-    lines: dict[str, dict[str, dict[str, Any]]] = {}
-    for result in results:
-        lines.setdefault(result["method"], {})[task(result)] = result
-    return table(
-        ["32 bits", *tasks, "training CPU s"],
-        [
-            [
-                method,
-                *(pair(by_task.get(words, {}), "MAP@5000", 3) for words in tasks),
-                seconds([*by_task.values()], "train_cpu_s"),
-            ]
-            for method, by_task in lines.items()
-        ],
-    )
+    results = [result for result in few_results() if result["bits"] == 32]
+    cells = [(result["method"], task(result), pair(result, "MAP@5000", 3)) for result in results]
+    tasks = [*dict.fromkeys(map(task, results))]
+    for method in dict.fromkeys(result["method"] for result in results):
+        same = [result for result in results if result["method"] == method]
+        cells.append((method, "training CPU s", seconds(same, "train_cpu_s")))
+    return pivot("32 bits", cells, [*tasks, "training CPU s"])
 
 
 def given_graphs() -> str:
@@ -205,16 +215,44 @@ def given_graphs() -> str:
     }
     lines = {"landmarks": "", "words of names": "-words", "both": "-both"}
     methods = ("bgdh-i", "bgdh-t")
-    return table(
-        ["packages, 32 bits: graph", *methods, *(f"{method}, CPU s" for method in methods)],
-        [
-            [
-                words,
-                *(with_spread(found.get(method + suffix, {}), "MAP@5000") for method in methods),
-                *(seconds([found.get(method + suffix, {})], "train_cpu_s") for method in methods),
-            ]
-            for words, suffix in lines.items()
-        ],
+    cells = []
+    for words, suffix in lines.items():
+        both = [(method, found.get(method + suffix, {})) for method in methods]
+        cells += [(words, method, with_spread(one, "MAP@5000")) for method, one in both]
+        cells += [(words, f"{m}, CPU s", seconds([one], "train_cpu_s")) for m, one in both]
+    return pivot("packages, 32 bits: graph", cells)
+
+
+def few_labels() -> str:
+    """MAP by label within the first 5,000 rows, where few rows are labelled."""
+    found = {
+        (r["dataset"], r["labels"], r["method"]): r
+        for r in read("semi_supervised")["results"]
+        if r["bits"] == 32
+    }
+    methods = {
+        "bgdh, inductive": "bgdh-i",
+        "bgdh, inductive, words of names as the graph": "bgdh-i-words",
+        "bgdh, transductive": "bgdh-t",
+        "bgdh, transductive, words of names as the graph": "bgdh-t-words",
+        "dpsh": "dpsh",
+        "sdh": "sdh",
+        "s3plh": "s3plh",
+        "itq, no labels": "itq",
+    }
+    columns = {
+        "MNIST, 50 a class": ("mnist", 50, "MAP@5000", 3),
+        "MNIST, 250 a class": ("mnist", 250, "MAP@5000", 3),
+        "packages, 20 a section": ("packages", 20, "MAP@5000", 3),
+        "training CPU s, packages": ("packages", 20, "train_cpu_s", 1),
+    }
+    return pivot(
+        "MAP@5000 by label, 32 bits",
+        (
+            (words, column, pair(found.get((*place, method), {}), score, digits))
+            for words, method in methods.items()
+            for column, (*place, score, digits) in columns.items()
+        ),
     )
 
 
@@ -232,328 +270,331 @@ def devices() -> str:
     )
 
 
-def protocol_lines(figure: str, measure: str) -> list[list[str]]:
+def protocol_table(figure: str, measure: str) -> str:
     """Write a measure against bits, a line for each method of a paper's figure."""
     found = protocols.measured()[figure]
-    lines: dict[str, dict[int, str]] = {}
+    cells = []
     for outcome in found["outcomes"]:
         scores = next(iter(outcome.get("scores", {}).values()), {})
         value = f"{scores[measure]:.3f}" if scores else ""
-        lines.setdefault(outcome["method"], {})[outcome["n_bits"]] = value
-    bits = sorted({outcome["n_bits"] for outcome in found["outcomes"]})
-    head = [f"{found['data']}, {measure}", *(f"{n} bits" for n in bits)]
-    return [head, *([method, *by_bits.values()] for method, by_bits in lines.items())]
-
-
-def protocol_table(figure: str, measure: str) -> str:
-    head, *rows = protocol_lines(figure, measure)
-    return table(head, rows)
+        cells.append((outcome["method"], f"{outcome['n_bits']} bits", value))
+    columns = bits_columns(found["outcomes"], "n_bits")
+    return pivot(f"{found['data']}, {measure}", cells, columns)
 
 
 def chosen() -> str:
     """Write what was chosen on training rows held back."""
-    rows = [
-        [
-            found["data"],
-            f"{outcome['n_bits']}",
-            outcome["method"],
-            ", ".join(f"{key} = {value}" for key, value in outcome["chosen"].items()),
-            "; ".join(f"{line['MAP']:.3f}" for line in outcome["tried"]),
-        ]
-        for found in protocols.measured().values()
-        for outcome in found["outcomes"]
-        if outcome.get("chosen")
-    ]
-    return table(["data", "bits", "method", "chosen", "MAP of all values, in their order"], rows)
-
-
-def retrieved() -> list[dict[str, Any]]:
-    """Read the measured searches next to pgvector, as far as there are any."""
-    names = (f"retrieval_{data}" for data in RETRIEVAL)
-    return [read(name) for name in names if (RESULTS / f"{name}.json").exists()]
-
-
-def retrieval() -> str:
-    found = retrieved()
-    if not found:
-        return "Not measured yet."
-    return table(
-        ["data, figure", "HNSW", "ours", "ratio", "bar", "beyond", "result"],
-        [
-            [f"{whole['data']}, {what}", *others]
-            for whole in found
-            for what, *others in retrieval_report.bars(whole)
-        ],
+    return listed(
+        (
+            outcome | {"data": found["data"]}
+            for found in protocols.measured().values()
+            for outcome in found["outcomes"]
+            if outcome.get("chosen")
+        ),
+        {
+            "data": lambda one: one["data"],
+            "bits": lambda one: f"{one['n_bits']}",
+            "method": lambda one: one["method"],
+            "chosen": lambda one: ", ".join(f"{k} = {v}" for k, v in one["chosen"].items()),
+            "MAP of all values, in their order": lambda one: "; ".join(
+                f"{line['MAP']:.3f}" for line in one["tried"]
+            ),
+        },
     )
 
 
-def retrieval_systems() -> str:
-    found = retrieved()
-    if not found:
-        return "Not measured yet."
-    _, *columns = retrieval_report.COLUMNS
-    return table(
-        ["data, system", *columns],
-        [
-            [f"{whole['data']}, {row['system']}", *(row[column] for column in columns)]
-            for whole in found
-            for row in retrieval_report.systems(whole)
-        ],
-    )
-
-
-def memory() -> str:
-    """Write a picture, a table and the bars of each data set that was measured."""
-    return (
-        "\n\n".join(
-            "\n\n".join(
-                [
-                    f"### {memory_report.title(whole)}",
-                    f"![p50 against memory](pictures/memory-{whole['data']}.svg)",
-                    table(
-                        list(memory_report.COLUMNS),
-                        [list(row) for row in memory_report.rows(whole)],
-                    ),
-                    *memory_report.winners(whole),
-                    table(["against", *memory_report.BAR_COLUMNS], memory_report.bars(whole)),
-                ]
+def learned_codes() -> str:
+    """Hashed beside learned codes of the rows of an index."""
+    found = read("learned_codes")
+    scores = {"MAP": "label MAP", "P@100": "label precision@100", "recall@10": "recall@10"}
+    return pivot(
+        "data, bits",
+        (
+            (
+                f"{hashed['data']} {hashed['bits']}",
+                f"{title}: hashed, learned",
+                f"{hashed[score]:.3f}, {learned[score]:.3f}",
             )
-            for whole in memory_report.measured()
-        )
-        or "Not measured yet."
+            for hashed, learned in zip(found[::2], found[1::2], strict=True)
+            for score, title in scores.items()
+        ),
     )
 
 
-def near_duplicates() -> str:
-    return table(
-        ["data", "rows", "pairs", "found", "bits", "seconds", "exact join, s"],
-        [
-            [
-                data,
-                f"{row['rows']:,}",
-                f"{row['pairs']:,}",
-                f"{row['found']:.3f}" if row["sampled_pairs"] else "",
-                str(row["radius"]),
-                f"{row['seconds']:.0f}",
-                f"{row['exact_s']:,.0f}",
-            ]
-            for data, row in read("near_duplicates")["results"].items()
-        ],
+def presets(part: str) -> list[Record]:
+    return [line for line in read("presets")["results"] if line["part"] == part]
+
+
+def preset_changes() -> str:
+    """Label MAP of the papers' settings, with one of our defaults at a time, and of the default."""
+    return pivot(
+        "method, settings",
+        (
+            (
+                f"{one['method']}, " + PRESETS.get(one["change"], f"paper with `{one['change']}`"),
+                f"{one['dataset'].upper()}, {one['bits']} bits",
+                f"{one['MAP']:.3f}",
+            )
+            for one in sorted(presets("changes"), key=lambda one: one["method"])
+            if one["codes"] == "hashed"
+        ),
+        [f"{data}, {bits} bits" for data in ("MNIST", "USPS") for bits in (32, 64)],
     )
 
 
-def size() -> str:
-    return table(
-        ["`pg-hashindex ...`", "seconds", "peak MB"],
-        [
-            [f"`{e['command']}`", f"{e['seconds']:.0f}", str(e["peak_mb"])]
-            for e in read("size")["commands"]
-        ],
+def sadih_tasks() -> str:
+    """Label MAP of SADIH and SDH, side by side, where SADIH may help."""
+    found = [one for one in presets("tasks") if one["codes"] == "hashed"]
+    return pivot(
+        "data, classes, bits",
+        (
+            (
+                f"{one['dataset']}, {one['task']}, {one['bits']}",
+                one["method"],
+                f"{one['MAP']:.3f} ± {one['spread']:.3f}",
+            )
+            for one in sorted(found, key=lambda one: (one["dataset"], one["task"], one["bits"]))
+        ),
+        ["sdh", "sdh, spread start", "sadih l1", "sadih l21"],
+    )
+
+
+def sadih_lengths() -> str:
+    """MAP and P@100 of SADIH by number of bits, the codes of the database hashed or learned."""
+    found = sorted(presets("lengths"), key=lambda o: (o["dataset"], o["method"], o["codes"]))
+    return pivot(
+        "MAP / P@100",
+        (
+            (
+                f"{one['dataset']}, {one['method']}, {one['codes']} codes",
+                f"{one['bits']} bits",
+                f"{one['MAP']:.3f} / {one['P@100']:.3f}",
+            )
+            for one in found
+        ),
+        bits_columns(found),
+    )
+
+
+# Searches -----------------------------------------------------------------------------------------
+
+
+def packages() -> str:
+    return listed(
+        read("packages")["systems"],
+        {
+            "system": lambda row: row["system"],
+            "build s": lambda row: f"{row['build_s']:.1f}",
+            "encoded rows/s": lambda row: f"{row.get('encoded_rows_a_second', '')}",
+            "MB": lambda row: f"{row['bytes'] / 1e6:.1f}",
+            "recall@10": lambda row: f"{row['recall']:.3f}",
+            "p50 ms": lambda row: f"{row['p50_ms']:.1f}",
+            "p95 ms": lambda row: f"{row['p95_ms']:.1f}",
+        },
     )
 
 
 def no_labels() -> str:
     """Codes of each method among the packages: what they find, and what they cost."""
-    found = {row["system"]: row for row in read("packages")["systems"]}
-    rows = read("packages")["rows"]
+    whole = read("packages")
+    found = {row["system"].removesuffix(", re-rank 200"): row for row in whole["systems"]}
     systems = (
         *("itq 128 bits", "itq 256 bits", "sgh 128 bits", "sgh 256 bits", "lsh 256 bits"),
         *("pcah 256 bits", "sign 384 bits", "binary_quantize hnsw"),
     )
-    return table(
-        ["59,000 texts, 200 candidates", "recall@10", "p50 ms", "build s", "bytes a row"],
-        [
-            [
-                system,
-                f"{row['recall']:.3f}",
-                f"{row['p50_ms']:.1f}",
-                f"{row['build_s']:.1f}",
-                f"{row['bytes'] / rows:.0f}",
-            ]
-            for system in systems
-            for row in [found[f"{system}, re-rank 200"]]
-        ],
+    return listed(
+        (found[system] | {"name": system} for system in systems),
+        {
+            "59,000 texts, 200 candidates": lambda row: row["name"],
+            "recall@10": lambda row: f"{row['recall']:.3f}",
+            "p50 ms": lambda row: f"{row['p50_ms']:.1f}",
+            "build s": lambda row: f"{row['build_s']:.1f}",
+            "bytes a row": lambda row: f"{row['bytes'] / whole['rows']:.0f}",
+        },
     )
 
 
-def searches(data: str) -> dict[str, list[str]]:
-    """Return what was measured of the searches of a data set, by system: ms, MB, build s, inserts.
+def retrieved() -> list[Record]:
+    """Read the measured searches next to pgvector, as far as there are any."""
+    return [found for data in RETRIEVAL if (found := read(f"retrieval_{data}"))]
 
-    Nothing where it was not measured yet.
-    """
-    if not (RESULTS / f"retrieval_{data}.json").exists():
-        return {}
-    found = read(f"retrieval_{data}")
-    parts = found["parts"]
-    return {
-        system: [
-            f"{median(r[system]['p50_ms'] for r in parts['search']['rounds']):.2f}",
-            f"{median(b['bytes'] for b in built) / 1e6:.0f}",
-            f"{median(b['seconds'] for b in built):.0f}",
-            f"{parts['inserts']['systems'].get(system, {}).get('single', 0):.0f}",
-        ]
-        for system, built in parts["build"]["systems"].items()
-    }
+
+def retrieval() -> str:
+    rows = [
+        [f"{whole['data']}, {what}", *others]
+        for whole in retrieved()
+        for what, *others in retrieval_report.comparison(whole)
+    ]
+    return table(["data, figure", "HNSW", "ours", "ratio"], rows) if rows else NOT_YET
+
+
+def retrieval_systems() -> str:
+    _, *columns = retrieval_report.COLUMNS
+    rows = [
+        [f"{whole['data']}, {row['system']}", *(row[column] for column in columns)]
+        for whole in retrieved()
+        for row in retrieval_report.systems(whole)
+    ]
+    return table(["data, system", *columns], rows) if rows else NOT_YET
+
+
+def memory() -> str:
+    """Write a picture, a table and the comparison of each data set that was measured."""
+    parts = [
+        part
+        for whole in memory_report.measured()
+        for part in (
+            f"### {memory_report.title(whole)}",
+            f"![p50 against memory](pictures/memory-{whole['data']}.svg)",
+            table(memory_report.COLUMNS, [*memory_report.rows(whole)]),
+            *memory_report.winners(whole),
+            table(["against", *memory_report.COMPARED], memory_report.comparison(whole)),
+        )
+    ]
+    return "\n\n".join(parts) or NOT_YET
 
 
 def recalls() -> str:
     """Compare codes of 256 projections, with landmarks, with pgvector's HNSW."""
-    found = searches("packages")
+    parts = read("retrieval_packages").get("parts")
+    if not parts:
+        return NOT_YET
+    builds, rounds = parts["build"]["systems"], parts["search"]["rounds"]
     systems = {
         "itq 256 bits, 4 levels": "ours",
         "itq 256 bits": "ours-2-levels",
         "pgvector's HNSW": "hnsw",
     }
-    if not found:
-        return "Not measured yet."
     return table(
         ["59,000 texts", "ms at a recall of 0.95", "MB", "build s"],
-        [[words, *found[system][:3]] for words, system in systems.items() if system in found],
+        [
+            [
+                words,
+                f"{median(r[system]['p50_ms'] for r in rounds):.2f}",
+                f"{median(b['bytes'] for b in builds[system]) / 1e6:.0f}",
+                f"{median(b['seconds'] for b in builds[system]):.0f}",
+            ]
+            for words, system in systems.items()
+            if system in builds
+        ],
     )
 
 
 def against_hnsw(data: str, systems: tuple[str, ...]) -> str:
-    """Compare landmarks with what pgvector offers, by the figures that have a bar."""
+    """Compare landmarks with what pgvector offers, by the figures that are compared."""
     found = against_systems(data)
-    return table(
-        ["384 dimensions, recall@10 of .95", *(BESIDE[system] for system in systems)],
-        [
-            [
-                shown,
-                *(
-                    retrieval_report.figure(found[system][what] / (1e6 if what == "bytes" else 1))
-                    if what in found[system]
-                    else "unmeasured"
-                    for system in systems
-                ),
-            ]
+
+    def written(what: str, system: str) -> str:
+        if what not in found[system]:
+            return "unmeasured"
+        return retrieval_report.figure(found[system][what] / (1e6 if what == "bytes" else 1))
+
+    return pivot(
+        "384 dimensions, recall@10 of .95",
+        (
+            (shown, BESIDE[system], written(what, system))
             for what, shown in SHOWN.items()
             if any(what in found[system] for system in systems)
-        ],
+            for system in systems
+        ),
     )
 
 
 def against_systems(data: str) -> dict[str, dict[str, float]]:
     """Return the figures of each system: those of `memory.py`, whose run has all systems, first."""
-    found: dict[str, dict[str, float]] = {}
-    for bar in read(f"retrieval_{data}")["bars"]:
-        for system in ("hnsw", "ours"):
-            found.setdefault(system, {})[bar["what"]] = bar[system]
-    for whole in memory_report.measured():
-        if whole["data"] != data:
-            continue
-        for system, measured in whole["systems"].items():
-            found.setdefault(system, {}).update(
-                {
-                    "cold p50 at 1/4, ms": measured["memory"]["4"]["cold_p50_ms"],
-                    "steady p50 at 1/4, ms": measured["memory"]["4"]["steady_p50_ms"],
-                    "p50 at .95 in memory, ms": measured["memory"]["1"]["steady_p50_ms"],
-                    "build, s": measured["build"]["seconds"],
-                    "bytes": measured["build"]["bytes"],
-                    "single inserts a second": measured["writes"]["single"],
-                    "rows by 100 a second": measured["writes"]["batches"],
-                }
-            )
+    found: dict[str, dict[str, Any]] = {"hnsw": {}, "ours": {}}
+    for what, theirs, ours, _ in retrieval_report.compare(read(f"retrieval_{data}")["parts"]):
+        found["hnsw"][what], found["ours"][what] = theirs, ours
+    for system, measured in read(f"memory_{data}").get("systems", {}).items():
+        found.setdefault(system, {}).update(
+            {
+                "cold p50 at 1/4, ms": measured["memory"]["4"]["cold_p50_ms"],
+                "steady p50 at 1/4, ms": measured["memory"]["4"]["steady_p50_ms"],
+                "p50 at .95 in memory, ms": measured["memory"]["1"]["steady_p50_ms"],
+                "build, s": measured["build"]["seconds"],
+                "bytes": measured["build"]["bytes"],
+                "single inserts a second": measured["writes"]["single"],
+            }
+        )
     return found
 
 
-def labels() -> str:
-    """Compare what methods win by labels with what they give up, beside some without."""
-    found = {
-        (r["dataset"], r["method"]): r["scores"]
-        for r in read("hashing")["results"]
-        if r["bits"] == 32 and r["codes"] != "learned"
-    }
-    columns = (("MAP_label", 3), ("error_3nn", 3), ("MAP_euclid2pct", 3), ("train_cpu_s", 2))
-    methods = ("sadih-l1", "sdh", "ksh", "itq-cca", "s3plh", "cghash", "itq", "sgh")
-    return table(
-        [
-            "MNIST, 32 bits",
-            *("MAP by label", "3-NN error", "MAP of the nearest 2 %", "training CPU s"),
-        ],
-        [
-            [method, *(f"{found['mnist', method][score]:.{digits}f}" for score, digits in columns)]
-            for method in methods
-        ],
+def near_duplicates() -> str:
+    return listed(
+        ({"data": data} | row for data, row in read("near_duplicates")["results"].items()),
+        {
+            "data": lambda row: row["data"],
+            "rows": lambda row: f"{row['rows']:,}",
+            "pairs": lambda row: f"{row['pairs']:,}",
+            "found": lambda row: f"{row['found']:.3f}" if row["sampled_pairs"] else "",
+            "bits": lambda row: str(row["radius"]),
+            "seconds": lambda row: f"{row['seconds']:.0f}",
+            "exact join, s": lambda row: f"{row['exact_s']:,.0f}",
+        },
     )
 
 
-def few_labels() -> str:
-    """MAP by label within the first 5,000 rows, where few rows are labelled."""
-    found = {
-        (r["dataset"], r["labels"], r["method"]): r["scores"]
-        for r in read("semi_supervised")["results"]
-        if r["bits"] == 32
-    }
-    methods = {
-        "bgdh, inductive": "bgdh-i",
-        "bgdh, inductive, words of names as the graph": "bgdh-i-words",
-        "bgdh, transductive": "bgdh-t",
-        "bgdh, transductive, words of names as the graph": "bgdh-t-words",
-        "dpsh": "dpsh",
-        "sdh": "sdh",
-        "s3plh": "s3plh",
-        "itq, no labels": "itq",
-    }
-    tasks = (("mnist", 50), ("mnist", 250), ("packages", 20))
-
-    def cell(task: tuple[str, int], method: str, score: str, digits: int) -> str:
-        scores = found.get((*task, method))
-        return f"{scores[score]:.{digits}f}" if scores else ""
-
-    return table(
-        [
-            *("MAP@5000 by label, 32 bits", "MNIST, 50 a class", "MNIST, 250 a class"),
-            *("packages, 20 a section", "training CPU s, packages"),
-        ],
-        [
-            [
-                words,
-                *(cell(task, method, "MAP@5000", 3) for task in tasks),
-                cell(tasks[-1], method, "train_cpu_s", 1),
-            ]
-            for words, method in methods.items()
-        ],
+def size() -> str:
+    return listed(
+        read("size")["commands"],
+        {
+            "`pg-hashindex ...`": lambda entry: f"`{entry['command']}`",
+            "seconds": lambda entry: f"{entry['seconds']:.0f}",
+            "peak MB": lambda entry: str(entry["peak_mb"]),
+        },
     )
 
 
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
-    paths = ("landmarks",)
-
-    def a_row(size: int) -> str:
-        return f"{size / found['rows']:.0f}"
-
-    return table(
-        ["bits", "codes, `scan`", *(f"`{path}` adds" for path in paths)],
-        [
-            [str(size["bits"]), a_row(size["scan"]), *(a_row(size[path]) for path in paths)]
+    columns = {"codes, `scan`": "scan", "`landmarks` adds": "landmarks"}
+    return pivot(
+        "bits",
+        (
+            (str(size["bits"]), words, f"{size[path] / found['rows']:.0f}")
             for size in found["sizes"]
-        ],
+            for words, path in columns.items()
+        ),
     )
 
 
-def column_of(entry: dict[str, Any]) -> str:
+def hybrid() -> str:
+    """Recall of searches by vector, by words, and by both."""
+    kinds = {
+        "text": "two rare words of the description, in descriptions",
+        "name": "the family's name, in names",
+    }
+    return pivot(
+        "words",
+        (
+            (title, f"{system}: recall@10, nDCG@10", f"{one['recall']:.3f}, {one['ndcg']:.3f}")
+            for kind, title in kinds.items()
+            for system, one in read("hybrid")["words"][kind].items()
+        ),
+    )
+
+
+def column_of(entry: Record) -> str:
     return f"{entry['type']}({entry['dimension']})"
 
 
 def dimensions_storage() -> str:
     """Return the cost of each storage of a column, at each number of dimensions."""
+    columns: dict[str, Callable[[Record], str]] = {
+        "MB in rows": lambda e: f"{e['heap_bytes'] / 1e6:.1f}",
+        "MB out of line": lambda e: f"{e['toast_bytes'] / 1e6:.1f}",
+        "insert, us a row": lambda e: f"{e['insert_cpu_us_a_row']:.0f}",
+        "exact query, ms": lambda e: f"{e['exact_cpu_ms']:.1f}",
+        "100 rows by key, ms": lambda e: f"{e['compare_100_cpu_ms']:.2f}",
+    }
+    refused = ["refused: a row is too large", "", "", "", ""]
     return table(
+        ["column, storage", *columns],
         [
-            *("column, storage", "MB in rows", "MB out of line", "insert, us a row"),
-            *("exact query, ms", "100 rows by key, ms"),
-        ],
-        [
-            [f"`{column_of(e)}`, {e['storage']}", *(["refused: a row is too large"] + [""] * 4)]
-            if "refused" in e
-            else [
+            [
                 f"`{column_of(e)}`, {e['storage']}",
-                *(f"{e[size] / 1e6:.1f}" for size in ("heap_bytes", "toast_bytes")),
-                f"{e['insert_cpu_us_a_row']:.0f}",
-                f"{e['exact_cpu_ms']:.1f}",
-                f"{e['compare_100_cpu_ms']:.2f}",
+                *(refused if "refused" in e else [write(e) for write in columns.values()]),
             ]
             for e in read("dimensions")["storage"]
         ],
@@ -562,35 +603,32 @@ def dimensions_storage() -> str:
 
 def dimensions_search() -> str:
     """HNSW and ours, with vectors out of line and in their rows."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    cells = []
     for e in read("dimensions")["search"]:
-        found.setdefault((column_of(e), e["system"]), {})[e["storage"]] = e
-    return table(
-        ["column, system", "recall", "EXTERNAL, ms", "MAIN, ms", "MB", "setting"],
-        [
-            [
-                f"`{column}`, {system}",
-                f"{by['MAIN']['recall']:.3f}",
-                *(f"{by[storage]['cpu_ms']:.2f}" for storage in ("EXTERNAL", "MAIN")),
-                f"{by['MAIN']['bytes'] / 1e6:.1f}",
-                by["MAIN"]["setting"],
+        line = f"`{column_of(e)}`, {e['system']}"
+        cells.append((line, f"{e['storage']}, ms", f"{e['cpu_ms']:.2f}"))
+        if e["storage"] == "MAIN":
+            cells += [
+                (line, "recall", f"{e['recall']:.3f}"),
+                (line, "MB", f"{e['bytes'] / 1e6:.1f}"),
+                (line, "setting", e["setting"]),
             ]
-            for (column, system), by in found.items()
-        ],
-    )
+    columns = ["recall", "EXTERNAL, ms", "MAIN, ms", "MB", "setting"]
+    return pivot("column, system", cells, columns)
 
 
 def dimensions_codes() -> str:
     """The candidates that each code needs for a recall."""
-    lines: dict[int, list[str]] = {}
-    headings: dict[str, None] = {}
-    for e in read("dimensions")["codes"]:
-        headings[f"{e['projections']} x {e['levels'] // 2} bits"] = None
-        needed = e["candidates"]
-        lines.setdefault(e["dimension"], []).append(f"{needed['0.95']} / {needed['0.99']}")
-    return table(
-        ["dimensions", *headings],
-        [[f"{dimension:,}", *cells] for dimension, cells in lines.items()],
+    return pivot(
+        "dimensions",
+        (
+            (
+                f"{e['dimension']:,}",
+                f"{e['projections']} x {e['levels'] // 2} bits",
+                f"{e['candidates']['0.95']} / {e['candidates']['0.99']}",
+            )
+            for e in read("dimensions")["codes"]
+        ),
     )
 
 
@@ -602,104 +640,13 @@ def dimensions_note() -> str:
     return f"Of {rows:,} rows and {found['machine']['cpus']} cores{said}."
 
 
-def hybrid() -> str:
-    """Recall of searches by vector, by words, and by both."""
-    kinds = {
-        "text": "two rare words of the description, in descriptions",
-        "name": "the family's name, in names",
-    }
-    found = read("hybrid")["words"]
-    return table(
-        ["words", *(f"{system}: recall@10, nDCG@10" for system in found["text"])],
-        [
-            [title, *(f"{one['recall']:.3f}, {one['ndcg']:.3f}" for one in found[kind].values())]
-            for kind, title in kinds.items()
-        ],
-    )
-
-
-def learned_codes() -> str:
-    """Hashed beside learned codes of the rows of an index."""
-    found = read("learned_codes")
-    scores = {"MAP": "label MAP", "P@100": "label precision@100", "recall@10": "recall@10"}
-    return table(
-        ["data, bits", *(f"{title}: hashed, learned" for title in scores.values())],
-        [
-            [
-                f"{hashed['data']} {hashed['bits']}",
-                *(f"{hashed[score]:.3f}, {learned[score]:.3f}" for score in scores),
-            ]
-            for hashed, learned in zip(found[::2], found[1::2], strict=True)
-        ],
-    )
-
-
-def presets(part: str) -> list[dict[str, Any]]:
-    return [line for line in read("presets")["results"] if line["part"] == part]
-
-
-def preset_changes() -> str:
-    """Label MAP of the papers' settings, with one of our defaults at a time, and of the default."""
-    lines: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
-    for line in presets("changes"):
-        if line["codes"] == "hashed":
-            found = lines.setdefault((line["method"], line["change"]), {})
-            found[line["dataset"], line["bits"]] = line["MAP"]
-    columns = [("mnist", 32), ("mnist", 64), ("usps", 32), ("usps", 64)]
-    return table(
-        ["method, settings", *(f"{data.upper()}, {bits} bits" for data, bits in columns)],
-        [
-            [
-                f"{method}, {PRESETS.get(change, f'paper with `{change}`')}",
-                *(f"{found[column]:.3f}" if column in found else "" for column in columns),
-            ]
-            for (method, change), found in sorted(lines.items(), key=lambda line: line[0][0])
-        ],
-    )
-
-
-def sadih_tasks() -> str:
-    """Label MAP of SADIH and SDH, side by side, where SADIH may help."""
-    lines: dict[tuple[str, str, int], dict[str, str]] = {}
-    for line in presets("tasks"):
-        if line["codes"] == "hashed":
-            found = lines.setdefault((line["dataset"], line["task"], line["bits"]), {})
-            found[line["method"]] = f"{line['MAP']:.3f} ± {line['spread']:.3f}"
-    methods = ["sdh", "sdh, spread start", "sadih l1", "sadih l21"]
-    return table(
-        ["data, classes, bits", *methods],
-        [
-            [f"{data}, {task}, {bits}", *(found.get(method, "") for method in methods)]
-            for (data, task, bits), found in sorted(lines.items())
-        ],
-    )
-
-
-def sadih_lengths() -> str:
-    """MAP and P@100 of SADIH by number of bits, the codes of the database hashed or learned."""
-    lines: dict[tuple[str, str, str], dict[int, str]] = {}
-    for line in presets("lengths"):
-        found = lines.setdefault((line["dataset"], line["method"], line["codes"]), {})
-        found[line["bits"]] = f"{line['MAP']:.3f} / {line['P@100']:.3f}"
-    bits = sorted({line["bits"] for line in presets("lengths")})
-    return table(
-        ["MAP / P@100", *(f"{b} bits" for b in bits)],
-        [
-            [f"{data}, {method}, {codes} codes", *(found.get(b, "") for b in bits)]
-            for (data, method, codes), found in sorted(lines.items())
-        ],
-    )
-
-
-def citus_entries() -> list[dict[str, Any]]:
+def citus_entries() -> list[Record]:
     """Return what was measured whole, the most rows first."""
-    if not (RESULTS / "citus.json").exists():
-        return []
-    found = [entry for entry in read("citus")["results"] if "writes" in entry]
+    found = [entry for entry in read("citus").get("results", []) if "writes" in entry]
     return sorted(found, key=lambda e: (-e["rows"], e["shards"] > 0, e["workers"], e["shards"]))
 
 
-def citus_reaching(entry: dict[str, Any]) -> dict[str, Any]:
+def citus_reaching(entry: Record) -> Record:
     """Return the search of the fewest probes that has recall .95, or else the best recall."""
     searches = [entry["search"][probes] for probes in sorted(entry["search"], key=int)]
     return next((search for search in searches if search["recall"] >= 0.95), searches[-1])
@@ -722,7 +669,7 @@ def citus() -> str:
         )
     head = ["rows, shards on workers", "exact p50, ms", "landmarks p50, ms", "build, s"]
     writes = (f"{how}, rows a second: without / with the index" for how in CITUS_WRITES.values())
-    return table([*head, *writes], lines) if lines else "Not measured yet."
+    return table([*head, *writes], lines) if lines else NOT_YET
 
 
 def citus_sizes() -> str:
@@ -730,7 +677,7 @@ def citus_sizes() -> str:
     found = [entry for entry in citus_entries() if entry["shards"]]
     spread = [e for e in found if len({o["shards"] for o in found if o["rows"] == e["rows"]}) > 1]
     if not spread:
-        return "Not measured yet."
+        return NOT_YET
     largest = found[0]
     n, build = largest["rows"], largest["build"]
     core_seconds = build["seconds"] * read("citus")["machine"]["cpus"] / n
@@ -798,18 +745,14 @@ TABLES = {
     "few-labels": few_labels,
     "sizes": sizes,
 }
-PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
 
 
 def with_tables(text: str) -> str:
-    for mark, render in TABLES.items():
-        text = re.sub(
-            rf"(<!-- {mark} -->\n).*?(<!-- end -->)",
-            lambda match, render=render: f"{match[1]}{render()}\n{match[2]}",
-            text,
-            flags=re.DOTALL,
-        )
-    return text
+    """Return a page with the tables of the committed results."""
+    return common.with_tables(text, TABLES)
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 if __name__ == "__main__":

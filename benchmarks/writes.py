@@ -8,17 +8,14 @@ INVOKER. Times are those of the server's process that inserts, user and system, 
 round's ratio is of times that stand beside each other, and the table holds medians.
 """
 
-import argparse
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hashing import ROOT, machine
+from common import RESULTS, cpu_seconds, machine, parser, table, write
 from pgvector import Vector
-from retrieval_server import QUICK_SETTINGS, running
-from semi_supervised_runs import write
+from retrieval_server import QUICK_SETTINGS, load, running
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
@@ -26,7 +23,6 @@ from pg_hashindex.hashers import make_hasher
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server.demo import new_database
 
-OUTPUT = ROOT / "benchmarks/results/writes.json"
 DIMENSION, BITS = 384, 128
 KINDS = ("no index", "invoker", "definer")
 #: Rows of a statement, and statements of a round.
@@ -48,20 +44,12 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
     model = make_hasher("itq", n_bits=BITS, random_state=0).fit(X[:8_000]).to_model("m")
     store.save(connection, model)
     for number, kind in enumerate(KINDS):
-        table = f"items{number}"
-        connection.execute(
-            f"CREATE TABLE {table} (id bigint PRIMARY KEY, v vector({DIMENSION}))".encode()
-        )
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY {table} FROM STDIN".encode()) as copy,
-        ):
-            for i, row in enumerate(X):
-                copy.write_row((i, Vector(row)))
-        connection.execute(f"ANALYZE {table}".encode())
+        load(connection, X, f"items{number}")
         if kind == "no index":
             continue
-        index = HashIndex.create(connection, f"i{number}", table=table, column="v", model="m")
+        index = HashIndex.create(
+            connection, f"i{number}", table=f"items{number}", column="embedding", model="m"
+        )
         index.encode()
         if access != "scan":
             index.configure(access=access)  # type: ignore[arg-type]
@@ -70,11 +58,6 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
             connection.execute(
                 f"ALTER FUNCTION hashindex.sync_i{number}() SECURITY INVOKER".encode()
             )
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return what a process has used, user and system."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def insert(connection: Connection, table: str, batches: Sequence[Sequence[Any]]) -> float:
@@ -120,22 +103,23 @@ def measure(connection: Connection, rounds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--output", type=Path, default=OUTPUT)
-    args = parser.parse_args()
+    args = parser(__doc__, rows=20_000, rounds=7, output=RESULTS / "writes.json").parse_args()
     results = []
     with running(QUICK_SETTINGS) as server:
         for access in ("scan", "landmarks"):
             with connect(new_database(server, access)) as session:
                 set_up(session, access, args.rows)
                 results += [{"access": access} | one for one in measure(session, args.rounds)]
-    print("| access | insert | no index, us of CPU a row | invoker | definer | definer / invoker |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for one in results:
-        times = " | ".join(str(one["cpu_us_a_row"][kind]) for kind in KINDS)
-        print(f"| {one['access']} | {one['way']} | {times} | {one['definer_to_invoker']} |")
+    head = ["access", "insert", "no index, us of CPU a row", "invoker", "definer"]
+    lines = [
+        [
+            one["access"],
+            one["way"],
+            *map(str, [*one["cpu_us_a_row"].values(), one["definer_to_invoker"]]),
+        ]
+        for one in results
+    ]
+    print(table([*head, "definer / invoker"], lines))
     write(args.output, {"machine": machine(), "rows": args.rows, "results": results})
 
 

@@ -10,6 +10,7 @@ BEGIN
 END
 $$;
 
+-- Objects in schema hashindex that its owner does not own, and triggers that call functions of others.
 CREATE OR REPLACE FUNCTION hashindex._strangers() RETURNS TABLE (object text, owner oid)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -21,8 +22,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._strangers IS 'objects in schema hashindex that its owner does not own, and triggers that call functions of others';
-
+-- Refuses objects in schema hashindex that its owner does not own.
 CREATE OR REPLACE FUNCTION hashindex._check_strangers() RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -38,8 +38,6 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._check_strangers IS 'refuses objects in schema hashindex that its owner does not own';
 
 COMMENT ON TYPE hashindex.layer IS
     'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos; network, always the last, stands for what only Python evaluates';

@@ -118,9 +118,9 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
--- The levels of a projection as bits; pg_hashindex/models/quantization.py explains them. With 4 levels, the first half
--- holds the signs. The second half says whether each projection is beyond one standard deviation of the row's own
--- projections, inverted where the projection is above 0.
+-- Code of a projection: its signs, and with 4 levels a second half that tells large from small. The levels of a projection as bits;
+-- pg_hashindex/models/quantization.py explains them. With 4 levels, the first half holds the signs. The second half says whether each
+-- projection is beyond one standard deviation of the row's own projections, inverted where the projection is above 0.
 CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -145,8 +145,6 @@ BEGIN
     ));
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._quantize IS 'code of a projection: its signs, and with 4 levels a second half that tells large from small';
 
 -- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
 CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)

@@ -60,6 +60,7 @@ $$;
 
 COMMENT ON FUNCTION hashindex.encode(text, {ext}.vector) IS 'code of a vector by a stored model, named as name or name:version';
 
+-- Trigger: saved models and their networks are immutable, since codes were made with them.
 CREATE OR REPLACE FUNCTION hashindex._refuse_update() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -74,8 +75,6 @@ BEGIN
               HINT = 'Save the changed model under the same name: it becomes the next version.';
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._refuse_update IS 'trigger: saved models and their networks are immutable, since codes were made with them';
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

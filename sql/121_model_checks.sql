@@ -1,6 +1,7 @@
 -- Checks the layers of a model as pg_hashindex/models/layers.py and model.py do. Models may also be written by other
 -- programs, so layers that do not fit are refused here.
 
+-- What is wrong with a layer whose input has so many dimensions; NULL if nothing is.
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -65,8 +66,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layer_problem IS 'what is wrong with a layer whose input has so many dimensions; NULL if nothing is';
-
+-- Trigger: refuses models whose layers do not fit each other, their dimension or their bits.
 CREATE OR REPLACE FUNCTION hashindex._check_model() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -123,8 +123,6 @@ BEGIN
     RETURN NEW;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._check_model IS 'trigger: refuses models whose layers do not fit each other, their dimension or their bits';
 
 CREATE OR REPLACE TRIGGER checked BEFORE INSERT ON hashindex.model
 FOR EACH ROW EXECUTE FUNCTION hashindex._check_model();

@@ -5,6 +5,7 @@
 -- since a saved model never changes, its id is never used again, and no index or generated column calls them. A model that
 -- a transaction does not see yet raises an error, because a plan would keep NULL.
 
+-- Layers of a stored model, by its id; only for the plans of searches and triggers.
 CREATE OR REPLACE FUNCTION hashindex._layers_of(model_id bigint) RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -26,10 +27,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._layers_of IS 'layers of a stored model, by its id; only for the plans of searches and triggers';
-
--- Writes one nested expression that does what hashindex.project_with does, and calls that for an affinity layer, which is
--- evaluated rarely. Triggers run the expression under a path without pgvector, so every name is qualified.
+-- SQL for the projection of a vector by a stored model; the last argument is the SQL that gives its layers. Writes one nested expression
+-- that does what hashindex.project_with does, and calls that for an affinity layer, which is evaluated rarely. Triggers run the
+-- expression under a path without pgvector, so every name is qualified.
 CREATE OR REPLACE FUNCTION hashindex._projection(used hashindex.model, vector_term text, layers text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -64,6 +64,3 @@ BEGIN
     RETURN x;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._projection IS
-    'SQL for the projection of a vector by a stored model; the last argument is the SQL that gives its layers';

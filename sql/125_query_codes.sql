@@ -1,8 +1,9 @@
 -- A query becomes a few weighted codes u_k, and every ranking orders rows by sum a_k hamming(code, u_k): any projection p of the
 -- query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
--- Weights are rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except
--- where few bits carry nearly all of the weight. There 4 bits give it too.
+-- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Weights are
+-- rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry
+-- nearly all of the weight. There 4 bits give it too.
 CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -17,20 +18,16 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._weight_planes IS
-    'weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8';
-
--- Under a mask, popcount((c # q) & m) = (hamming(c, q) + hamming(c, q # ~m) - bits outside of m) / 2.
+-- Codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8. Under a mask, popcount((c # q) & m) = (hamming(c, q) +
+-- hamming(c, q # ~m) - bits outside of m) / 2.
 CREATE OR REPLACE FUNCTION hashindex._weighted_codes(code bit varying, planes bit varying[]) RETURNS bit varying[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY[code, code # ~planes[1], code # ~planes[2], code # ~planes[3], code # ~planes[4]];
 
-COMMENT ON FUNCTION hashindex._weighted_codes IS 'codes of a query for the ranking weighted; their weights are 15, 1, 2, 4 and 8';
-
--- The projection in 8 levels, 4 u1 + 2 u2 + u3 with signs u, as the normal distribution asks for. With two bits a projection a row
--- has the levels 2 s1 + s2, and s2 counts half as much as s1: the projection has the 16 levels 8 u1 + 4 u2 + 2 u3 + u4 for s1, and
--- for s2 the 8 levels 4 u1 + 2 u2 + u3 = 8 u1 + 4 (-u1) + 2 u2 + u3. A projection of zeros gives codes that rank by plain Hamming
--- distance.
+-- Codes of a query for the ranking asymmetric; their weights are 4, 2 and 1 with 2 levels, and 8, 4, 2 and 1 with 4. The projection in 8
+-- levels, 4 u1 + 2 u2 + u3 with signs u, as the normal distribution asks for. With two bits a projection a row has the levels 2 s1 + s2,
+-- and s2 counts half as much as s1: the projection has the 16 levels 8 u1 + 4 u2 + 2 u3 + u4 for s1, and for s2 the 8 levels 4 u1 + 2 u2
+-- + u3 = 8 u1 + 4 (-u1) + 2 u2 + u3. A projection of zeros gives codes that rank by plain Hamming distance.
 CREATE OR REPLACE FUNCTION hashindex._asymmetric_codes(projection {ext}.vector, steps {ext}.vector[]) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -56,10 +53,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._asymmetric_codes IS
-    'codes of a query for the ranking asymmetric; their weights are 4, 2 and 1 with 2 levels, and 8, 4, 2 and 1 with 4';
-
--- A function of their own, since PostgreSQL computes constants once a session.
+-- Vectors of n times 1, 2, ... steps between the levels of a projection of length 1. A function of their own, since PostgreSQL computes
+-- constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._steps(n integer, levels integer) RETURNS {ext}.vector[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
@@ -67,8 +62,7 @@ RETURN ARRAY(
     FROM generate_series(1, 2 * levels - 1) k
 );
 
-COMMENT ON FUNCTION hashindex._steps IS 'vectors of n times 1, 2, ... steps between the levels of a projection of length 1';
-
+-- SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, or two, which already excludes most rows.
 CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
@@ -92,6 +86,3 @@ BEGIN
     FROM unnest(weights) WITH ORDINALITY w(weight, place);
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._code_distance IS
-    'SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, or two, which already excludes most rows';

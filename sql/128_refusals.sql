@@ -1,5 +1,6 @@
 -- Functions by which expressions in searches and triggers raise errors.
 
+-- The error of an argument that is out of range.
 CREATE OR REPLACE FUNCTION hashindex._refuse(what text, given integer, wanted text) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -14,8 +15,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse IS 'the error of an argument that is out of range';
-
+-- The error of a vector that a model cannot take.
 CREATE OR REPLACE FUNCTION hashindex._refuse_vector(given {ext}.vector, wanted integer) RETURNS {ext}.vector
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -31,8 +31,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._refuse_vector IS 'the error of a vector that a model cannot take';
-
+-- The code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted.
 CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -53,9 +52,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._checked_code IS
-    'the code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted';
-
+-- Raises an error unless the transaction sees an index's codes and its table still has the triggers that keep them fresh.
 CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -73,6 +70,3 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._require_codes IS
-    'raises an error unless the transaction sees an index''s codes and its table still has the triggers that keep them fresh';

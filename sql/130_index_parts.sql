@@ -1,5 +1,6 @@
 -- Finds an index, and says which operators, types and rankings its statements use.
 
+-- Catalog row of an index whose table will not be read, or an error.
 CREATE OR REPLACE FUNCTION hashindex._row_of(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -16,8 +17,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._row_of IS 'catalog row of an index whose table will not be read, or an error';
-
 CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -32,25 +31,22 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
 
+-- The schema that pgvector is in now, quoted.
 CREATE OR REPLACE FUNCTION hashindex._vector_schema() RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 BEGIN ATOMIC
     SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
 END;
 
-COMMENT ON FUNCTION hashindex._vector_schema IS 'the schema that pgvector is in now, quoted';
-
--- Operator and type are qualified, since a query may run under a caller's search_path.
+-- Pgvector's distance operator for a metric. Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE metric
     WHEN 'l2' THEN 'OPERATOR({ext}.<->)' WHEN 'cosine' THEN 'OPERATOR({ext}.<=>)' WHEN 'ip' THEN 'OPERATOR({ext}.<#>)'
 END;
 
-COMMENT ON FUNCTION hashindex._distance_operator IS 'pgvector''s distance operator for a metric';
-
--- Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL would choose among operators,
--- and an operator that somebody added to pgvector's schema could be a better match.
+-- Type of a column, halfvec or vector. Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL
+-- would choose among operators, and an operator that somebody added to pgvector's schema could be a better match.
 CREATE OR REPLACE FUNCTION hashindex._vector_type(base regclass, column_name text) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -64,36 +60,31 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._vector_type IS 'type of a column, halfvec or vector';
-
--- Citus does not quote a function's name when it grants or revokes EXECUTE, so these names need no quotes. No index's name has a $.
+-- Name of the trigger function of an index that has this storage. Citus does not quote a function's name when it grants or revokes
+-- EXECUTE, so these names need no quotes. No index's name has a $.
 CREATE OR REPLACE FUNCTION hashindex._sync_name(storage text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN 'sync_' || CASE WHEN storage ~ '^[a-z0-9_]+$' THEN storage ELSE translate(lower(storage), '~-', '$$') || '$' || left(md5(storage), 8) END;
 
-COMMENT ON FUNCTION hashindex._sync_name IS 'name of the trigger function of an index that has this storage';
-
+-- A name as a shell takes it for one word of a command.
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE WHEN word ~ '^[A-Za-z0-9_.,:/=@%+-]+$' THEN word ELSE '''' || replace(word, '''', '''\''''') || '''' END;
 
-COMMENT ON FUNCTION hashindex._shell_word IS 'a name as a shell takes it for one word of a command';
-
+-- A table and all of its partitions, of whatever level.
 CREATE OR REPLACE FUNCTION hashindex._parts_of(table_name regclass) RETURNS TABLE (part regclass, is_partition boolean)
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 BEGIN ATOMIC
     SELECT p.relid, p.relid <> table_name FROM (SELECT t.relid FROM pg_partition_tree(table_name) t UNION SELECT table_name) p;
 END;
 
-COMMENT ON FUNCTION hashindex._parts_of IS 'a table and all of its partitions, of whatever level';
-
--- An index that is dropped and created again must not get a number that it had before.
+-- A number that the codes of an index never had before. An index that is dropped and created again must not get a number that it had
+-- before.
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
-COMMENT ON FUNCTION hashindex._new_generation IS 'a number that the codes of an index never had before';
-
+-- Whether the model of an index has a network, which SQL cannot evaluate.
 CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -103,9 +94,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encoded_in_python IS 'whether the model of an index has a network, which SQL cannot evaluate';
-
--- The parts of a model without a network are learned codes.
+-- Whether the model of an index keeps codes of its training rows, which only Python looks up. The parts of a model without a network are
+-- learned codes.
 CREATE OR REPLACE FUNCTION hashindex._has_learned_codes(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -115,9 +105,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._has_learned_codes IS
-    'whether the model of an index keeps codes of its training rows, which only Python looks up';
-
+-- Orders of candidates that a model can serve, the finest first, which new indexes have.
 CREATE OR REPLACE FUNCTION hashindex._rankings(used hashindex.model) RETURNS text[]
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -129,5 +117,3 @@ BEGIN
         || CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._rankings IS 'orders of candidates that a model can serve, the finest first, which new indexes have';

@@ -1,8 +1,8 @@
 -- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- Replaces in one pass, so a value that looks like a placeholder stays as it is. A template writes {{...}} for text, such as a part of
--- a dynamic statement, which is filled and then quoted as a literal.
+-- A template with its placeholders, {name}, replaced. Replaces in one pass, so a value that looks like a placeholder stays as it is. A
+-- template writes {{...}} for text, such as a part of a dynamic statement, which is filled and then quoted as a literal.
 CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -23,9 +23,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._fill IS 'a template with its placeholders, {name}, replaced';
-
--- The body is quoted as a literal, so no name in it can end it.
+-- Creates one function of an index from a template, or replaces it. The body is quoted as a literal, so no name in it can end it.
 CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -47,11 +45,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_function IS 'creates one function of an index from a template, or replaces it';
-
--- Lists are of rows with near projections, which are shorter than vectors and are computed for the code anyway. A few projections
--- tell less than the vector: on 300,000 x 384, 64 lists hold .961 of the true ten by vectors or 256 projections, .958 by 192, .950 by 128.
--- Vectors are compared where the length of a vector counts for the metric and not for the model, or the other way round.
+-- Number of projections of a row or query that are compared with landmarks; NULL where its vector is. Lists are of rows with near
+-- projections, which are shorter than vectors and are computed for the code anyway. A few projections tell less than the vector: on
+-- 300,000 x 384, 64 lists hold .961 of the true ten by vectors or 256 projections, .958 by 192, .950 by 128. Vectors are compared where
+-- the length of a vector counts for the metric and not for the model, or the other way round.
 CREATE OR REPLACE FUNCTION hashindex._list_projections(used hashindex.model, metric text) RETURNS integer
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -66,10 +63,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._list_projections IS
-    'number of projections of a row or query that are compared with landmarks; NULL where its vector is';
-
--- The values of all placeholders. Names are quoted; types are read from PostgreSQL's catalog.
+-- Values of the placeholders in the templates of an index's functions. The values of all placeholders. Names are quoted; types are read
+-- from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -249,8 +244,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._parts IS 'values of the placeholders in the templates of an index''s functions';
-
+-- Creates an index's own functions, or replaces them by those of this release.
 CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -294,5 +288,3 @@ BEGIN
     PERFORM hashindex._take_over(i);
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._create_functions IS 'creates an index''s own functions, or replaces them by those of this release';

@@ -1,5 +1,6 @@
 -- Checks whether a table can be indexed.
 
+-- Refuses a column whose vectors a model of that dimension cannot take.
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -53,8 +54,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_vector_column IS 'refuses a column whose vectors a model of that dimension cannot take';
-
+-- Whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike.
 CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass)
 RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -67,8 +67,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._logging IS 'whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike';
-
+-- A trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before.
 CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)
 RETURNS TABLE (fault text, statement text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -87,10 +86,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._late_trigger IS
-    'a trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before';
-
--- Called where no exact distance is computed; pgvector's distance operators refuse another dimension themselves.
+-- Refuses to search a column whose dimension was changed under its index. Called where no exact distance is computed; pgvector's distance
+-- operators refuse another dimension themselves.
 CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
 RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -110,10 +107,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_column_dimension IS 'refuses to search a column whose dimension was changed under its index';
-
--- Triggers run as the administrator, so no operator, cast or domain check of another role may run in them. An enum has
--- PostgreSQL's operators, unless its owner defines others.
+-- Whether a type is neither built in nor an enum of the administrator. Triggers run as the administrator, so no operator, cast or domain
+-- check of another role may run in them. An enum has PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -125,8 +120,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_foreign_type IS 'whether a type is neither built in nor an enum of the administrator';
-
+-- Refuses filter columns that cannot be kept beside codes.
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -155,10 +149,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_filter_columns IS 'refuses filter columns that cannot be kept beside codes';
-
--- Advice that PostgreSQL would refuse is none: a partitioned table has no unique key without the columns that it is partitioned by, and no table
--- has two primary keys.
+-- How a table gets a key of one column, the wanted one if it is named. Advice that PostgreSQL would refuse is none: a partitioned table
+-- has no unique key without the columns that it is partitioned by, and no table has two primary keys.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -190,8 +182,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._key_hint IS 'how a table gets a key of one column, the wanted one if it is named';
-
+-- The key column of a table (the primary key unless another is wanted) and its type.
 CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -244,10 +235,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._find_key IS 'the key column of a table (the primary key unless another is wanted) and its type';
-
--- The catalog's text is looked up as the name of a type and never becomes SQL. The result is qualified, so it means the same
--- under any path.
+-- Type of the key of an index as SQL writes it under any search_path. The catalog's text is looked up as the name of a type and never
+-- becomes SQL. The result is qualified, so it means the same under any path.
 CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text) RETURNS text
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 -- If the type was dropped, so was the key, and any type serves.
@@ -256,9 +245,8 @@ RETURN coalesce((
     WHERE t.oid = to_regtype(id_type)
 ), 'pg_catalog.text');
 
-COMMENT ON FUNCTION hashindex._key_type IS 'type of the key of an index as SQL writes it under any search_path';
-
--- The statements of an index use these names for variables and for tables.
+-- Refuses a table if searches use its name, or the name of one of its columns, for something else. The statements of an index use these
+-- names for variables and for tables.
 CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -282,12 +270,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_names IS
-    'refuses a table if searches use its name, or the name of one of its columns, for something else';
-
--- The planner puts the bodies of SQL functions into the expressions of a table's indexes, constraints and policies, and looks their
--- names up under the path of whoever reads the table. Functions of an index have a path of their own. What is found here would
--- otherwise fail later, in the first session that has not planned the expression before.
+-- Refuses a table whose expressions call SQL functions with names that are found under some search paths only. The planner puts the
+-- bodies of SQL functions into the expressions of a table's indexes, constraints and policies, and looks their names up under the path of
+-- whoever reads the table. Functions of an index have a path of their own. What is found here would otherwise fail later, in the first
+-- session that has not planned the expression before.
 CREATE OR REPLACE FUNCTION hashindex._check_expressions(base regclass, layout text) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
@@ -340,6 +326,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._check_expressions IS
-    'refuses a table whose expressions call SQL functions with names that are found under some search paths only';

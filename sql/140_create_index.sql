@@ -104,7 +104,11 @@ BEGIN
     PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
-    INSERT INTO hashindex.index SELECT (i).*;
+    INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
+    IF NOT FOUND THEN
+        -- Another session has made it since the check above.
+        RAISE EXCEPTION 'index "%" exists already', i.name USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
+    END IF;
 
     PERFORM hashindex._create_codes(i, create_index.table_name);
     IF hashindex._is_distributed(i) THEN
@@ -132,7 +136,7 @@ $$;
 COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
--- A build adds the key of a code table after the rows.
+-- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -180,9 +184,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._create_codes IS 'makes the code table of an index, or the code column in its table';
-
--- Triggers fire in order of their names. The row trigger comes after the user's, which may change the vector.
+-- Names of the triggers that keep the codes of an index fresh. Triggers fire in order of their names. The row trigger comes after the
+-- user's, which may change the vector.
 CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -194,9 +197,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_names IS 'names of the triggers that keep the codes of an index fresh';
-
--- Finds triggers by their function, since the table may have been renamed or dropped.
+-- Triggers that keep the codes of an index fresh, and their tables. Finds triggers by their function, since the table may have been
+-- renamed or dropped.
 CREATE OR REPLACE FUNCTION hashindex._triggers_of(i hashindex.index) RETURNS SETOF pg_trigger
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -208,8 +210,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._triggers_of IS 'triggers that keep the codes of an index fresh, and their tables';
-
+-- Creates the triggers that keep the codes of an index fresh, if they are missing.
 CREATE OR REPLACE FUNCTION hashindex._create_triggers(i hashindex.index, table_name regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -244,5 +245,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._create_triggers IS 'creates the triggers that keep the codes of an index fresh, if they are missing';

@@ -1,6 +1,7 @@
 -- Drops an index, in the caller's transaction.
 
--- A function of pg_hashindex may have the same name as one of an index's (search_..., for example); their arguments differ.
+-- Functions that were made for an index. A function of pg_hashindex may have the same name as one of an index's (search_..., for
+-- example); their arguments differ.
 CREATE OR REPLACE FUNCTION hashindex._functions_of(i hashindex.index) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -17,8 +18,6 @@ BEGIN
     ORDER BY p.proname;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._functions_of IS 'functions that were made for an index';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_index(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

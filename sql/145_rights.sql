@@ -7,6 +7,7 @@ GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
 GRANT SELECT ON hashindex.index TO PUBLIC;
 GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, network, created_at) ON hashindex.model TO PUBLIC;
 
+-- Whether the caller was granted the codes of an index.
 CREATE OR REPLACE FUNCTION hashindex._may_read_codes(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -24,8 +25,6 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._may_read_codes IS 'whether the caller was granted the codes of an index';
-
 -- A view reads tables with its owner's rights, and calls functions with the caller's. Without the barrier, a function of the caller's
 -- could see other models.
 CREATE OR REPLACE VIEW hashindex.readable_model WITH (security_barrier) AS
@@ -38,12 +37,12 @@ COMMENT ON VIEW hashindex.readable_model IS 'models that the caller may read: th
 COMMENT ON VIEW hashindex.readable_model_part IS 'parts of the models that the caller may read';
 GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part TO PUBLIC;
 
+-- The role that owns schema hashindex; triggers run as it.
 CREATE OR REPLACE FUNCTION hashindex._administrator() RETURNS oid
 LANGUAGE sql STABLE PARALLEL UNSAFE
 RETURN (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'hashindex');
 
-COMMENT ON FUNCTION hashindex._administrator IS 'the role that owns schema hashindex; triggers run as it';
-
+-- Refuses a role that is neither the administrator nor a member of it.
 CREATE OR REPLACE FUNCTION hashindex._check_administrator() RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -59,8 +58,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_administrator IS 'refuses a role that is neither the administrator nor a member of it';
-
+-- Whether row security of a table hides rows from the administrator.
 CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -74,8 +72,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_hidden IS 'whether row security of a table hides rows from the administrator';
-
+-- Owners of a table, of its partitions and of their schemas that are neither the caller nor the administrator, nor trusted by name.
 CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true)
 RETURNS TABLE (owner text, refusal text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
@@ -88,11 +85,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._untrusted_owners IS
-    'owners of a table, of its partitions and of their schemas that are neither the caller nor the administrator, nor trusted by name';
-
--- PostgreSQL runs functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the
--- table: so this is asked before a statement names it.
+-- Refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted. PostgreSQL runs
+-- functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the table: so this is
+-- asked before a statement names it.
 CREATE OR REPLACE FUNCTION hashindex._check_owners(base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)')
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -110,11 +105,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_owners IS
-    'refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted';
-
--- By the table that has the name now: another one may have been put in its place. Not by to_regclass, which fails in a schema that
--- the caller may not use.
+-- The table of an index, or NULL. By the table that has the name now: another one may have been put in its place. Not by to_regclass,
+-- which fails in a schema that the caller may not use.
 CREATE OR REPLACE FUNCTION hashindex._base_of(i hashindex.index) RETURNS oid
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -124,8 +116,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._base_of IS 'the table of an index, or NULL';
-
+-- Owners of the table of an index, of its partitions and of their schemas that are not trusted.
 CREATE OR REPLACE FUNCTION hashindex._untrusted_of(i hashindex.index) RETURNS TABLE (owner text, refusal text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
 SET search_path FROM CURRENT
@@ -135,8 +126,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._untrusted_of IS 'owners of the table of an index, of its partitions and of their schemas that are not trusted';
-
+-- Whether all owners of a table are trusted; a table without partitions in a schema of the administrator is looked up in one step.
 CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -153,9 +143,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_trusted IS
-    'whether all owners of a table are trusted; a table without partitions in a schema of the administrator is looked up in one step';
-
+-- Refuses the table of an index if an owner of it is not trusted; each read of the table begins with this.
 CREATE OR REPLACE FUNCTION hashindex._check_trust(i hashindex.index) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -170,8 +158,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_trust IS 'refuses the table of an index if an owner of it is not trusted; each read of the table begins with this';
-
+-- Refuses a table whose rows the administrator may not read and lock, or does not see.
 CREATE OR REPLACE FUNCTION hashindex._check_keeper(i hashindex.index) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -200,9 +187,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_keeper IS 'refuses a table whose rows the administrator may not read and lock, or does not see';
-
--- Rows of the table are written only if codes are in a column of it. Then every trigger of the table runs as the one that encodes.
+-- Roles whose code would run in whoever writes codes into a column of the table, and what to do. Rows of the table are written only if
+-- codes are in a column of it. Then every trigger of the table runs as the one that encodes.
 CREATE OR REPLACE FUNCTION hashindex._trigger_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -234,8 +220,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._trigger_faults IS 'roles whose code would run in whoever writes codes into a column of the table, and what to do';
-
+-- Refuses to write codes into a table whose triggers may be those of a role that is not trusted.
 CREATE OR REPLACE FUNCTION hashindex._check_triggers(i hashindex.index) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -251,9 +236,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_triggers IS 'refuses to write codes into a table whose triggers may be those of a role that is not trusted';
-
--- A member of the administrator, or a superuser, creates tables as itself.
+-- Makes the administrator the owner of the tables of an index. A member of the administrator, or a superuser, creates tables as itself.
 CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -270,9 +253,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._take_over IS 'makes the administrator the owner of the tables of an index';
-
--- Without this, a grant would tell a role what the table does not.
+-- What readers of the codes of an index learn beyond the rows that they may read anyway, or NULL. Without this, a grant would tell a role
+-- what the table does not.
 CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -291,9 +273,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._reveals IS 'what readers of the codes of an index learn beyond the rows that they may read anyway, or NULL';
-
--- The right REFERENCES on the codes allows nothing else. It marks a grant that was made although it reveals more.
+-- Roles that were granted the codes of an index, and whether by --reveal-codes. The right REFERENCES on the codes allows nothing else. It
+-- marks a grant that was made although it reveals more.
 CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index) RETURNS TABLE (role text, reveals boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -313,8 +294,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._readers_of IS 'roles that were granted the codes of an index, and whether by --reveal-codes';
-
+-- Whether a role may read the key and the vectors of an index's table.
 CREATE OR REPLACE FUNCTION hashindex._may_read_rows(i hashindex.index, role text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -325,8 +305,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._may_read_rows IS 'whether a role may read the key and the vectors of an index''s table';
-
+-- Grants a role the codes and landmarks that searches by an index read, or revokes them.
 CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true, reveals boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -370,10 +349,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._let_read IS 'grants a role the codes and landmarks that searches by an index read, or revokes them';
-
--- With another index, the readers are its: who was revoked there stays revoked. Without one, those that may read key and vector: codes tell
--- them nothing new. Default privileges give nobody anything.
+-- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another index, the readers are
+-- its: who was revoked there stays revoked. Without one, those that may read key and vector: codes tell them nothing new. Default
+-- privileges give nobody anything.
 CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, other hashindex.index DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -424,9 +402,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._set_readers IS 'gives new codes of an index their readers: those of former codes, or those that may read the rows';
-
--- Rights change after an index was made: the table's are revoked, row security is enabled, default privileges reach new tables.
+-- Roles that may read more of an index than they should, and what to do. Rights change after an index was made: the table's are revoked,
+-- row security is enabled, default privileges reach new tables.
 CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -469,8 +446,6 @@ BEGIN
     );
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._rights_faults IS 'roles that may read more of an index than they should, and what to do';
 
 CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
 RETURNS void

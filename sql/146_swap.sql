@@ -3,6 +3,7 @@
 -- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
 -- until they are pruned.
 
+-- Catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous).
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -15,9 +16,6 @@ BEGIN
     RETURN beside;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._find_swap IS
-    'catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous)';
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
     name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL, filter_columns text[] DEFAULT NULL

@@ -1,5 +1,6 @@
 -- Repairs an index, and drops objects that belong to none: the functions behind pg-hashindex index repair.
 
+-- What is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it.
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -74,9 +75,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._table_faults IS
-    'what is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it';
-
+-- Filter columns of an index that the table no longer has, or has of another type.
 CREATE OR REPLACE FUNCTION hashindex._filter_faults(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -96,9 +95,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filter_faults IS 'filter columns of an index that the table no longer has, or has of another type';
-
--- Makes them empty; pg-hashindex index encode fills them.
+-- Makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was. Makes them
+-- empty; pg-hashindex index encode fills them.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -138,11 +136,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_codes IS
-    'makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was';
-
--- A comment on a trigger records that writes to its table went unseen. It stays until every code has been compared, even if a
--- repair is cut off.
+-- Records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared. A comment on a trigger records
+-- that writes to its table went unseen. It stays until every code has been compared, even if a repair is cut off.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -162,10 +157,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_triggers IS
-    'records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared';
-
--- Enables disabled triggers too, since codes do not stay right without them.
+-- Creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was
+-- wrong. Enables disabled triggers too, since codes do not stay right without them.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -208,10 +201,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._restore_triggers IS
-    'creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was wrong';
-
--- ALTER TABLE ... SET LOGGED and SET UNLOGGED change a table, and not its codes.
+-- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round. ALTER TABLE ... SET LOGGED and SET
+-- UNLOGGED change a table, and not its codes.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -226,9 +217,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._logged_otherwise IS
-    'tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round';
-
+-- What is wrong with the access path of an index; a repair has it built again.
 CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -262,8 +251,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._access_faults IS 'what is wrong with the access path of an index; a repair has it built again';
-
+-- Marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done.
 -- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -303,9 +291,6 @@ BEGIN
     END LOOP;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._restore_access IS
-    'marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done';
 
 -- Finds our objects by their names and comments.
 CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)

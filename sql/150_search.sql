@@ -1,7 +1,8 @@
 -- Searches any index by its name, with keys as text and filters as SQL text or JSON. An application that needs no filter calls
 -- the index's own function, hashindex.search_<index>, which is typed and keeps its plan.
 
--- pgvector's indexes leave out vectors of zeros by cosine: their distance is NaN.
+-- Condition on a row r of answers: its distance is a number, or that of the query from itself is none either. pgvector's indexes leave
+-- out vectors of zeros by cosine: their distance is NaN.
 CREATE OR REPLACE FUNCTION hashindex._is_comparable(metric text, query text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE metric
@@ -10,12 +11,9 @@ RETURN CASE metric
     )
     ELSE 'true' END;
 
-COMMENT ON FUNCTION hashindex._is_comparable IS 'condition on a row r of answers: its distance is a number, or that of the query from itself is none either';
-
--- The one exact query, which searches fall back to. It needs no row of the catalog: an older snapshot may not see it.
---
--- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
--- table's present file, and the snapshot the file that it had.
+-- Nearest rows of a table that match a filter, by exact distance. The one exact query, which searches fall back to. It needs no row of
+-- the catalog: an older snapshot may not see it. A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor
+-- the new ones. PostgreSQL's functions know the table's present file, and the snapshot the file that it had.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
     base regclass, id_column text, column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
@@ -54,9 +52,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._exact_search IS 'nearest rows of a table that match a filter, by exact distance';
-
--- VOLATILE, because PostgreSQL allows EXPLAIN only there.
+-- Number of rows that the planner expects from a query, and its cost. VOLATILE, because PostgreSQL allows EXPLAIN only there.
 CREATE OR REPLACE FUNCTION hashindex._estimate(
     statement text, caller_path text DEFAULT current_setting('search_path'),
     OUT matching double precision, OUT cost double precision
@@ -82,9 +78,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._estimate IS 'number of rows that the planner expects from a query, and its cost';
-
--- Measured in microseconds. A vector stored out of line costs several times as much to compare.
+-- Microseconds that it takes to compare a vector of an index with the query, without reading the row. Measured in microseconds. A vector
+-- stored out of line costs several times as much to compare.
 CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -96,11 +91,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._row_cost IS
-    'microseconds that it takes to compare a vector of an index with the query, without reading the row';
-
--- If few rows match the filter, compares all of them exactly, at once. Otherwise looks up candidates in the order of their codes,
--- in batches that grow until enough match. Filter columns beside the codes exclude rows before any is looked up.
+-- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
+-- candidates in the order of their codes, in batches that grow until enough match. Filter columns beside the codes exclude rows before
+-- any is looked up.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
     i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, query_code bit varying, filter text,
     where_equals jsonb, caller_path text
@@ -196,8 +189,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._filtered_search IS 'nearest rows among those that match a filter';
-
+-- A filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL.
 CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -244,10 +236,8 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation THEN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._kept_filter IS
-    'a filter, if columns beside the codes of an index and built-in operators are enough to evaluate it; otherwise NULL';
-
--- Python encodes the query before this statement reads the index, which may have been swapped to another model in between.
+-- The code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it. Python encodes the query before this
+-- statement reads the index, which may have been swapped to another model in between.
 CREATE OR REPLACE FUNCTION hashindex._code_by_model(index_name text, model_id bigint, query_code bit varying)
 RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -261,9 +251,6 @@ BEGIN
     RETURN query_code;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._code_by_model IS
-    'the code of a query; an error, SQLSTATE 42X04, unless the index has the model that made it';
 
 CREATE OR REPLACE FUNCTION hashindex.search(
     index_name text,
@@ -295,6 +282,7 @@ $$;
 COMMENT ON FUNCTION hashindex.search(text, anycompatible, integer, integer, integer, jsonb, text, bit varying, text) IS
     'nearest rows by any index: keys as text; filter is SQL on the columns of the table, where_equals is {"column": value}; query_code is the query''s code, where Python evaluates the model';
 
+-- One filter made of SQL text and of columns that are to equal values.
 CREATE OR REPLACE FUNCTION hashindex._filter_of(i hashindex.index, filter text, where_equals jsonb, caller_path text) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -338,8 +326,6 @@ BEGIN
     RETURN concat_ws(' AND ', '(' || filter || E'\n)', equalities);
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._filter_of IS 'one filter made of SQL text and of columns that are to equal values';
 
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE

@@ -2,6 +2,7 @@
 -- landmarks are a reference table, so triggers, encoding and searches find all they need on their node. On a plain server
 -- only _is_distributed runs, once for each change of an index.
 
+-- How Citus distributes a table (hash, reference or other) and by which column; NULLs if it does not.
 CREATE OR REPLACE FUNCTION hashindex._distribution_of(relation regclass, OUT method text, OUT column_name text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -17,9 +18,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._distribution_of IS
-    'how Citus distributes a table (hash, reference or other) and by which column; NULLs if it does not';
-
+-- Whether Citus distributes the table of an index among shards.
 CREATE OR REPLACE FUNCTION hashindex._is_distributed(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -30,9 +29,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_distributed IS 'whether Citus distributes the table of an index among shards';
-
--- The catalog of a node lists its shards, and their triggers, beside the distributed tables.
+-- Whether a table is a shard of one that Citus distributes. The catalog of a node lists its shards, and their triggers, beside the
+-- distributed tables.
 CREATE OR REPLACE FUNCTION hashindex._is_shard(relation regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -47,8 +45,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_shard IS 'whether a table is a shard of one that Citus distributes';
-
+-- Size of a table without its indexes, shards included.
 CREATE OR REPLACE FUNCTION hashindex._relation_bytes(relation regclass) RETURNS bigint
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -64,10 +61,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._relation_bytes IS 'size of a table without its indexes, shards included';
-
--- Citus allows triggers on distributed tables only by a setting, since they could make changes outside its distributed
--- transaction. One connection to each node is used, since several would not see each other's changes.
+-- Lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus. Citus allows
+-- triggers on distributed tables only by a setting, since they could make changes outside its distributed transaction. One connection to
+-- each node is used, since several would not see each other's changes.
 CREATE OR REPLACE FUNCTION hashindex._allow_shard_changes() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -80,10 +76,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._allow_shard_changes IS
-    'lets Citus accept statements about the triggers and codes of an index until the transaction ends; nothing without Citus';
-
--- Citus has no unique key without the distribution column, so advice to make one would not help.
+-- Refuses a table without a key that is distributed by another column than the wanted one. Citus has no unique key without the
+-- distribution column, so advice to make one would not help.
 CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -101,10 +95,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_distribution_key IS
-    'refuses a table without a key that is distributed by another column than the wanted one';
-
--- Called before anything is changed.
+-- Refuses an index that a distributed table cannot have; does nothing for other tables. Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -157,11 +148,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._check_distributable IS
-    'refuses an index that a distributed table cannot have; does nothing for other tables';
-
--- Keeps node_index, a reference table with one row for each index. The catalog and models stay on the coordinator, since Citus cannot
--- distribute a table whose row type is an argument of functions.
+-- Writes the catalog row and layers of an index into the table that every node has a copy of. Keeps node_index, a reference table with
+-- one row for each index. The catalog and models stay on the coordinator, since Citus cannot distribute a table whose row type is an
+-- argument of functions.
 CREATE OR REPLACE FUNCTION hashindex._tell_nodes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -183,10 +172,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tell_nodes IS 'writes the catalog row and layers of an index into the table that every node has a copy of';
-
--- Reads this node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at
--- _layers_of.
+-- Layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding. Reads this
+-- node's copy by its own name, since a query on a shard cannot use another table. IMMUTABLE for the reason given at _layers_of.
 CREATE OR REPLACE FUNCTION hashindex._node_layers_of(model_id bigint) RETURNS hashindex.layer[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -215,10 +202,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._node_layers_of IS
-    'layers of a model from the copy on this node of a Citus cluster; only for the plans of searches, triggers and encoding';
-
--- The values of placeholders that differ from those for a plain table.
+-- Values of the placeholders in templates for a distributed table, made from those for a plain one. The values of placeholders that
+-- differ from those for a plain table.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -282,10 +267,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._shard_parts IS
-    'values of the placeholders in templates for a distributed table, made from those for a plain one';
-
--- Co-locates the codes with the table.
+-- Empties a table of codes, and distributes it like the table of its index. Co-locates the codes with the table.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -298,8 +280,6 @@ BEGIN
     USING codes, format('%I.%I', i.schema_name, i.table_name);
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._distribute_codes IS 'empties a table of codes, and distributes it like the table of its index';
 
 CREATE OR REPLACE FUNCTION hashindex.distribute(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -363,8 +343,9 @@ $$;
 COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
--- A build makes new landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers
--- write to at once. The caller holds SHARE ROW EXCLUSIVE on the table.
+-- Creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on. A build makes new
+-- landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers write to at once. The
+-- caller holds SHARE ROW EXCLUSIVE on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -381,11 +362,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_shard_codes IS
-    'creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on';
-
--- Encodes the rows in a range of pages of all shards, each on its own node. NULL means the first or the last page. Rows whose numbers
--- are too large for the model get no code; _left_out_of_shards names them.
+-- Encodes the rows without a code in some pages of every shard, on their own nodes; returns how many. Encodes the rows in a range of
+-- pages of all shards, each on its own node. NULL means the first or the last page. Rows whose numbers are too large for the model get no
+-- code; _left_out_of_shards names them.
 CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -424,9 +403,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encode_shards IS
-    'encodes the rows without a code in some pages of every shard, on their own nodes; returns how many';
-
+-- Keys of the rows of a distributed table that have no code because their numbers are too large for the model.
 CREATE OR REPLACE FUNCTION hashindex._left_out_of_shards(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -440,11 +417,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._left_out_of_shards IS
-    'keys of the rows of a distributed table that have no code because their numbers are too large for the model';
-
--- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them: the writer did not see these
--- codes. The caller has waited for all writers of that time; later writers see the codes.
+-- Deletes codes whose rows are gone or have no vector; returns how many. Deletes codes of rows that were deleted, or lost their vector,
+-- while _encode_shards encoded them: the writer did not see these codes. The caller has waited for all writers of that time; later
+-- writers see the codes.
 CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -464,9 +439,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._prune_shards IS 'deletes codes whose rows are gone or have no vector; returns how many';
-
--- One statement for each number, so that shards count and Citus sums up. Only Citus knows the size of a distributed table.
+-- Rows, codes and sizes of an index on a distributed table; reads the whole table. One statement for each number, so that shards count
+-- and Citus sums up. Only Citus knows the size of a distributed table.
 CREATE OR REPLACE FUNCTION hashindex._distributed_summary(index_name text)
 RETURNS TABLE (
     rows bigint, codes bigint, code_bytes bigint, access_bytes bigint, vector_bytes bigint, waiting bigint
@@ -512,5 +486,3 @@ BEGIN
     RETURN NEXT;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._distributed_summary IS 'rows, codes and sizes of an index on a distributed table; reads the whole table';

@@ -1,4 +1,4 @@
--- Measures the recall of an index on its own table.
+-- Measures the recall of an index on its own table, for whoever has SQL alone: as Answers.recall in quality/measuring.py does, which also times.
 
 CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query anycompatible, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)

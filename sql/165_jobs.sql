@@ -2,6 +2,7 @@
 -- job's number. The number is random, so nobody can have locked it before, and the process is checked, so nobody can pose as it.
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
+-- Whether the session of a process still holds its lock.
 CREATE OR REPLACE FUNCTION hashindex._holds(pid integer, lock bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -16,8 +17,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._holds IS 'whether the session of a process still holds its lock';
-
+-- Whether a session is encoding, building, repairing or swapping an index, or tuning.
 CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -30,8 +30,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._is_at_work IS 'whether a session is encoding, building, repairing or swapping an index, or tuning';
-
+-- State of a job as it is now: dead where its session is gone.
 CREATE OR REPLACE FUNCTION hashindex._job_state(job_id integer) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -45,8 +44,6 @@ BEGIN
     RETURN CASE WHEN state = 'running' AND NOT coalesce(alive, false) THEN 'dead' ELSE state END;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._job_state IS 'state of a job as it is now: dead where its session is gone';
 
 CREATE OR REPLACE VIEW hashindex.jobs WITH (security_invoker = true) AS
 SELECT j.id, j.kind, j.subject, j.phase, s.state, j.rows_done, j.rows_total, r.rows_per_second,

@@ -2,16 +2,15 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
+-- What share of a table's pages so many pages are, at most 1.
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN least(1, pages / greatest(1, (
     SELECT sum(hashindex._relation_bytes(p.part)) FROM hashindex._parts_of(relation) p
 ) / current_setting('block_size')::double precision));
 
-COMMENT ON FUNCTION hashindex._sample_share IS 'what share of a table''s pages so many pages are, at most 1';
-
--- A page holds between one row and a hundred, and the caller may see few of them. So more pages are read until there are enough rows,
--- up to a limit.
+-- Keys of rows drawn at random, and about how many rows there are. A page holds between one row and a hundred, and the caller may see few
+-- of them. So more pages are read until there are enough rows, up to a limit.
 CREATE OR REPLACE FUNCTION hashindex._sample_ids(
     relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
 )
@@ -37,8 +36,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._sample_ids IS 'keys of rows drawn at random, and about how many rows there are';
-
+-- Health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -227,9 +225,6 @@ BEGIN
              WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._health_of_rows IS
-    'health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes';
 
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)

@@ -30,6 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--postgres",
         action="append",
         choices=["15", "16", "18"],
-        help="PostgreSQL to run the database tests on; may be given again (default: 18 and 16); "
+        help="PostgreSQL to run the database tests on; may be given again (default: 18); "
         "15 needs Debian's package postgresql-15, and ../shared/servers",
     )

@@ -24,9 +24,10 @@ from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import warn_of_left_out
-from .building import _Build, drop_unused
+from .access import drop_unused
 from .catalog import IndexRow
-from .encoding import encoding_job
+from .encoding import only_encoder
+from .landmarks.building import LandmarkBuild
 from .verifying import Verifier
 
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
@@ -78,15 +79,16 @@ def distribute(index: IndexRow) -> None:
 
 def encode_shards(
     index: IndexRow,
+    job: Job,
+    throttle: Throttle,
     *,
     batch_rows: int | None = None,
-    rows_per_second: float | None = None,
 ) -> int:
     """Encode rows without a code of a distributed table; each node encodes its own.
 
     As `HashIndex.encode`, but batches are pages here, so ``batch_rows`` is refused.
     """
-    with encoding_job(index, batch_rows) as job:
+    with only_encoder(index, batch_rows):
         if batch_rows is not None:
             raise InvalidInputError(
                 f"batch_rows is {batch_rows}, and the rows of distributed table "
@@ -102,7 +104,7 @@ def encode_shards(
                     f"run: pg-hashindex index distribute {index.name}"
                 )
         shards = _Shards(index)
-        written = shards.encode(job, Throttle(rows_per_second))
+        written = shards.encode(job, throttle)
     if shards.left_out:
         warn_of_left_out(
             index.qualified_table,
@@ -209,7 +211,7 @@ class _Shards:
             yield done
 
 
-class ShardBuild(_Build):
+class ShardBuild(LandmarkBuild):
     """Landmarks of a distributed table on every node, with new codes beside those in use.
 
     Triggers write both until the landmarks are in use.

@@ -35,11 +35,9 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.connection import check_idle
 from ..db.jobs import Job
 from ..db.locks import claimed_work
 from ..db.progress import Progress, is_shown
-from ..db.server_errors import translated_errors
 from ..db.throttle import Throttle
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
@@ -143,43 +141,41 @@ _WRITE: dict[Layout, LiteralString] = {
 }
 
 # Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
-# does not see every row must not do this. The keys are put into an array, since DELETE with a plain
-# NOT EXISTS would read both tables instead of their two indexes.
+# does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
+# would read both tables instead of their two indexes. A row of that key may come meanwhile; its
+# code then has another xmin, and stays.
 PRUNE: LiteralString = """
-    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
-        SELECT k.id FROM {codes} k
-        WHERE NOT row_security_active({table_name}) AND {current}
-          AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
-    ))
+    WITH gone AS MATERIALIZED (
+        SELECT g.id, g.xmin AS version FROM {codes} g WHERE g.id = ANY (ARRAY(
+            SELECT k.id FROM {codes} k
+            WHERE NOT row_security_active({table_name}) AND {current}
+              AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
+        ))
+    )
+    DELETE FROM {codes} c USING gone WHERE c.id = gone.id AND c.xmin = gone.version
 """
 
 
 def encode_missing(
     index: IndexRow,
+    job: Job,
+    throttle: Throttle,
     *,
     batch_rows: int | None = None,
-    rows_per_second: float | None = None,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
-    with encoding_job(index, batch_rows) as job:
-        return _Encoder(index, batch_rows, Throttle(rows_per_second), job).run()
+    with only_encoder(index, batch_rows):
+        return _Encoder(index, batch_rows, throttle, job).run()
 
 
 @contextmanager
-def encoding_job(index: IndexRow, batch_rows: int | None) -> Iterator[Job]:
-    """Keep other encoders away, and enter the work into the list of jobs."""
+def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[None]:
+    """Keep other sessions from encoding an index; a second one would do the same work again."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
-    check_idle(index.connection, "encoding commits batch by batch")
-    # A second encoder would do no harm, but the same work again.
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with (
-        translated_errors(index),
-        index.reporting_drops(),
-        claimed_work(index.connection, "encode", index.name, busy),
-        Job(index.connection, "encode", index.name) as job,
-    ):
-        yield job
+    with claimed_work(index.connection, "encode", index.name, busy):
+        yield
 
 
 class _Progress(NamedTuple):
@@ -198,11 +194,9 @@ class _Encoder:
     ) -> None:
         self.index, self.throttle, self.job = index, throttle, job
         self.connection = index.connection
-        # Without this block, a connection that is not in autocommit mode would begin a transaction.
-        with self.connection.transaction():
-            index.check_current()
-            index.check_triggers()
-            self.model = index.loaded_model
+        index.check_current()
+        index.check_triggers()
+        self.model = index.loaded_model
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
             self.most_rows = min(batch_rows, _MOST_BATCH_ROWS)

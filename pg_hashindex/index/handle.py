@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..operations.repair import Repaired
     from ..operations.swap import Swapped
     from ..quality.query_sets import QuerySet
-    from .building import Rebalanced
+    from .build import Rebalanced
 
 
 class HashIndex(Searches[list[Hit], list[HybridHit]]):
@@ -249,9 +249,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             again, or configured otherwise while its access path was built.
         """
         # Load SciPy, which k-means needs, before searches have to wait.
-        from . import access
+        from . import build
 
-        return access.encode(self.row, batch_rows=batch_rows, rows_per_second=rows_per_second)
+        return build.encode(self.row, batch_rows=batch_rows, rows_per_second=rows_per_second)
 
     def configure(
         self,
@@ -326,9 +326,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DatabaseStateError
             If the index was dropped or made again meanwhile.
         """
-        from . import access
+        from . import build
 
-        return access.rebalance(self.row)
+        return build.rebalance(self.row)
 
     def swap(
         self,

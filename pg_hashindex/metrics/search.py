@@ -1,4 +1,7 @@
-"""The recall of searches that re-rank candidates, for one or any number of candidates."""
+"""The recall of searches that re-rank candidates, for one or any number of candidates.
+
+Of arrays: `pg_hashindex.quality.measuring` measures searches in a database, one query at a time.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial

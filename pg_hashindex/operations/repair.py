@@ -18,8 +18,8 @@ from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..errors import InvalidInputError, LowerRecallError
-from ..index.access import encode, verifier_of
-from ..index.building import end_left_rebalance
+from ..index.access import end_left_rebalance
+from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row
 from . import swap as swapping
 from .health import CodeChecks

@@ -18,7 +18,7 @@ from ..db.locks import claimed_work
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
-from ..index.access import encode
+from ..index.build import encode
 from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured

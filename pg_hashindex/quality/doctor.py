@@ -15,9 +15,9 @@ from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 import psycopg
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 
 from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
 from ..db.owners import settings_kept
@@ -29,7 +29,6 @@ from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import as_rows, as_vector
 from .doctor_advice import advise
 from .doctor_catalog import (
-    OPERATORS,
     CatalogIndex,
     check_table,
     locked,
@@ -39,7 +38,8 @@ from .doctor_catalog import (
 )
 from .doctor_filters import nodes, unindexed
 from .doctor_findings import Diagnosis, Point, Scope, Signs, TableFacts, VectorIndex
-from .measuring import Answers, ask
+from .measuring import Answers, Prepared, ask
+from .pgvector_index import OPERATORS, PgvectorIndex, VectorColumn
 from .query_sets import read_log
 
 __all__ = ["diagnose"]
@@ -62,6 +62,8 @@ _SIGN_QUERIES = 20
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
 _MOST_QUERIES = 10_000
+# The query that everybody writes.
+_PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
 
 
 class _Query(NamedTuple):
@@ -194,21 +196,28 @@ class _Doctor:
     ) -> None:
         self._connection, self._k, self._say = connection, k, say
         self._deadline = deadline
-        self._numbers = 0
         self._notes: list[str] = []
         self._complete = True
         with self._by(deadline):
             self._oid = check_table(connection, table, column, measured=measure)
             self._source = TableSource.find(connection, table, column)
+            self._column = VectorColumn(
+                one_row(connection, EXTENSION)[0],
+                self._source.table,
+                column,
+                self._source.vector_type,
+                # The doctor asks for no key: a row is known by its place.
+                sql.SQL("tableoid::bigint AS hashindex_table, ctid::text AS hashindex_line"),
+                sql.SQL("hashindex_table, hashindex_line"),
+            )
             self._filters = [self._checked_filter(text) for text in filters]
-        self._schema = sql.Identifier(one_row(connection, EXTENSION)[0])
         self._found = read_indexes(connection, self._oid, column)
         metrics = (found.entry.metric for found in self._found)
         told = metric or next(filter(None, metrics), None)
         self._metric, self._assumed = told or "cosine", told is None
         self._facts: TableFacts
         # The mean of the rows that were drawn.
-        self._mean: Vector
+        self._mean: NDArray[np.float32]
         # Searches that are done, of those planned; and the bar that shows them.
         self._done, self._planned = 0, 0
         self._bar: Any = None
@@ -239,7 +248,7 @@ class _Doctor:
             vector_bytes=sum(row[3] for row in rows) // len(rows),
             notes=self._notes,
         )
-        self._mean = Vector(np.mean([as_vector(row[0]).to_numpy() for row in rows], axis=0))
+        self._mean = np.mean([as_vector(row[0]).to_numpy() for row in rows], axis=0)
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
             return [
@@ -256,33 +265,30 @@ class _Doctor:
         return [_Query(Vector(row)) for row in array]
 
     def _draw(self, wanted: int, seed: int) -> tuple[list[Any], int]:
-        """Read some more rows than are wanted; return them, and how many were looked at."""
+        """Read some more rows than are wanted; return them, and how many were looked at.
+
+        Unlike `TableSource.draw` this needs no key, and tells how many rows have no vector.
+        """
         method = "SYSTEM" if self._source.estimate > _LARGE_TABLE else "BERNOULLI"
         percent = min(100.0, 100 * 3 * wanted / max(self._source.estimate, 1))
         while True:
             with self._by(self._deadline):
                 rows = execute(
                     self._connection,
-                    sql.SQL(
-                        "SELECT {column}, tableoid::bigint, ctid::text, "
-                        "pg_catalog.pg_column_size({column}) FROM {table} TABLESAMPLE {method} "
-                        "({percent}) REPEATABLE ({seed}) LIMIT {most}"
-                    ).format(
-                        **self._names,
+                    self._column.statement(
+                        "SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} "
+                        "TABLESAMPLE {method} ({percent}) REPEATABLE ({seed}) LIMIT {n}",
+                        "l2",
+                        20 * wanted,
                         method=sql.SQL(method),
                         percent=sql.Literal(percent),
                         seed=sql.Literal(seed),
-                        most=sql.Literal(20 * wanted),
                     ),
                 ).fetchall()
             found = [row for row in rows if row[0] is not None]
             if len(found) >= wanted or percent >= 100:
                 return found, max(len(rows), 1)
             percent = min(100.0, 10 * percent)
-
-    @property
-    def _names(self) -> dict[str, sql.Composable]:
-        return {"table": self._source.table, "column": sql.Identifier(self._source.vector)}
 
     def _tried(self, found: CatalogIndex, filter_: str | None) -> list[tuple[int, bool]]:
         """Return the settings to try an index with: values, and whether to scan iteratively."""
@@ -307,13 +313,10 @@ class _Doctor:
         tried = self._tried(found, filter_)
         return len(tried) + (filter_ is None and bool(tried))
 
-    def _operator(self, name: str) -> sql.Composable:
-        return sql.SQL("OPERATOR({}.{})").format(self._schema, sql.SQL(name))
-
     def _checked_filter(self, text: str) -> str:
         """Refuse what is no filter of the table; a filter has the rights of the caller."""
-        statement = sql.SQL("SELECT FROM {table} WHERE (({filter}\n)) LIMIT $1").format(
-            **self._names, filter=sql.SQL(text)
+        statement = self._column.statement(
+            "SELECT FROM {table}{where} LIMIT $1", "l2", conditions=[text]
         )
         try:
             # A parameter calls for the extended protocol, which takes one statement alone.
@@ -441,7 +444,12 @@ class _Doctor:
         answers = Answers([], [])
         try:
             with self._by(until):
-                self._ask(self._exact(metric, condition, filter_), asked, until, answers)
+                self._ask(
+                    self._column.exact(metric, self._k + 1, (condition, filter_)),
+                    asked,
+                    until,
+                    answers,
+                )
         except _LateError:
             pass
         if not answers.distances:
@@ -543,7 +551,9 @@ class _Doctor:
         }
         answers = Answers([], [])
         with self._by(self._deadline, settings):
-            statement = self._indexed(found, filter_, value)
+            condition = self._scope_of(found, filter_)[1]
+            # One more, for the row that a query was taken from.
+            statement = self._index(found).search(self._k + 1, value, (condition, filter_))
             plan = self._plan(statement, asked[0])
             chosen = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
             if not chosen & found.names:
@@ -583,7 +593,11 @@ class _Doctor:
             answers = Answers([], [])
             try:
                 with self._by(until):
-                    statement = self._by_signs(centred)
+                    mean = self._mean if centred else None
+                    signs = PgvectorIndex.over_signs(
+                        self._column, self._metric, self._facts.dimension, mean
+                    )
+                    statement = signs.scan(_SIGNS[-1] + 1)
                     self._ask(statement, asked, until, answers, most=_SIGNS[-1])
             except _LateError:
                 return
@@ -599,102 +613,21 @@ class _Doctor:
 
     # Statements ---------------------------------------------------------------------------------
 
-    @property
-    def _query(self) -> sql.Composable:
-        """The query as a value of the column's type."""
-        query = sql.SQL("$1::{}.vector").format(self._schema)
-        if self._source.vector_type == "halfvec":
-            query += sql.SQL("::{}.halfvec").format(self._schema)
-        return query
-
-    def _statement(
-        self,
-        text: LiteralString,
-        metric: str,
-        conditions: Sequence[str | None],
-        n: int,
-        **more: sql.Composable,
-    ) -> sql.Composed:
-        given = [
-            sql.SQL("(({}\n))").format(sql.SQL(condition)) for condition in conditions if condition
-        ]
-        names: dict[str, sql.Composable] = {
-            **self._names,
-            "operator": self._operator(OPERATORS[metric]),
-            "query": self._query,
-            "where": sql.SQL(" WHERE " if given else "") + sql.SQL(" AND ").join(given),
-            "n": sql.Literal(n),
-        }
-        return sql.SQL(text).format(**names, **more)
-
-    def _exact(self, metric: str, condition: str | None, filter_: str | None) -> sql.Composed:
-        # "+ 0" hides the order from indexes; in the answer too, or each distance is computed twice.
-        return self._statement(
-            "SELECT tableoid::bigint, ctid::text, "
-            "({column} {operator} {query}) OPERATOR(pg_catalog.+) 0 AS distance "
-            "FROM {table}{where} ORDER BY distance LIMIT {n}",
-            metric,
-            (condition, filter_),
-            self._k + 1,
-        )
-
-    def _plain(self, metric: str, filter_: str | None) -> sql.Composed:
-        """Return the query that everybody writes."""
-        return self._statement(
-            "SELECT ctid FROM {table}{where} ORDER BY {column} {operator} {query} LIMIT {n}",
-            metric,
-            (filter_,),
-            self._k,
-        )
-
-    def _indexed(self, found: CatalogIndex, filter_: str | None, value: int) -> sql.Composed:
-        index = found.entry
-        metric, condition = self._scope_of(found, filter_)
-        indexed, code = self._names["column"], self._query
-        if index.expression is not None:
+    def _index(self, found: CatalogIndex) -> PgvectorIndex:
+        """Return the statements of an index of the catalog."""
+        entry, of = found.entry, self._column
+        indexed: sql.Composable = of.column
+        code: sql.Composable = of.query
+        if entry.expression is not None:
             # The same expression of the query: the innermost column of that name is meant.
-            indexed = sql.SQL("({})").format(sql.SQL(index.expression))
+            indexed = sql.SQL("({})").format(sql.SQL(entry.expression))
             code = sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
-                indexed, self._query, self._names["column"]
+                indexed, of.query, of.column
             )
-        n = self._k + 1
-        nearest = self._statement(
-            "SELECT tableoid::bigint AS place, ctid::text AS line, "
-            "({column} {operator} {query})::float8 AS distance FROM {table}{where} "
-            "ORDER BY {indexed} {order} {code} LIMIT {n}",
-            metric,
-            (condition, filter_),
-            n if index.metric else max(value, n),
-            indexed=indexed,
-            order=self._operator(found.operator),
-            code=code,
-        )
-        if index.metric:
-            return nearest
-        # Bits are re-ranked by the exact distance.
-        return sql.SQL("SELECT * FROM ({}) found ORDER BY found.distance LIMIT {}").format(
-            nearest, sql.Literal(n)
-        )
-
-    def _by_signs(self, centred: bool) -> sql.Composed:
-        mean = sql.SQL(" OPERATOR({schema}.-) {mean}::{schema}.{type}").format(
-            schema=self._schema,
-            mean=sql.Literal(self._mean.to_text()),
-            type=sql.Identifier(self._source.vector_type),
-        )
-        # "+ 0" hides the order from indexes, which would keep fewer rows.
-        return self._statement(
-            "SELECT tableoid::bigint, ctid::text, ({column} {operator} {query})::float8 "
-            "FROM {table} ORDER BY ({schema}.binary_quantize({column}{less})::bit({d}) "
-            "OPERATOR({schema}.<~>) {schema}.binary_quantize({query}{less})::bit({d})) "
-            "OPERATOR(pg_catalog.+) 0 LIMIT {n}",
-            self._metric,
-            (),
-            _SIGNS[-1] + 1,
-            schema=self._schema,
-            less=mean if centred else sql.SQL(""),
-            d=sql.Literal(self._facts.dimension),
-        )
+        # Bits have no metric of their own, and are re-ranked.
+        kind = of.type if entry.metric else "bit"
+        metric = entry.metric or self._metric
+        return PgvectorIndex(of, metric, indexed, code, found.operator, kind, entry.method)
 
     # Running ------------------------------------------------------------------------------------
 
@@ -736,13 +669,10 @@ class _Doctor:
 
         Keeps k answers of each, or ``most``.
         """
-        self._numbers += 1
-        # A plan that was made under other settings is not to be used again.
-        text = sql.SQL("/* {} */ ").format(sql.SQL(str(self._numbers))) + statement
-        cursor = RawCursor(self._connection)
+        run = Prepared(self._connection, statement)
 
         def search(query: _Query) -> list[Any]:
-            rows = cursor.execute(text, [query.vector], prepare=True, binary=True).fetchall()
+            rows = run(query.vector)
             others = [row[1:] for row in rows if row[:2] != query.place and row[2] is not None]
             return [row for row in others[: most or self._k] if np.isfinite(row[1])]
 
@@ -769,16 +699,21 @@ class _Doctor:
         try:
             with self._by(self._deadline):
                 query = _Query(Vector(np.zeros(self._facts.dimension, np.float32)))
-                plan = self._plan(self._plain(metric, filter_), query)
+                plan = self._plan(self._column.statement(_PLAIN, metric, self._k, [filter_]), query)
                 chosen = {node.get("Index Name") for node in nodes(plan)} & vectors
                 planner = next(
                     (found.entry.name for found in self._found if found.names & chosen), "exact"
                 )
                 if filter_ is not None:
-                    count: LiteralString = "SELECT count(*) FROM {table}{where}"
-                    counted = self._statement(count, metric, (condition, filter_), 0)
+                    counted = self._column.statement(
+                        "SELECT pg_catalog.count(*) FROM {table}{where}",
+                        metric,
+                        conditions=(condition, filter_),
+                    )
                     (rows,) = one_row(self._connection, counted)
-                    plan = self._plan(self._exact(metric, condition, filter_), query)
+                    plan = self._plan(
+                        self._column.exact(metric, self._k + 1, (condition, filter_)), query
+                    )
                     lacking = unindexed(self._connection, self._oid, plan)
         except _LateError:
             pass
@@ -796,7 +731,7 @@ class _Doctor:
 
     def _pages_a_row(self, asked: list[_Query]) -> float | None:
         """Return how many pages an exact search touches for a row; None where time is over."""
-        statement = self._exact(self._metric, None, None)
+        statement = self._column.exact(self._metric, self._k + 1)
         try:
             with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):
                 explained = (

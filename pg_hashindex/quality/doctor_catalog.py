@@ -1,6 +1,6 @@
 """The doctor's reading of PostgreSQL's catalog and statistics of a table; nothing is searched."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, LiteralString, NamedTuple
 
 from psycopg import RawCursor, sql
@@ -15,9 +15,8 @@ from ..errors import InvalidInputError, MissingRightsError
 from ..models import model
 from ..models.model import Metric
 from .doctor_findings import Memory, TableFacts, VectorIndex
+from .pgvector_index import OPERATORS
 
-#: pgvector's operators by distance: those of models, and one that no model has.
-OPERATORS: Mapping[str, str] = {**model.OPERATORS, "l1": "<+>"}
 _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
 
 _HOLDERS: LiteralString = """

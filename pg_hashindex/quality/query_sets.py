@@ -89,8 +89,8 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         else sql.SQL("{} IS NOT NULL").format(index.code_of_row),
     }
     with translated_errors(table=index.qualified_table):
-        # Draw from the keys, so that the draw is uniform and repeatable without reading all
-        # vectors.
+        # By the keys, unlike `TableSource.draw`: so the draw is uniform in large tables too, and
+        # the same after VACUUM FULL and on shards.
         ids = index.connection.execute(
             sql.SQL(
                 "SELECT b.{id}::text FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "

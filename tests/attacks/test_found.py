@@ -58,7 +58,7 @@ def theirs(connection: Connection, keeper: Connection, mallory: Connection) -> H
         "DELETE FROM hashindex.index",
     ],
 )
-def test_1_to_3_the_catalog_is_the_administrator_s(
+def test_1_to_3_the_administrator_owns_the_catalog(
     theirs: HashIndex, mallory: Connection, change: str
 ) -> None:
     with denied():
@@ -74,7 +74,7 @@ def test_1_to_3_the_catalog_is_the_administrator_s(
         "",
     ],
 )
-def test_2_no_text_of_the_catalog_becomes_sql(
+def test_2_catalog_text_never_becomes_sql(
     theirs: HashIndex, connection: Connection, mallory: Connection, id_type: str
 ) -> None:
     """Not even if it came there: it is read as the name of a type, and no more."""
@@ -136,7 +136,7 @@ def test_4_a_tenant_leaves_the_codes_of_others(
         "CREATE OPERATOR hashindex.<~> (LEFTARG = text, RIGHTARG = text, FUNCTION = mallory.same)",
     ],
 )
-def test_5_and_6_what_a_stranger_planted_is_refused(
+def test_5_and_6_planted_objects_are_refused(
     theirs: HashIndex, connection: Connection, mallory: Connection, planted: str
 ) -> None:
     with denied():
@@ -232,7 +232,7 @@ def test_12_a_view_in_the_place_of_a_code_table(
     assert ran == []
 
 
-def test_nobody_keeps_the_administrator_from_work(
+def test_others_cannot_block_the_administrator(
     theirs: HashIndex, connection: Connection, mallory: Connection
 ) -> None:
     """Advisory locks are anybody's to take: none that could be known before is waited for."""
@@ -263,7 +263,7 @@ def test_nobody_keeps_the_administrator_from_work(
     assert HashIndex.open(connection, "items_idx").encode() == 0
 
 
-def test_nobody_keeps_an_upgrade_waiting(
+def test_others_cannot_block_an_upgrade(
     theirs: HashIndex, connection: Connection, mallory: Connection
 ) -> None:
     """It waits for locks of the schema's owner alone: for no number, and no lock of readers."""

@@ -116,7 +116,7 @@ def test_the_canary_is_harmed_by_sql_that_is_run(targets: Connection, harm: str)
             assert_unharmed(targets, harm)
 
 
-def test_searches_for_text_that_is_no_sql(targets: Connection) -> None:
+def test_search_text_is_not_sql(targets: Connection) -> None:
     """Texts that stand in the table are found by where_equals, as they are."""
     for number, payload in enumerate(PAYLOADS):
         targets.execute(

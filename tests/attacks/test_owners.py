@@ -102,7 +102,7 @@ def test_the_trap_works(connection: Connection, mallory: Connection, as_role: As
 
 @pytest.mark.parametrize("column", ["vector", "vector(8)"])
 @pytest.mark.parametrize("action", BY_TABLE)
-def test_a_table_of_a_stranger(
+def test_a_strangers_table(
     victim: Connection, mallory: Connection, action: str, column: str
 ) -> None:
     trapped_table(mallory, TABLE, column=column)
@@ -269,7 +269,7 @@ async def test_an_async_handle(replaced: HashIndex, url: str) -> None:
         assert_refused(error.value)
 
 
-def test_what_reads_no_table_goes_on(replaced: HashIndex, keeper: Connection) -> None:
+def test_commands_without_tables_go_on(replaced: HashIndex, keeper: Connection) -> None:
     """The index is listed and checked, which tells what is wrong, and can be dropped."""
     assert [index.name for index in list_indexes(keeper)] == ["docs"]
     found = HashIndex.open(keeper, "docs").check()
@@ -482,7 +482,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("planted", STRANGERS)
-def test_what_a_stranger_has_put_into_the_schema(empty_url: str, as_role: As, planted: str) -> None:
+def test_objects_of_strangers_in_the_schema(empty_url: str, as_role: As, planted: str) -> None:
     """Before the first read of anything in it."""
     as_role("mallory")
     with psycopg.connect(empty_url, autocommit=True) as admin:

@@ -108,7 +108,7 @@ def test_a_revoked_right_stays_revoked(
     hold()
 
 
-def test_default_privileges_give_nobody_anything(
+def test_default_privileges_grant_nothing(
     keeper: Connection, connection: Connection, as_role: As
 ) -> None:
     """They are for the administrator's own tables, as for a role that may read all of these."""

@@ -41,7 +41,7 @@ def writer(connection: Connection, mallory: Connection) -> Connection:
     return mallory
 
 
-def test_they_are_nobody_s_to_call(kept: HashIndex, writer: Connection) -> None:
+def test_internal_functions_cannot_be_called(kept: HashIndex, writer: Connection) -> None:
     writer.execute(
         "CREATE TABLE mallory.own (id bigint, category text, embedding public.vector(8), "
         "items_idx_code bit(12))"
@@ -59,7 +59,7 @@ def test_they_are_nobody_s_to_call(kept: HashIndex, writer: Connection) -> None:
         writer.execute("GRANT EXECUTE ON FUNCTION hashindex.sync_items_idx() TO mallory")
 
 
-def test_what_a_session_may_set(kept: HashIndex, writer: Connection) -> None:
+def test_settings_of_a_session(kept: HashIndex, writer: Connection) -> None:
     """Paths, temporary tables and functions of our names, settings of all kinds."""
     for table in (
         "items", "items_idx_codes", "model", "index", "pg_class", "pg_proc", "new_rows",
@@ -91,7 +91,7 @@ def test_what_a_session_may_set(kept: HashIndex, writer: Connection) -> None:
     assert_fresh(kept)
 
 
-def test_a_tenant_touches_no_row_that_he_does_not_see(
+def test_tenants_touch_only_visible_rows(
     kept: HashIndex, connection: Connection, writer: Connection
 ) -> None:
     connection.execute(
@@ -133,7 +133,7 @@ def test_a_tenant_touches_no_row_that_he_does_not_see(
         "CREATE STATISTICS s ON (mallory.tells(id)), id FROM items",
     ],
 )
-def test_an_owner_s_traps_are_set_for_himself_alone(
+def test_an_owners_traps_only_reach_the_owner(
     keeper: Connection, connection: Connection, writer: Connection, trap: str
 ) -> None:
     """Whoever owns a table runs code in all who read it: so none of his is indexed."""
@@ -171,7 +171,7 @@ def test_a_table_that_was_never_his(kept: HashIndex, writer: Connection) -> None
     assert_fresh(kept)
 
 
-def test_his_own_triggers_run_as_the_writer(
+def test_the_owners_triggers_run_as_the_writer(
     kept: HashIndex, connection: Connection, writer: Connection
 ) -> None:
     connection.execute("GRANT TRIGGER ON items TO mallory")
@@ -189,7 +189,7 @@ def test_his_own_triggers_run_as_the_writer(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_domain_of_his_for_a_key(
+def test_a_users_domain_as_key(
     keeper: Connection, connection: Connection, writer: Connection, layout: str
 ) -> None:
     """Its check runs where rows are written, as the writer, and not where codes are."""
@@ -244,7 +244,7 @@ def test_keys_that_are_refused(
         HashIndex.create(keeper, "other", table="other", column="embedding", model="lsh")
 
 
-def test_casts_and_operators_of_his_enum(
+def test_casts_and_operators_of_a_users_enum(
     keeper: Connection, connection: Connection, writer: Connection
 ) -> None:
     """They would be used in triggers, or make = ambiguous there."""
@@ -377,7 +377,9 @@ def test_policies_that_hold_for_the_administrator(
     assert_fresh(index)
 
 
-def test_what_is_executable_is_told(kept: HashIndex, connection: Connection, as_role: As) -> None:
+def test_executable_files_are_reported(
+    kept: HashIndex, connection: Connection, as_role: As
+) -> None:
     """Only the administrator and the table's owner may EXECUTE SECURITY DEFINER functions."""
     rows = connection.execute(
         "SELECT p.proname, p.proowner::regrole::text, acl.grantee::regrole::text FROM pg_proc p, "

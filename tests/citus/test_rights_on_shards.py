@@ -39,7 +39,7 @@ def run_on_all(url: str, statement: str) -> None:
     assert all(success for success, _ in rows), rows
 
 
-def test_nobody_may_use_the_trigger_function(spread: HashIndex, filled: str) -> None:
+def test_the_trigger_function_cannot_be_used(spread: HashIndex, filled: str) -> None:
     """On no node, whatever the name of the index: one that a swap made needs quotes."""
     beside = one(spread.connection, "SELECT hashindex.begin_swap(%s, %s)", INDEX, f"{MODEL}_itq")
     for index in (spread, HashIndex.open(spread.connection, beside)):

@@ -20,7 +20,7 @@ def test_check_finds_nothing(spread: HashIndex, full: bool) -> None:
     assert faults(spread, full=full) == []
 
 
-def test_repair_of_what_is_well_does_nothing(spread: HashIndex) -> None:
+def test_repair_of_a_healthy_index_does_nothing(spread: HashIndex) -> None:
     assert spread.repair().done == ()
     assert_fresh(spread)
 

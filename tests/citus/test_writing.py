@@ -168,7 +168,7 @@ def test_two_writers_of_one_row(spread: HashIndex, filled: str, level: str) -> N
     assert_fresh(spread)
 
 
-def test_a_writer_needs_no_rights_of_ours(spread: HashIndex, filled: str) -> None:
+def test_writers_need_no_rights_in_the_schema(spread: HashIndex, filled: str) -> None:
     connection = spread.connection
     connection.execute("DROP ROLE IF EXISTS citus_tests_writer")
     connection.execute("CREATE ROLE citus_tests_writer LOGIN")

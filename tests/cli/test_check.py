@@ -63,7 +63,7 @@ def test_exit_codes(
         assert f"\n{check}: {finding['advice']}\n" in printed
 
 
-def test_what_could_not_be_checked_is_no_finding(
+def test_unchecked_objects_are_not_findings(
     run: Run, on: Run, url: str, connection: Connection, index: HashIndex
 ) -> None:
     assert "index 'nothing' does not exist" in on("index", "check", "nothing", code=3).output
@@ -77,7 +77,7 @@ def test_what_could_not_be_checked_is_no_finding(
     assert output.startswith("Error: the schema hashindex is missing or old")
 
 
-def test_what_a_model_remembers_of_its_training(
+def test_training_facts_of_a_model(
     on: Run, connection: Connection, lsh_model: Model, vectors: NDArray[np.float32]
 ) -> None:
     store.save(connection, lsh_model)

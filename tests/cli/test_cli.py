@@ -384,7 +384,7 @@ def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None
         assert "CREATE EXTENSION vector" in result.stderr
 
 
-def test_an_argument_that_is_no_text(run: Run, url: str) -> None:
+def test_undecodable_argument(run: Run, url: str) -> None:
     """Bytes of a terminal in another encoding."""
     result = run("model", "show", "caf\udce9", "--database-url", url, code=3)
     assert result.stderr.startswith("Error: ")

@@ -229,7 +229,7 @@ def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
         ("count(*) > 1", "aggregate functions are not allowed"),
     ],
 )
-def test_filters_that_are_no_condition(
+def test_filters_that_are_not_conditions(
     on_bare: Run, bare: Connection, docs: str, filter_: str, why: str
 ) -> None:
     result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=3)
@@ -405,7 +405,7 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
         ("docs; DROP TABLE docs", "v", "is not a table"),
     ],
 )
-def test_what_cannot_be_looked_at(
+def test_unreadable_objects(
     on_bare: Run, bare: Connection, docs: str, table: str, column: str, why: str
 ) -> None:
     bare.execute(

@@ -98,7 +98,7 @@ def test_an_export_to_a_full_disk_leaves_nothing(
 
 
 @pytest.mark.parametrize("device", ["/dev/full", "/dev/zero"])
-def test_a_device_is_no_model_file(on: Run, device: str) -> None:
+def test_a_device_is_not_a_model_file(on: Run, device: str) -> None:
     said = on("model", "import", device, code=3).stderr
     assert said == f"Error: {device} is a device, not a model file\n"
 
@@ -126,7 +126,7 @@ def test_files_are_named(on: Run, tmp_path: Path) -> None:
         ["index", "swap", "items_idx", "--model", "lsh", "--tolerance", "nan"],
     ],
 )
-def test_nan_is_no_share(on: Run, arguments: list[str]) -> None:
+def test_nan_is_not_a_share(on: Run, arguments: list[str]) -> None:
     assert "is not in the range 0<=x<=1" in on(*arguments, code=2).stderr
 
 

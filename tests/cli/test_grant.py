@@ -66,7 +66,7 @@ def test_refusals(on, table_index: HashIndex, arguments, code: int, message: str
     assert message in on("index", "grant", *arguments, code=code).output
 
 
-def test_who_may_create_an_index(
+def test_rights_to_create_an_index(
     on, connection: Connection, table_index: HashIndex, as_role: As
 ) -> None:
     as_role("app")

@@ -152,7 +152,7 @@ def test_hnsw_suits_better(start: Run, bare: Connection) -> None:
 
 
 @pytest.mark.parametrize("reason", ["memory", "writes", "filters"])
-def test_what_speaks_for_codes(start: Run, bare: Connection, reason: str) -> None:
+def test_reasons_for_codes(start: Run, bare: Connection, reason: str) -> None:
     options = []
     if reason == "memory":
         bare.execute(
@@ -245,7 +245,7 @@ def test_landmarks_of_large_tables(
         (lambda _, kept: min(0.9, 0.5 + kept / 4000), (64, 1600), "the codes of model docs_v:1"),
     ],
 )  # fmt: skip
-def test_what_helps_is_raised(
+def test_the_setting_that_helps_is_raised(
     start: Run,
     bare: Connection,
     monkeypatch: pytest.MonkeyPatch,
@@ -288,7 +288,7 @@ def test_what_helps_is_raised(
         assert f"searches keep {chosen[1]} candidates, of {chosen[0]} lists, from" in result.stderr
 
 
-def test_a_filter_column_that_is_not_there(start: Run, bare: Connection) -> None:
+def test_missing_filter_column(start: Run, bare: Connection) -> None:
     before = snapshot(bare)
     refused = start("--filter-columns", "part,parts", "--yes", code=3)
     assert "docs has no column 'parts': check --filter-columns" in refused.stderr
@@ -392,7 +392,7 @@ def test_roles_without_rights(
         run_as_admin(server, "DROP ROLE newcomer", "DROP ROLE holder")
 
 
-def test_a_schema_of_somebody_else(
+def test_a_foreign_schema(
     run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
 ) -> None:
     with create_engine(empty_url).begin() as connection:

@@ -45,7 +45,7 @@ def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
     assert done == {"name": "Its-1", "done": [], "left": []}
 
 
-def test_what_is_left_is_an_exit_code(on: Run, made: HashIndex) -> None:
+def test_leftovers_set_the_exit_code(on: Run, made: HashIndex) -> None:
     made.connection.execute('UPDATE hashindex."Its-1_codes" SET code = ~code WHERE id = 7')
     failed = on("index", "repair", "Its-1", "--json", code=1)
     assert len(json.loads(failed.stdout)["left"]) == 1
@@ -73,5 +73,5 @@ def test_orphans(on: Run, made: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["i", "--orphans"], ["--orphans", "--full"]])
-def test_arguments_that_do_not_go_together(on: Run, arguments: list[str]) -> None:
+def test_conflicting_arguments(on: Run, arguments: list[str]) -> None:
     on("index", "repair", *arguments, code=2)

@@ -313,9 +313,7 @@ def test_what_is_refused(
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
 
 
-def test_what_is_there_stays_where_writing_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_keeps_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "page.html"
     path.write_text("before")
     link = tmp_path / "link.html"

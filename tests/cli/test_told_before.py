@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fixtures.commands import Run
+from fixtures.items import one_layout
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
@@ -45,6 +46,7 @@ def test_a_metric_that_the_model_was_not_trained_for(
     assert "warning" not in on("index", "create", "j", "--model", "lsh", *TABLE).stderr
 
 
+@one_layout
 def test_configure_in_sql_says_that_nothing_is_built_yet(index: HashIndex) -> None:
     said: list[str | None] = []
     index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))

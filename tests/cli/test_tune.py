@@ -158,10 +158,10 @@ def test_results_are_not_lost_where_applying_fails(
 
     encode = encoding.encode_missing
 
-    def fail(index: HashIndex, **more: Any) -> int:
+    def fail(index: HashIndex, *arguments: Any, **more: Any) -> int:
         if index.name in ("one", "two"):
             raise failure
-        return encode(index, **more)
+        return encode(index, *arguments, **more)
 
     plot = tmp_path / "frontier.svg"
     code = 130 if isinstance(failure, KeyboardInterrupt) else 3

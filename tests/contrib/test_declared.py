@@ -157,7 +157,7 @@ def test_rows_are_left_to_be_encoded(
     assert live.HashIndex.open(connection, "items_idx").waiting() == 300
 
 
-def test_what_a_migration_cannot_do_is_said(
+def test_unsupported_migrations_are_reported(
     engine: sa.Engine, connection: Connection, items: str, model: Model, known_model: Model
 ) -> None:
     store.save(connection, known_model)
@@ -185,7 +185,7 @@ def test_what_a_migration_cannot_do_is_said(
     assert live.HashIndex.open(connection, "network_idx").waiting() == 300
 
 
-def test_a_model_that_is_not_there(
+def test_missing_model(
     engine: sa.Engine, connection: Connection, items: str, lsh_model: Model
 ) -> None:
     table = items_table()
@@ -365,7 +365,7 @@ class Thing(Mapping):
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],
 )
-def test_what_cannot_be_declared(declaration: Any, message: str) -> None:
+def test_invalid_declarations(declaration: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         declaration()
 

@@ -390,7 +390,7 @@ def test_the_schema_is_installed_and_indexes_wait_for_their_model(
         assert session.execute("SELECT to_regnamespace('hashindex')").fetchone() == (None,)
 
 
-def test_what_cannot_work_is_refused_by_name(
+def test_unworkable_options_are_refused_by_name(
     shop: Project, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = vectors[0]

@@ -89,9 +89,7 @@ def test_documents_that_only_python_encodes(make_store: Make, connection: Connec
     assert [document.id for document in found] == ["064", "000"]
 
 
-def test_what_waits_for_its_code_is_found_all_the_same(
-    make_store: Make, connection: Connection
-) -> None:
+def test_waiting_rows_are_found(make_store: Make, connection: Connection) -> None:
     """Inside a transaction nothing can be encoded by Python."""
     made = make_store(source=connection, metric="l2")
     network = known_rows(VECTORS, np.arange(120, dtype=np.uint8)[:, None], 8)

@@ -102,9 +102,7 @@ def found(made: HashIndexVectorStore, k: int, **options: Any) -> list[tuple[str 
 
 
 @pytest.mark.parametrize(("given", "kept"), KEPT, ids=[str(given) for given, _ in KEPT])
-def test_documents_that_a_filter_keeps(
-    filtered: HashIndexVectorStore, given: Any, kept: list[int]
-) -> None:
+def test_filtered_documents(filtered: HashIndexVectorStore, given: Any, kept: list[int]) -> None:
     """As many answers as match, up to k: the filter goes in before candidates are counted."""
     for k in (3, 200):
         # All candidates: what is compared is the filter, not the codes.
@@ -156,7 +154,7 @@ def test_an_expression_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
     ],
     ids=str,
 )
-def test_filters_that_are_none(filtered: HashIndexVectorStore, given: Any, message: str) -> None:
+def test_invalid_filters(filtered: HashIndexVectorStore, given: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         found(filtered, 3, filter=given)
 
@@ -172,7 +170,7 @@ def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
         found(filtered, 3, filter=given)
 
 
-def test_what_is_no_option_is_not_ignored(filtered: HashIndexVectorStore) -> None:
+def test_unknown_options_are_refused(filtered: HashIndexVectorStore) -> None:
     for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
         with pytest.raises(InvalidInputError, match="known are filter, candidates"):
             filtered.similarity_search("text", k=3, **option)

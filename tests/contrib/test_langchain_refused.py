@@ -97,7 +97,7 @@ def test_ids_are_no_text(make_store: Make) -> None:
     assert len(made.get_by_ids(["1", "12"])) == 2
 
 
-def test_metadata_of_others_that_is_no_object(make_store: Make, connection: Connection) -> None:
+def test_foreign_metadata_that_is_not_an_object(make_store: Make, connection: Connection) -> None:
     made = make_store(texts=TEXTS[:3])
     connection.execute("UPDATE langchain_documents SET metadata = '[1]' WHERE id = '001'")
     with pytest.raises(InvalidInputError, match=r"document '001' is \[1\], not an object"):
@@ -114,7 +114,7 @@ def test_a_backslash_is_no_nul(make_store: Make) -> None:
     assert json.loads(document.model_dump_json())["metadata"] == document.metadata
 
 
-def test_what_cannot_be_a_store(
+def test_invalid_store_arguments(
     make_store: Make, url: str, connection: Connection, empty_url: str, server: EmbeddedServer
 ) -> None:
     def opened(source: Any = url, embeddings: Embeddings = EMBEDDINGS, **kwargs: Any) -> Any:
@@ -231,7 +231,7 @@ def test_a_table_of_another_dimension_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("dimension", [0, 16001, 2**40, "8"])
-def test_dimensions_that_pgvector_has_not(url: str, dimension: Any) -> None:
+def test_unsupported_dimensions(url: str, dimension: Any) -> None:
     with pytest.raises(InvalidInputError, match="dimension"):
         HashIndexVectorStore.create_table(url, dimension)
 

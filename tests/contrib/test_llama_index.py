@@ -175,7 +175,7 @@ def test_text_that_lower_case_makes_longer_matches_itself(store: HashIndexVector
     assert [node.node_id for node in store.get_nodes(filters=same)] == ["i"]
 
 
-def test_what_python_hands_over(store: HashIndexVectorStore) -> None:
+def test_values_from_python(store: HashIndexVectorStore) -> None:
     """Arrays as queries, generators of nodes, and names of modes."""
     made = (TextNode(id_=name, text=name, embedding=QUERY) for name in "ab")
     assert store.add(made) == ["a", "b"]  # type: ignore[arg-type]
@@ -356,7 +356,7 @@ def test_rows_that_others_write_are_nodes(url: str, connection: Connection) -> N
         ("cannot contain NUL", {"mode": "hybrid", "query_str": "\0"}, {}),
     ],
 )
-def test_what_a_query_cannot_do_is_refused(
+def test_unsupported_queries_are_refused(
     store: HashIndexVectorStore, message: str, given: dict[str, Any], options: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):

@@ -126,7 +126,7 @@ def test_a_name_of_a_model_stands_for_any_version(
         project.check()
 
 
-def test_what_is_not_declared_stays_as_operators_set_it(
+def test_undeclared_settings_stay(
     project: Project, connection: Connection, items: str, model: Model
 ) -> None:
     index = LiveIndex.create(
@@ -239,7 +239,7 @@ def test_a_table_takes_its_indexes_with_it(
 
 
 @pytest.mark.filterwarnings("ignore:Skipped unsupported reflection:sqlalchemy.exc.SAWarning")
-def test_what_indexes_consist_of_is_not_dropped(
+def test_parts_of_indexes_are_not_dropped(
     url: str, tmp_path: Path, connection: Connection, items: str, second: Model
 ) -> None:
     """Columns and indexes in the user's table, the codes of a swap before, and our schema."""
@@ -346,7 +346,7 @@ def test_a_column_changes_its_dimension(
     assert indexes(connection)[0][2] == "lsh:1"
 
 
-def test_a_model_that_is_not_there(
+def test_missing_model(
     project: Project,
     connection: Connection,
     items: str,

@@ -289,7 +289,7 @@ class TestRefusals:
 
 
 @pytest.mark.newest
-def test_what_is_deferred_is_said(
+def test_deferred_triggers_are_reported(
     url: str,
     connection: Connection,
     items: str,
@@ -358,7 +358,7 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
     ],
 )
-def test_what_cannot_be_reversed(operation: Any) -> None:
+def test_irreversible_migrations(operation: Any) -> None:
     with pytest.raises(InvalidInputError, match="cannot be reversed.*give it"):
         operation.reverse()
 

@@ -42,7 +42,7 @@ def impatient(url: str) -> psycopg.Connection:
     return migration
 
 
-def test_who_has_read_may_write_after_a_swap(
+def test_write_after_read_and_swap(
     url: str, connection: Connection, items: str, second: Model
 ) -> None:
     create(url)
@@ -58,7 +58,7 @@ def test_who_has_read_may_write_after_a_swap(
     assert_fresh(index)
 
 
-def test_who_has_searched_may_write_after_other_settings(
+def test_write_after_search_and_other_settings(
     url: str, connection: Connection, items: str, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     create(url, access="landmarks", probes=3)

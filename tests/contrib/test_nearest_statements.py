@@ -173,7 +173,7 @@ def test_schemas_that_are_translated(
             )
 
 
-def test_what_is_no_filter_of_its_own(connection: Connection, library: sa.Engine) -> None:
+def test_filters_of_the_store_only(connection: Connection, library: sa.Engine) -> None:
     """A comment at the end of the text takes in nothing of ours."""
     found = connection.execute(
         "SELECT id FROM hashindex.search("

@@ -88,7 +88,7 @@ def test_ties_are_broken_by_id(written: Connection) -> None:
 
 def test_ties_among_shards_are_broken_by_id() -> None:
     folder = sql_files.folder("sql") / "templates"
-    files = ["search_parts", "candidates_scan", "candidates_landmarks"]
+    files = ["search_parts", "candidates", "rank_scan", "rank_landmarks"]
     texts = {name: (folder / f"{name}.sql").read_text() for name in files}
     free = (*FREE, r"^\{distance\}$", r", \{table\}\.\{key\}$")
     found = {name: untied(text, free) for name, text in texts.items()}
@@ -141,7 +141,7 @@ def test_updates_call_no_stable_function_with_columns(connection: Connection, mo
     assert {name: calls for name, calls in found.items() if calls} == {}
 
 
-def test_what_would_not_reach_other_nodes_is_noticed(connection: Connection, model: Model) -> None:
+def test_changes_that_miss_other_nodes_are_refused(connection: Connection, model: Model) -> None:
     assert catalog_faults(connection) == []
     connection.execute(
         "CREATE FUNCTION hashindex.a_count() RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE "

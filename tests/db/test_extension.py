@@ -237,7 +237,7 @@ def test_an_extension_without_members_is_refused(migrated: str) -> None:
     assert status(migrated).extension == "0.1.0"
 
 
-def test_what_belongs_to_no_index_is_not_taken_in(migrated: str, lsh_model: Model) -> None:
+def test_objects_of_no_index_are_left_out(migrated: str, lsh_model: Model) -> None:
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
         connection.execute("DELETE FROM hashindex.index")
@@ -319,7 +319,7 @@ def test_schema_upgrade_updates_it(older: str, installed: str) -> None:
         check_updated(older, installed)
 
 
-def test_schema_upgrade_refuses_what_others_planted(installed: str) -> None:
+def test_schema_upgrade_refuses_planted_objects(installed: str) -> None:
     """Also when there is nothing to update."""
     execute(
         installed,

@@ -253,7 +253,7 @@ def test_an_upgrade_waits_for_another(empty_url: str) -> None:
     assert status(empty_url).up_to_date
 
 
-def test_downgrade_removes_what_is_ours_alone(empty_url: str) -> None:
+def test_downgrade_removes_only_own_objects(empty_url: str) -> None:
     run(empty_url, USERS_OWN)
     before = state(empty_url)
     upgrade(empty_url)

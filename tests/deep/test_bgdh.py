@@ -263,7 +263,7 @@ def test_refuses_parameters(params: dict[str, Any], message: str) -> None:
         bgdh(**params).check_parameters()
 
 
-def test_refuses_what_float32_cannot_hold() -> None:
+def test_refuses_values_beyond_float32() -> None:
     task = Task.draw(0, spread=1.0, labelled=20)
     with pytest.raises(InvalidInputError, match="mean squared distance of the rows is"):
         bgdh().fit(task.X.astype(np.float64) * 1e30, task.y)

@@ -312,7 +312,7 @@ def sometimes(u, similar):
 
 
 @pytest.mark.usefixtures("often")
-def test_a_loss_that_is_no_number_leaves_the_last_good_state(tmp_path):
+def test_a_nan_loss_keeps_the_last_good_state(tmp_path):
     """From which the same training goes on, if what broke it is mended."""
     file = tmp_path / "c.pt"
     broken[:] = [35]
@@ -336,7 +336,7 @@ def steep_at_last(u, similar):
 
 
 @pytest.mark.usefixtures("often")
-def test_weights_that_are_no_numbers_are_not_written(tmp_path):
+def test_nan_weights_are_not_written(tmp_path):
     file = tmp_path / "c.pt"
     params = {"optimizer": "sgd", "learning_rate": 1e10, "validation": 0}
     last.clear()

@@ -271,7 +271,7 @@ def test_files_that_do_not_fit_are_named_and_change_nothing(arrays, tmp_path):
     assert network.conv1.bias.abs().max() == 0
 
 
-def test_a_scale_that_is_none_is_refused(arrays, tmp_path):
+def test_invalid_scales_are_refused(arrays, tmp_path):
     arrays |= {"pixels.mean": np.zeros((3, 6, 5)), "pixels.scale": np.zeros((3, 1, 1))}
     np.savez(tmp_path / "w.npz", **arrays)
     with pytest.raises(InvalidInputError, match=r"w\.npz: pixels\.scale must be above 0"):

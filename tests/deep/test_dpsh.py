@@ -174,7 +174,7 @@ def test_labels_of_one_row_each_can_be_learned_from() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("make", [dpsh, bgdh])
-def test_losses_that_are_no_numbers(make: Any, params: dict[str, Any]) -> None:
+def test_nan_losses(make: Any, params: dict[str, Any]) -> None:
     hasher = make(**params)
     with pytest.raises(TrainingError, match=r"the loss of the (labels|graph) became (nan|inf) in"):
         hasher.fit(X, FEW)
@@ -186,7 +186,7 @@ def steep(u: Any, similar: Any) -> Any:
 
 
 @pytest.mark.parametrize("variant", ["inductive", "transductive"])
-def test_weights_that_are_no_numbers(variant: str) -> None:
+def test_nan_weights(variant: str) -> None:
     """The last step of all may be the one that goes too far, with no loss after it."""
     params = {"rounds": 1, "supervised_steps": 1, "pretrain": 0, "graph_steps": 0}
     far = {"pairwise_loss": steep, "optimizer": "sgd", "learning_rate": 1e12}
@@ -213,13 +213,13 @@ def test_rows_of_any_scale(scale: float) -> None:
     ],
 )
 @pytest.mark.usefixtures("untrained")
-def test_devices_that_are_not_there(device: Any, message: str) -> None:
+def test_missing_devices(device: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         dpsh(device=device).fit(X, FEW)
 
 
 @pytest.mark.usefixtures("untrained")
-def test_a_gpu_where_there_is_none() -> None:
+def test_missing_gpu() -> None:
     if torch.cuda.device_count():
         pytest.skip("there is a GPU")
     with pytest.raises(InvalidInputError, match="device 'cuda' cannot be used: .*(CUDA|NVIDIA)"):

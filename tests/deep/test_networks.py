@@ -264,7 +264,7 @@ X = np.ones((2, DIMENSION), np.float32)
         {"image_shape": "ab1"},
     ],
 )
-def test_a_configuration_that_is_none(config):
+def test_invalid_configurations(config):
     with pytest.raises(InvalidInputError, match="the network of this model cannot be built: ."):
         evaluate(kept(config=config), X)
 

@@ -133,6 +133,6 @@ def test_pairs_that_say_what_labels_say_change_only_the_batches() -> None:
         ([0, *[-1] * 7], None, "all 1 labelled rows have the same label"),
     ],
 )
-def test_refuses_what_tells_nothing(y: Any, pairs: Any, message: str) -> None:
+def test_refuses_uninformative_supervision(y: Any, pairs: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         dpsh().fit(X, y, pairs=pairs)

@@ -112,7 +112,7 @@ def test_a_file_cut_short_is_refused(tmp_path):
                 read_weights(path, SHAPES)
 
 
-def test_what_holds_no_arrays_by_name_is_refused(tmp_path):
+def test_files_without_named_arrays_are_refused(tmp_path):
     for content in (torch.zeros(3), {"conv.bias": 1.0}, {0: torch.zeros(2)}):
         torch.save(content, tmp_path / "w.pt")
         with pytest.raises(InvalidInputError, match=r"w\.pt holds no state dict"):

@@ -34,9 +34,9 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.building import _Build
 from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 
@@ -189,7 +189,7 @@ class Machine(Writers):
     @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_take_over"]))
     def kill_a_rebalance(self, step: str) -> None:
         """Triggers log what is written until a command continues it, or gives it up."""
-        original = getattr(_Build, step)
+        original = getattr(LandmarkBuild, step)
 
         def kill(*_: object) -> None:
             raise KilledError
@@ -199,11 +199,11 @@ class Machine(Writers):
                 with contextlib.suppress(KilledError):
                     index.rebalance()
 
-        setattr(_Build, step, kill)
+        setattr(LandmarkBuild, step, kill)
         try:
             self._operate(act)
         finally:
-            setattr(_Build, step, original)
+            setattr(LandmarkBuild, step, original)
 
     @rule()
     def make_again(self) -> None:

@@ -61,13 +61,13 @@ def test_near_codes_of_dropped_tables(listed: HashIndex, url: str) -> None:
     assert 'index "items_idx" has been built again' in str(refused)
 
 
-def test_a_table_of_the_filter_that_is_not_there(listed: HashIndex) -> None:
+def test_missing_table_in_a_filter(listed: HashIndex) -> None:
     filtered = "SELECT * FROM hashindex.candidates_items_idx((SELECT embedding FROM items LIMIT 1),"
     with pytest.raises(psycopg.errors.UndefinedTable, match='"nowhere" does not exist'):
         listed.connection.execute(f"{filtered} 10, 5, 'id IN (SELECT 1 FROM nowhere)')".encode())
 
 
-def test_landmarks_that_somebody_dropped(listed: HashIndex) -> None:
+def test_dropped_landmarks(listed: HashIndex) -> None:
     """Searches are exact; the check says what to do."""
     query = listed.connection.execute(_QUERY.encode()).fetchone()
     assert query is not None

@@ -163,7 +163,7 @@ WORK = {
 @pytest.mark.parametrize(
     ("indexed", "act", "held"), list(WORK.values()), ids=list(WORK), indirect=["indexed"]
 )
-def test_nobody_waits_behind_it(
+def test_others_do_not_wait_behind_it(
     url: str,
     indexed: HashIndex,
     act: Callable[[Connection], None],
@@ -235,7 +235,7 @@ def test_the_session_keeps_its_settings(url: str, indexed: HashIndex, autocommit
 
 
 @pytest.mark.parametrize("patience", [-1.0, float("nan"), float("inf")])
-def test_patience_that_is_no_time(indexed: HashIndex, patience: float) -> None:
+def test_invalid_lock_timeouts(indexed: HashIndex, patience: float) -> None:
     with pytest.raises(InvalidInputError, match=f"patience is {patience}; it must be 0 seconds"):
         indexed.drop(patience=patience)
 

@@ -22,8 +22,8 @@ from fixtures.faults import FaultServer, eventually, record
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.index import building
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks import building
 from pg_hashindex.operations import swap as swapping
 
 QUERY = OTHERS[0]
@@ -47,7 +47,7 @@ def url(fault_server: FaultServer, installed: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("step", "switch"),
     [
-        (configure("landmarks"), (building._Build, "_finish")),
+        (configure("landmarks"), (building.LandmarkBuild, "_finish")),
         (swap("other"), (swapping, "_exchange")),
         (swap("other", "landmarks"), (swapping, "_exchange")),
     ],

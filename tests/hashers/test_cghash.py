@@ -252,7 +252,7 @@ def test_refuses(params, message, rows, labels):
         CGHash(**{"n_bits": 4, **params}).fit(rows, labels)
 
 
-def test_refuses_what_cannot_be_learned_from(rows, labels):
+def test_refuses_unlearnable_supervision(rows, labels):
     triplets, pairs = [[0, 1, 2], [3, 4, 5]], [[0, 1, 1], [5, 6, -1]]
     hasher = CGHash(n_bits=4, random_state=0)
     with pytest.raises(InvalidInputError, match="learns from labels or triplets or pairs"):

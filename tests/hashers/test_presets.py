@@ -10,7 +10,7 @@ PAPERS = [name for name in HASHERS if name != "sign"]
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_paper_sets_what_departs_and_leaves_the_rest(name: str) -> None:
+def test_paper_preset_sets_only_departures(name: str) -> None:
     kind = HASHERS[name]
     departures = kind.paper_parameters
     assert departures is not None

@@ -157,7 +157,7 @@ def right_share(bits, S):
     return (S * np.outer(h, h) > 0).sum() / np.count_nonzero(S)
 
 
-def test_a_bit_mends_what_the_one_before_got_wrong(rows, labels):
+def test_a_bit_corrects_the_errors_of_the_one_before(rows, labels):
     S = by_labels(labels)
     bits, alone = (
         S3PLH(n_bits=2, step=step, balance=False).fit(rows, labels).project(rows) > 0

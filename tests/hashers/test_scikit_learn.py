@@ -83,7 +83,7 @@ def test_parameters_are_set_by_name() -> None:
     assert hasher.n_bits == 16
 
 
-def test_what_cannot_be_transformed(rows: np.ndarray) -> None:
+def test_refuses_to_transform(rows: np.ndarray) -> None:
     hasher: Hasher = ITQ(n_bits=4, random_state=0)
     with pytest.raises(NotFittedError, match="call fit first"):
         hasher.transform(rows)

@@ -75,7 +75,7 @@ def test_relations_that_cannot_be(what, value, message):
         Supervision.read(5, **{what: value})
 
 
-def test_what_is_known_about_some_rows():
+def test_supervision_of_some_rows():
     known = Supervision.read(9, [0, 1, 2, 0, 1, 2, -1, 0, 0], [[8, 3, -1], [1, 8, 1]], [[3, 5, 1]])
     assert known.related_rows().tolist() == [1, 3, 5, 8]
     part = known.restricted_to(np.array([1, 3, 4, 5, 6, 8]))

@@ -88,7 +88,7 @@ def test_first_direction_is_the_principal_one(rows):
     assert (found.variances_[1:] < 1).all()
 
 
-def test_a_bit_mends_what_the_one_before_did(rows):
+def test_a_bit_corrects_the_one_before(rows):
     """Pairs that were told apart near the boundary, and those that were not far from it."""
     hasher = USPLH(n_bits=2).fit(rows)
     bits = np.where(hasher.project(rows) > 0, 1, -1)

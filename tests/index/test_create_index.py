@@ -162,7 +162,9 @@ def test_tables_that_are_refused(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
-def test_a_unique_index_that_is_no_key(connection: Connection, model: Model, index_on: str) -> None:
+def test_a_unique_index_that_is_not_a_key(
+    connection: Connection, model: Model, index_on: str
+) -> None:
     connection.execute(
         "CREATE TABLE things (id int NOT NULL, b int NOT NULL, embedding vector(8));"
         f"CREATE UNIQUE INDEX ON things {index_on}".encode()
@@ -269,7 +271,7 @@ def test_an_untyped_column_with_a_wrong_row(connection: Connection, model: Model
         "CREATE INDEX things ON items (category)",
     ],
 )
-def test_what_is_no_table(connection: Connection, items: str, model: Model, statement: str) -> None:
+def test_not_a_table(connection: Connection, items: str, model: Model, statement: str) -> None:
     connection.execute(statement.encode())
     assert_refused(
         connection, InvalidInputError, "things is not a table; Index the table", table="things"
@@ -492,7 +494,7 @@ def test_part_of_the_caller_s_transaction(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_an_index_says_of_itself(
+def test_summary_of_an_index(
     connection: Connection, items: str, model: Model, layout: Layout
 ) -> None:
     index = create(connection, "told", layout=layout, metric="cosine")

@@ -8,6 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
 from numpy.typing import NDArray
 from pgvector import Vector
 
@@ -43,7 +44,7 @@ def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
     assert_fresh(unencoded)
 
 
-def test_what_it_wrote_outlives_a_crash(unencoded: HashIndex) -> None:
+def test_writes_survive_a_crash(unencoded: HashIndex) -> None:
     # The servers of tests wait for no disk.
     unencoded.connection.execute("SET synchronous_commit TO on")
     unencoded.encode(batch_rows=100)
@@ -231,10 +232,30 @@ def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
     assert_fresh(unencoded)
 
 
+def test_a_row_that_comes_while_its_old_code_is_deleted(
+    connection: Connection, items: str, model: object, url: str
+) -> None:
+    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index.encode()
+    connection.execute(
+        "SET session_replication_role = replica; DELETE FROM items WHERE id = 7; "
+        "RESET session_replication_role"
+    )
+    with connect(url) as encoder, psycopg.connect(url) as writer:
+        writer.execute("INSERT INTO items SELECT 7, category, embedding FROM items WHERE id = 8")
+        encoding_it = threading.Thread(target=HashIndex.open(encoder, "items_idx").encode)
+        encoding_it.start()
+        waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
+        eventually(lambda: connection.execute(waits).fetchone() == (True,))
+        writer.commit()
+        encoding_it.join(60)
+    assert_fresh(index)
+
+
 def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
     with (
         connect(url) as session,
-        encoding.encoding_job(HashIndex.open(session, "items_idx").row, None),
+        encoding.only_encoder(HashIndex.open(session, "items_idx").row, None),
     ):
         with pytest.raises(InUseError, match="being encoded by another session"):
             unencoded.encode()

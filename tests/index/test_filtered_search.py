@@ -221,7 +221,7 @@ REFUSED = {
 }
 
 
-def test_filters_that_are_none(connection: Connection, index: HashIndex) -> None:
+def test_invalid_filters(connection: Connection, index: HashIndex) -> None:
     """One error that names what is wrong, whichever way the search would go; and no harm."""
     for codes_first in (False, True):
         if codes_first:
@@ -282,7 +282,7 @@ def in_table(connection: Connection) -> list[Any]:
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_what_is_kept_follows_the_table(connection: Connection, index: HashIndex) -> None:
+def test_cached_facts_follow_the_table(connection: Connection, index: HashIndex) -> None:
     assert kept(connection, index) == in_table(connection)
     for statement in (
         "UPDATE shop SET category = 'new' WHERE id < 20",

@@ -27,7 +27,7 @@ NOT_FINITE = [[math.nan] * 8, [math.inf] * 8, [1.0] * 7 + [-math.inf]]
 
 
 @pytest.mark.parametrize("values", NOT_FINITE, ids=str)
-def test_what_is_not_finite_comes_in_nowhere(
+def test_non_finite_values_are_refused(
     connection: Connection, items: str, model: Model, values: list[float]
 ) -> None:
     """As text, as a binary parameter, by COPY of both kinds, and from Python."""

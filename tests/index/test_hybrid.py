@@ -157,7 +157,7 @@ def test_bad_input(
         index.hybrid(**given)
 
 
-def test_an_index_that_is_not_there(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_missing_index(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     other = HashIndex(index.connection, "none")
     with pytest.raises(UnknownIndexError, match="index 'none' does not exist"):
         other.hybrid(vectors[0], "fox", "text")

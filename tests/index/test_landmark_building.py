@@ -23,9 +23,8 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
-from pg_hashindex.index import building
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import Landmarks
+from pg_hashindex.index.landmarks import Landmarks, building
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -50,15 +49,15 @@ def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[
 
     def do(number: int, work: Callable[[], None]) -> None:
         monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
-        write, written = building._Build._write, []
+        write, written = building.LandmarkBuild._write, []
 
-        def watched(self: building._Build, rows: bytes, place: int) -> None:
+        def watched(self: building.LandmarkBuild, rows: bytes, place: int) -> None:
             write(self, rows, place)
             written.append(place)
             if len(written) == number:
                 work()
 
-        monkeypatch.setattr(building._Build, "_write", watched)
+        monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
 
     return do
 
@@ -174,7 +173,7 @@ def test_no_row_is_read_again_after_the_last_one(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(building._Build, step, interrupted)
+    monkeypatch.setattr(building.LandmarkBuild, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
     connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 9")
@@ -209,7 +208,7 @@ WRITES = {
 @pytest.mark.newest
 @pytest.mark.parametrize("number", [1, 3, 6])
 @pytest.mark.parametrize("writes", WRITES)
-def test_what_is_written_meanwhile_counts(
+def test_concurrent_writes_count(
     begun: HashIndex,
     between_blocks: Callable[[int, Callable[[], None]], None],
     writes: str,
@@ -408,7 +407,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.newest
-def test_what_cannot_be_rebalanced(index: HashIndex, url: str) -> None:
+def test_rebalance_refused(index: HashIndex, url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
         claim(other, "access", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):

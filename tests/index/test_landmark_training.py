@@ -351,7 +351,7 @@ def test_memory_does_not_grow_with_the_rows(rows):
     assert peaks[1] < 1.2 * peaks[0] + 1e6
 
 
-def test_refuses_what_it_cannot_use(rows):
+def test_refuses_unusable_input(rows):
     for arguments, said in (
         ((rows[:0], 3), "no rows"),
         ((rows[:5], 0), "n_landmarks must be 1 or more, got 0"),

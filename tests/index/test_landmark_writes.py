@@ -41,7 +41,7 @@ def test_triggers_assign_as_python_does(index: HashIndex, vectors: NDArray[np.fl
     assert sum(mine == near[0] for mine, near in zip(own, nearest.tolist(), strict=True)) >= 295
 
 
-def test_what_is_written_is_listed(index: HashIndex) -> None:
+def test_written_files_are_listed(index: HashIndex) -> None:
     connection = index.connection
     changed = "UPDATE items SET embedding = embedding + '[1,0,0,2,0,0,0,-3]' WHERE id % 50 = 1"
     for statement in (
@@ -74,7 +74,7 @@ def test_an_update_of_another_column_lists_nothing(index: HashIndex) -> None:
 
 
 @pytest.mark.usefixtures("list_roles")
-def test_who_may_use_the_table_may_use_the_lists(
+def test_rights_of_the_table_cover_the_lists(
     connection: Connection, items: str, model: Model
 ) -> None:
     connection.execute("GRANT SELECT ON items TO list_reader")

@@ -340,7 +340,7 @@ def test_nothing_to_evaluate_without_codes(queued: HashIndex) -> None:
         queued.connection.execute("SELECT hashindex.recall('items_idx')")
 
 
-def test_who_may_read_the_table_may_search(
+def test_search_needs_the_right_to_read_the_table(
     encoded: HashIndex, other: Connection, known_model: Model, vectors: NDArray[np.float32]
 ) -> None:
     encoded.connection.execute("CREATE ROLE network_reader; CREATE ROLE network_writer")

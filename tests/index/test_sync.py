@@ -222,7 +222,7 @@ def test_rows_without_a_code_get_none_from_a_bystander(
         ("DELETE", "INSERT INTO items VALUES (OLD.id, 'again', '[8,7,6,5,4,3,2,-1]')"),
     ],
 )
-def test_a_trigger_of_the_user_s_that_writes_to_the_same_rows(
+def test_a_users_trigger_that_writes_the_same_rows(
     index: HashIndex, event: str, nested: str
 ) -> None:
     connection = index.connection

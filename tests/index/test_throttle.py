@@ -96,7 +96,7 @@ def test_a_long_pause_is_made_of_short_ones(clock: Clock) -> None:
     assert beats == pytest.approx([1000, 1001, 1002, 1003])
 
 
-def test_without_a_limit_nobody_sleeps(bare: HashIndex, clock: Clock) -> None:
+def test_no_pause_without_a_limit(bare: HashIndex, clock: Clock) -> None:
     bare.encode(batch_rows=10)
     assert clock.sleeps == []
     assert Throttle(None).batch_size(10_000) == 10_000

@@ -165,7 +165,7 @@ def test_a_partition_that_is_written_to_while_it_is_detached(
     assert_fresh(parts)
 
 
-def test_a_detached_partition_that_is_no_longer_like_its_parent(
+def test_a_detached_partition_that_differs_from_its_parent(
     connection: Connection, parts: HashIndex
 ) -> None:
     """Its owner may do with it what he likes."""
@@ -359,7 +359,7 @@ def test_a_query_in_any_form(
 
 
 @one_layout
-def test_a_query_that_is_no_vector(connection: Connection, index: HashIndex) -> None:
+def test_a_query_that_is_not_a_vector(connection: Connection, index: HashIndex) -> None:
     for query, message in (
         ("'{}'", "malformed|invalid input syntax for type vector"),
         ("NULL", "the query vector is NULL"),

@@ -34,7 +34,7 @@ def test_one_label_a_row():
     ]
 
 
-def test_labels_that_are_no_numbers():
+def test_labels_that_are_not_numbers():
     marked = metrics.same_label(["a", "b"], ["b", "c", "a"])
     assert marked.tolist() == [[False, False, True], [True, False, False]]
 

@@ -97,7 +97,7 @@ def test_it_is_the_same_after_json(projections):
         ({"ones": None}, "not a profile"),
     ],
 )
-def test_what_is_no_profile(projections, changes, message):
+def test_invalid_profiles(projections, changes, message):
     value = Profile.of(projections).as_dict() | changes
     with pytest.raises(InvalidInputError, match=message):
         Profile.from_dict(value)

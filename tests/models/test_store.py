@@ -240,7 +240,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_that_may_be(connection: Connection, items: str, name: str) -> None:
+def test_valid_names(connection: Connection, items: str, name: str) -> None:
     saved = store.save(connection, lsh(name))
     for reference in (name, f"{name}:1"):
         assert_same(store.load(connection, reference), saved)
@@ -256,7 +256,7 @@ def test_names_that_may_be(connection: Connection, items: str, name: str) -> Non
 @pytest.mark.parametrize(
     "name", ["", ":", "a:1", "m" * 64, "é" * 64, "a\nb", "a\n", "\t", "\x01", "\x1f"]
 )
-def test_names_that_may_not_be(connection: Connection, name: str) -> None:
+def test_invalid_names(connection: Connection, name: str) -> None:
     """The same ones in Python and in SQL, where others may write."""
     with pytest.raises(InvalidInputError, match="cannot name a model"):
         lsh(name)
@@ -357,7 +357,7 @@ def test_damage_is_noticed(connection: Connection, damage: str) -> None:
         ("m:1\n", InvalidInputError, "is not a number"),
     ],
 )
-def test_references_that_name_nothing(
+def test_unknown_references(
     connection: Connection,
     use: Callable[[Connection, str], Any],
     reference: str,

@@ -117,7 +117,7 @@ def test_codes_that_more_rows_share_than_a_search_looks_at(index: HashIndex) -> 
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_rows_that_are_no_longer_like_those_of_the_training(
+def test_drifted_rows(
     connection: Connection,
     items: str,
     vectors: NDArray[np.float32],

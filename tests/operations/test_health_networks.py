@@ -92,7 +92,7 @@ def test_drift(index: HashIndex) -> None:
         assert found.advice is not None
 
 
-def test_without_what_evaluates_it(index: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch(index: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise InvalidInputError("this model is a neural network, which needs torch")
 

@@ -186,7 +186,7 @@ def test_one_wrong_bit_is_seen_unless_rounding_decides_it(connection: Connection
     assert (found.status, found.value) == ("broken", pytest.approx(1 / 5))
 
 
-def test_what_sql_computes_is_what_python_saved(connection: Connection, lsh_model: Model) -> None:
+def test_sql_computes_the_saved_values(connection: Connection, lsh_model: Model) -> None:
     """The profile of a model in the database counts rows as that in Python does."""
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((500, 8)).astype(np.float32)

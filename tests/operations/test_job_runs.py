@@ -132,9 +132,12 @@ def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
     assert codes == (15,)
 
 
-def test_a_second_run_of_the_same_is_none(bare: HashIndex, other: Connection) -> None:
+def test_a_repeated_run_does_nothing(bare: HashIndex, other: Connection) -> None:
     """It is refused: the first one runs, and is neither dead nor superseded."""
-    with encoding.encoding_job(bare.row, None) as job:
+    with (
+        encoding.only_encoder(bare.row, None),
+        Job(bare.connection, "encode", bare.name) as job,
+    ):
         job.phase("encoding")
         with pytest.raises(InUseError, match="being encoded by another session"):
             HashIndex.open(other, "items_idx").encode()

@@ -64,7 +64,7 @@ def test_rate_and_time_left(connection: Connection, other: Connection) -> None:
     assert (every_job(other)[0].rows_per_second, every_job(other)[0].time_left) == (None, None)
 
 
-def test_a_job_is_dead_where_nobody_holds_its_lock(
+def test_a_job_without_its_lock_is_dead(
     connection: Connection, other: Connection, make_database: Callable[[str], str]
 ) -> None:
     number = add_job(connection, "encode", "i")
@@ -229,7 +229,7 @@ def test_a_session_that_is_ended(connection: Connection, url: str, always: None)
         assert states(connection) == [("encode", "i", "dead")]
 
 
-def test_who_may_not_read_jobs_sees_none(connection: Connection, as_role: As) -> None:
+def test_jobs_are_hidden_without_rights(connection: Connection, as_role: As) -> None:
     reader = as_role("reader")
     connection.execute(
         "GRANT USAGE ON SCHEMA hashindex TO reader; GRANT SELECT ON hashindex.jobs TO reader"

@@ -14,8 +14,8 @@ from pg_hashindex.cli import main
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim, release
-from pg_hashindex.index.building import _Build
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks.building import LandmarkBuild
 
 pytestmark = [
     pytest.mark.newest,
@@ -39,7 +39,7 @@ def _kill_at(step: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPat
         raise KilledError
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(_Build, step, kill)
+        patch.setattr(LandmarkBuild, step, kill)
         act()
 
 

@@ -46,7 +46,7 @@ def test_errors_lead_to_it(moved: HashIndex, url: str, action: str) -> None:
     assert "index check" not in str(told.value)
 
 
-def test_check_says_so_and_the_upgrade_mends_it(moved: HashIndex, on: Run) -> None:
+def test_check_reports_it_and_the_upgrade_fixes_it(moved: HashIndex, on: Run) -> None:
     found = findings(moved)["table"]
     assert found.status == "broken"
     assert found.detail.startswith("pgvector is in schema ext now, and was in public")

@@ -118,7 +118,7 @@ def test_a_run_that_was_cut_off_goes_on(
         listed.near_duplicates("items", max_distance=0.01, radius=12)
 
 
-def test_lists_that_are_built_again_meanwhile(
+def test_lists_rebuilt_concurrently(
     listed: HashIndex, connection: Connection, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest of the new lists would hold other rows than the rest of the old ones."""

@@ -83,7 +83,7 @@ NESTED = [
 ]
 
 
-def test_a_trigger_of_the_user_s_that_writes_to_the_same_rows(encoded: HashIndex) -> None:
+def test_a_users_trigger_that_writes_the_same_rows(encoded: HashIndex) -> None:
     connection = encoded.connection
     for event, nested, waiting in NESTED:
         statement = nested.replace("%L", f"'{vector(4).to_list()}'")

@@ -87,7 +87,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
     assert index.repair().done == ()
 
 
-def test_a_function_that_somebody_has_changed(index: HashIndex) -> None:
+def test_a_changed_function(index: HashIndex) -> None:
     index.connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
         "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
@@ -309,7 +309,7 @@ def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None
     assert_fresh(listed)
 
 
-def test_what_runs_have_left(index: HashIndex) -> None:
+def test_leftovers_of_runs(index: HashIndex) -> None:
     """An INVALID index, and a table of landmarks that is no longer needed."""
     connection = index.connection
     before = relations(connection)
@@ -449,7 +449,7 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
         assert len(reopened(index).search(QUERY, 20)) == 20
 
 
-def test_what_triggers_did_not_see_is_remembered_until_it_was_compared(
+def test_unseen_writes_are_recorded_until_compared(
     index: HashIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Triggers are there again, but the run was cut off before it looked at the codes."""
@@ -521,7 +521,7 @@ def test_inside_of_a_transaction(index: HashIndex) -> None:
         "DELETE FROM hashindex.{codes} WHERE id < 30",
     ],
 )
-def test_what_a_check_calls_broken_a_repair_mends(listed: HashIndex, fault: str) -> None:
+def test_repair_fixes_all_that_check_reports(listed: HashIndex, fault: str) -> None:
     def faults() -> set[tuple[str, str]]:
         rows = listed.connection.execute(
             "SELECT check_name, status FROM hashindex.health('items_idx')"
@@ -540,7 +540,7 @@ def test_what_a_check_calls_broken_a_repair_mends(listed: HashIndex, fault: str)
 
 
 @pytest.mark.parametrize("kind", ["missing", "gone"])
-def test_what_is_missing_or_orphaned_has_all_codes_looked_at(index: HashIndex, kind: str) -> None:
+def test_missing_or_orphaned_codes_cause_a_full_check(index: HashIndex, kind: str) -> None:
     """Writes went unseen, so codes of changed vectors may be wrong, too few for a sample."""
     connection = index.connection
     connection.execute("SET session_replication_role = replica")

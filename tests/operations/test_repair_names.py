@@ -225,7 +225,7 @@ def test_a_code_column_that_was_renamed(connection: Connection, items: str, mode
         ("CREATE TABLE child () INHERITS (items)", "has tables that inherit from it"),
     ],
 )  # fmt: skip
-def test_what_has_become_another_thing_is_refused(
+def test_recreated_objects_are_refused(
     connection: Connection, items: str, model: Model, statement: str, message: str
 ) -> None:
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")

@@ -36,9 +36,7 @@ def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]
     ]
 
 
-def test_what_belongs_to_an_index_is_no_orphan(
-    connection: Connection, indexes: list[HashIndex]
-) -> None:
+def test_parts_of_indexes_are_not_orphans(connection: Connection, indexes: list[HashIndex]) -> None:
     connection.execute(
         "CREATE TABLE hashindex.my_codes (id int);"
         "CREATE TABLE public.old_codes (id int);"
@@ -131,7 +129,7 @@ def test_an_index_that_is_being_made_is_no_orphan(
     assert HashIndex.open(connection, "fresh").encode() == 300
 
 
-def test_what_a_killed_run_of_tune_has_left(
+def test_leftovers_of_a_killed_tune(
     connection: Connection, url: str, items: str, model: Model
 ) -> None:
     before = contents(connection)
@@ -172,7 +170,7 @@ def test_what_a_killed_run_of_tune_has_left(
     assert contents(connection) == before
 
 
-def test_a_database_without_the_rows_of_ours(
+def test_a_database_without_the_package_rows(
     connection: Connection, url: str, items: str, model: Model
 ) -> None:
     """As a dump of the schema alone makes it: writes say what to do."""

@@ -69,7 +69,7 @@ def test_a_writer_keeps_codes_fresh(
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks", "column"])
-def test_writers_need_nothing_of_ours(
+def test_writers_do_not_need_pg_hashindex(
     connection: Connection, as_role: As, items: str, model: Model, access: str
 ) -> None:
     """Not the schema, not the codes; and they cannot call what writes them."""
@@ -350,9 +350,7 @@ def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
     assert index.summary().codes == 1
 
 
-def test_who_may_not_save_a_model_hears_it_before_training(
-    connection: Connection, as_role: As
-) -> None:
+def test_training_checks_rights_first(connection: Connection, as_role: As) -> None:
     reader = as_role("reader")
     with pytest.raises(MissingRightsError, match='role "reader" does not administer'):
         store.check_may_save(reader)

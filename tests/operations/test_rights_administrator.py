@@ -52,7 +52,7 @@ def owners(connection: Connection) -> set[str]:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_he_does_everything(
+def test_the_administrator_does_everything(
     administrator: Connection, connection: Connection, vectors: Any, as_role: As, layout: Layout
 ) -> None:
     reader = as_role("reader")
@@ -114,7 +114,7 @@ def test_members_and_superusers_work_for_him(
     assert owners(connection) == {"keeper"}
 
 
-def test_who_is_not_he_makes_no_index(
+def test_only_the_administrator_creates_indexes(
     administrator: Connection, connection: Connection, as_role: As
 ) -> None:
     """He is refused by name, before anything changes, whatever is his."""
@@ -231,7 +231,7 @@ def test_a_migration_trusts_an_owner(
 
 
 @pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])
-def test_what_is_in_the_schema_and_not_his_is_told(
+def test_foreign_objects_in_the_schema_are_reported(
     administrator: Connection, connection: Connection, as_role: As, kind: str
 ) -> None:
     as_role("stranger")
@@ -256,7 +256,7 @@ def test_what_is_in_the_schema_and_not_his_is_told(
     assert "stranger" in finding.detail
 
 
-def test_nobody_else_reads_what_the_catalog_has_of_vectors(
+def test_catalog_vectors_are_private(
     administrator: Connection, connection: Connection, as_role: As
 ) -> None:
     nobody = as_role("nobody")

@@ -90,7 +90,7 @@ def test_what_is_refused(one: HashIndex, connection: Connection, as_role: As) ->
     assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "nobody")
 
 
-def test_who_may_grant(one: HashIndex, connection: Connection, as_role: As) -> None:
+def test_rights_to_grant(one: HashIndex, connection: Connection, as_role: As) -> None:
     """Not one who searches himself."""
     reader = as_role("reader")
     as_role("friend")
@@ -116,7 +116,7 @@ def test_rights_of_a_writer_are_not_taken(
         writer.execute("TABLE hashindex.items_idx_codes")
 
 
-def test_what_two_indexes_share_stays_with_the_other(
+def test_shared_objects_stay_with_the_other_index(
     one: HashIndex, connection: Connection, as_role: As
 ) -> None:
     reader = as_role("reader")

@@ -61,7 +61,7 @@ def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As
 
 
 @SOME_PATHS
-def test_who_is_above_row_security_sees_all(
+def test_bypassing_row_security_sees_all(
     notes: HashIndex, connection: Connection, as_role: As
 ) -> None:
     owner, auditor = as_role("owner"), as_role("auditor")

@@ -389,7 +389,7 @@ def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model)
 
 @pytest.mark.newest
 @pytest.mark.parametrize("work", ["encode:items_idx", "access:items_idx", "encode:items_idx~2"])
-def test_what_is_encoded_or_built_is_not_exchanged(
+def test_unfinished_swaps_are_not_exchanged(
     url: str, index: HashIndex, other: Model, work: str
 ) -> None:
     index.swap("other", force=True)
@@ -401,7 +401,7 @@ def test_what_is_encoded_or_built_is_not_exchanged(
     assert reopened(index).model == "lsh"
 
 
-def test_nobody_waits_behind_a_swap_that_waits(
+def test_others_do_not_wait_behind_a_waiting_swap(
     url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
     """A transaction that has written keeps the triggers from being made; others write meanwhile."""

@@ -120,7 +120,7 @@ def test_rows_without_the_new_vector_are_left_out_if_forced(
         ("lsh", "wide", "dimension"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_misfits_are_refused(
     index: HashIndex, wide: NDArray[np.float32], taken: str, column: str | None, says: str
 ) -> None:
     fill(index, wide)

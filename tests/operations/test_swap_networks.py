@@ -32,7 +32,7 @@ def reversed_model(connection: Connection, vectors: NDArray[np.float32], lsh_mod
     )
 
 
-def test_who_opened_the_index_before_asks_with_codes_of_the_new_model(
+def test_open_handles_use_the_swapped_model(
     url: str, encoded: HashIndex, reversed_model: Model
 ) -> None:
     with connect(url) as second:

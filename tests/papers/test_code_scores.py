@@ -107,7 +107,7 @@ def test_the_nearest_by_cosine(
         ({"measures": Measures(k=(1000,))}, "k must be from 1"),
     ],
 )
-def test_what_cannot_be_measured(index: HashIndex, options: dict[str, Any], message: str) -> None:
+def test_measuring_refused(index: HashIndex, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         score_codes(index, **options)
 

@@ -308,7 +308,7 @@ def test_refuses_before_any_work(split, methods, options, message, monkeypatch):
         run(split, *methods, **options)
 
 
-def test_refuses_truth_by_labels_that_are_not_there(rows):
+def test_refuses_truth_without_labels(rows):
     with pytest.raises(InvalidInputError, match="no labels; take nearest-fraction"):
         run(draw_split(rows), "lsh")
 

@@ -93,7 +93,7 @@ def test_names_that_are_refused(scanned: HashIndex, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["é" * 31 + "x", 'it\'s "mine" %s', "'; DROP TABLE items"])
-def test_names_that_are_not(scanned: HashIndex, name: str) -> None:
+def test_invalid_names(scanned: HashIndex, name: str) -> None:
     query_sets.save(scanned, query_sets.draw(scanned, 3), name)
     assert len(query_sets.load(scanned, name).queries) == 3
 

@@ -29,7 +29,7 @@ def read(tmp_path: Path, text: str | bytes) -> Advice:
     return read_advice(path)
 
 
-def test_what_was_printed_is_read(tmp_path: Path) -> None:
+def test_printed_options_parse(tmp_path: Path) -> None:
     found = read(tmp_path, json.dumps(PRINTED | {"applied": None}))
     assert found.trials == TRIALS
     assert found.recommended == TRIALS[2]

@@ -117,7 +117,7 @@ def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
     assert found == (0,)
 
 
-def test_what_was_measured_before_codes_were_lost(index: HashIndex) -> None:
+def test_measurements_before_codes_were_lost(index: HashIndex) -> None:
     """The purpose: the same queries show that recall has fallen."""
     evaluate(index, query_set="fixed", candidates=[300])
     index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
@@ -154,7 +154,7 @@ def test_an_index_is_measured_by_the_model_that_it_has(
     assert [row[1] for row in recorded(index)] == ["longer:1"]
 
 
-def test_a_model_that_changes_meanwhile_is_not_recorded(
+def test_a_concurrently_changed_model_is_not_recorded(
     index: HashIndex, other: Connection, swapped: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = Measuring.find_truth

@@ -453,7 +453,7 @@ def test_a_graph_is_built_in_memory(connection: Connection) -> None:
         assert connection.execute(shown.format(workers)).fetchone() == ("400MB", before[1])
 
 
-def test_what_comes_too_late_is_left_out(connection: Connection, docs: str) -> None:
+def test_late_trials_are_left_out(connection: Connection, docs: str) -> None:
     advice: Advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
     assert [one.kind for one in advice.trials] == ["exact"]
     assert advice.recommended is advice.trials[0]

@@ -81,7 +81,7 @@ def test_searches_go_as_before_until_the_path_is_built(
         raise DatabaseStateError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pg_hashindex.index.access.build_access", fail)
+        patched.setattr("pg_hashindex.index.build._build_path", fail)
         with pytest.raises(
             DatabaseStateError,
             match="the disk is full; index 'docs_idx' searches as before; finish with: "
@@ -98,7 +98,7 @@ def test_searches_go_as_before_until_the_path_is_built(
 
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("oh"), KeyboardInterrupt()])
-def test_what_is_left_of_a_new_index_is_named(
+def test_leftovers_of_a_new_index_are_named(
     connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
 ) -> None:
     def fail(*arguments: Any, **more: Any) -> None:

@@ -167,7 +167,7 @@ def test_rows_that_are_all_the_same(connection: Connection, row: str) -> None:
     assert advice.recommended is not None
 
 
-def test_what_a_method_cannot_learn_from_is_left_out(
+def test_unusable_supervision_is_left_out(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")

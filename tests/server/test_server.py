@@ -149,7 +149,7 @@ def test_a_failing_start_shows_the_end_of_the_log(embedded: EmbeddedServer) -> N
     assert server.is_running
 
 
-def test_a_path_that_is_no_place_for_a_socket(make_server: MakeServer, place: Path) -> None:
+def test_unusable_socket_path(make_server: MakeServer, place: Path) -> None:
     folders = [place / ("long" * 20) / ("path" * 20), place / "a, b"]
     for number, folder in enumerate(folders):
         server = make_server(folder)

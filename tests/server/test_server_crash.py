@@ -168,7 +168,7 @@ def test_until_exit_does_not_take_over(embedded: EmbeddedServer, fork: Fork) -> 
     assert embedded.is_running
 
 
-def test_who_starts_it_for_good_keeps_it(
+def test_a_permanent_start_keeps_running(
     embedded: EmbeddedServer, fork: Fork, eventually: Eventually
 ) -> None:
     owner = fork(own, embedded.data_dir)
@@ -195,7 +195,7 @@ def test_a_server_whose_owner_and_guard_were_killed_is_started_anew(
     assert embedded.status.pid not in (None, pid)
 
 
-def test_somebody_else_may_stop_it_and_the_owner_start_it_again(
+def test_another_user_stops_it_and_the_owner_restarts_it(
     embedded: EmbeddedServer, fork: Fork
 ) -> None:
     embedded.start(until_exit=True, settings=FAST)

@@ -89,7 +89,7 @@ def archive(tmp_path: Path, vectors: NDArray[np.float32]) -> Path:
     return tmp_path / "known.npz"
 
 
-def test_what_is_known_comes_along(archive: Path, vectors: NDArray[np.float32]) -> None:
+def test_supervision_comes_along(archive: Path, vectors: NDArray[np.float32]) -> None:
     whole = load_sample(archive, labels="names", pairs="pairs", triplets="triplets")
     assert whole.classes == ("a", "b")
     assert whole.y.tolist() == [1, -1, 0, 1] * 2 + [-1] * 292
@@ -148,7 +148,7 @@ def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
         ({"graph": "endless"}, "finite weights above 0; number 0"),
     ],
 )
-def test_what_cannot_be_known(archive: Path, known: dict[str, Any], message: str) -> None:
+def test_unknowable_facts(archive: Path, known: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         load_sample(archive, **known)
 

@@ -88,7 +88,7 @@ def test_a_sample_is_as_large_as_asked_for(
     assert len(sample_table(connection, items, "embedding", rows=101).X) == 100
 
 
-def test_what_may_be_sampled(connection: Connection, items: str) -> None:
+def test_relations_that_can_be_sampled(connection: Connection, items: str) -> None:
     """Partitioned tables and materialised views too, and whatever the caller's transaction is."""
     connection.execute(
         "CREATE MATERIALIZED VIEW seen AS SELECT * FROM items;"
@@ -253,7 +253,7 @@ def test_labelled_rows_come_first(
         ("prices", r"type numeric\[\]; labels are integers"),
     ],
 )
-def test_columns_that_are_no_labels(
+def test_columns_that_are_not_labels(
     connection: Connection, items: str, labels: str, message: str
 ) -> None:
     connection.execute("ALTER TABLE items ADD price numeric, ADD prices numeric[]")

@@ -22,7 +22,7 @@ def embeddings() -> NDArray[np.float32]:
     return load_packages().embedding[:2000]
 
 
-def test_what_training_measures(embeddings: NDArray[np.float32]) -> None:
+def test_measurements_of_training(embeddings: NDArray[np.float32]) -> None:
     model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
     summary = model.training
     assert summary["rows"] == 1800

@@ -51,7 +51,9 @@ def test_the_model_is_that_of_the_same_rows_in_an_array(
     assert model.training["recall"] == in_memory.training["recall"]
 
 
-def test_what_needs_rows_in_memory_is_refused(connection: Connection, rows: np.ndarray) -> None:
+def test_methods_that_need_rows_in_memory_are_refused(
+    connection: Connection, rows: np.ndarray
+) -> None:
     def blocks() -> list[np.ndarray]:
         return [rows]
 

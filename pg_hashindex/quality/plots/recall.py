@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -41,10 +41,7 @@ def draw_evaluation(evaluation: Evaluation, *, own: int | None = None) -> Figure
     own
         Candidates that searches of the index keep; they are marked.
     """
-    figure: Figure = new_figure((2 * _INCHES[0], _INCHES[1]))
-    recall, times = figure.subplots(1, 2)
-    _draw_recall(recall, evaluation, own)
-    _draw_times(times, evaluation, own)
+    figure = _draw(evaluation, own, _draw_recall, _draw_times)
     figure.suptitle(f"{plain(evaluation.index)}, {evaluation.queries} queries", fontsize=10)
     return figure
 
@@ -52,16 +49,21 @@ def draw_evaluation(evaluation: Evaluation, *, own: int | None = None) -> Figure
 @drawing()
 def draw_recall(evaluation: Evaluation, *, own: int | None = None) -> Figure:
     """Draw recall alone; as `draw_evaluation`."""
-    figure: Figure = new_figure(_INCHES)
-    _draw_recall(figure.subplots(), evaluation, own)
-    return figure
+    return _draw(evaluation, own, _draw_recall)
 
 
 @drawing()
 def draw_times(evaluation: Evaluation, *, own: int | None = None) -> Figure:
     """Draw times alone; as `draw_evaluation`."""
-    figure: Figure = new_figure(_INCHES)
-    _draw_times(figure.subplots(), evaluation, own)
+    return _draw(evaluation, own, _draw_times)
+
+
+def _draw(
+    evaluation: Evaluation, own: int | None, *parts: Callable[[Axes, Evaluation, int | None], None]
+) -> Figure:
+    figure: Figure = new_figure((len(parts) * _INCHES[0], _INCHES[1]))
+    for part, panel in zip(parts, figure.subplots(1, len(parts), squeeze=False)[0], strict=True):
+        part(panel, evaluation, own)
     return figure
 
 

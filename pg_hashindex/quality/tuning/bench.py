@@ -6,7 +6,6 @@ token, and its session holds a lock on it. A killed run cannot clean up, but its
 the next run drops its schema.
 """
 
-import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,18 +17,19 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import Vector
-from psycopg import RawCursor, sql
+from psycopg import sql
 
 from ...db.connection import EXTENSION, Connection, outside_transactions
 from ...db.locks import claim, release
 from ...db.owners import prepare_schema
 from ...db.server_errors import translated_errors
-from ...db.statements import execute
+from ...db.statements import execute, one_row
 from ...db.table_source import TableSource
 from ...errors import HashIndexError, MissingRightsError
-from ...models.model import OPERATORS, Metric
+from ...models.model import Metric
 from ...models.store import check_may_save
-from ..measuring import Answers, ask
+from ..measuring import Answers, Prepared, ask
+from ..pgvector_index import VectorColumn
 from .advice import Goal, Trial
 from .sample import Drawn
 
@@ -38,8 +38,7 @@ _WARM_UP = 10
 # Vectors whose mean is so large a part of their deviations, over all dimensions, ask for centring.
 _OFF_CENTRE = 0.1
 
-_numbers = itertools.count(1)
-
+_SET = "SELECT pg_catalog.set_config($1, $2, true)"
 _PREFIX = "hashindex_tune_"
 
 _MAY_MAKE_SCHEMAS = """
@@ -191,8 +190,7 @@ class Bench:
         self._queries = [Vector(query) for query in drawn.Q]
         # Milliseconds of a statement that does nothing.
         self._empty_ms = 0.0
-        row = self.connection.execute(EXTENSION).fetchone()
-        self._extension = "public" if row is None else str(row[0])
+        (self._extension, _) = one_row(self.connection, EXTENSION)
 
     @cached_property
     def mean(self) -> NDArray[np.float32] | None:
@@ -208,18 +206,13 @@ class Bench:
         """The scratch table."""
         return self.scratch.table(_TABLE)
 
-    @property
-    def operator(self) -> sql.Composable:
-        """The operator of pgvector for the metric."""
-        return self.operator_of(OPERATORS[self.metric])
-
-    def operator_of(self, name: str) -> sql.Composable:
-        """Return the full name of an operator of pgvector."""
-        return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self._extension), sql.SQL(name))
-
-    def of_pgvector(self, name: str) -> sql.Identifier:
-        """Return the full name of a type, function or operator class of pgvector."""
-        return sql.Identifier(self._extension, name)
+    def column(self, of_user: bool = False) -> VectorColumn:
+        """Return the column of vectors of the scratch table, or that of the user's table."""
+        source, table, key, name = self.drawn.source, self.table, "id", "embedding"
+        if of_user:
+            table, key, name = source.table, source.key or "", source.vector
+        shown = sql.Identifier(key)
+        return VectorColumn(self._extension, table, name, source.vector_type, shown, shown)
 
     def choices(self, values: Sequence[int]) -> tuple[int, ...]:
         """Return the values that give k answers, at least one."""
@@ -232,22 +225,10 @@ class Bench:
             self.scratch.copy(_TABLE, self.drawn.source, self.drawn.keys)
         nothing = sql.Composed([sql.SQL("SELECT NULL, 0::float8 WHERE $1 IS NOT NULL")])
         self._empty_ms = self.ask(nothing, most_seconds=0.5).p50_ms
-        self.exact = self.ask(self.nearest(self.table, "id", "embedding"), most_seconds=None)
+        exact = self.column().exact(self.metric, self.goal.k)
+        self.exact = self.ask(exact, most_seconds=None)
         trial = Trial("exact", recall=1.0, bytes=0, build_s=0.0, sample_recall=1.0)
         self.add(trial, self.exact)
-
-    def nearest(self, table: sql.Composable, key: str, column: str) -> sql.Composed:
-        """Return the query for the k nearest rows of a table, and their distances."""
-        return sql.SQL(
-            "SELECT {key}, {column} {operator} $1 AS distance FROM {table} "
-            "ORDER BY distance LIMIT {k}"
-        ).format(
-            key=sql.Identifier(key),
-            column=sql.Identifier(column),
-            operator=self.operator,
-            table=table,
-            k=sql.Literal(self.goal.k),
-        )
 
     def ask(
         self,
@@ -266,15 +247,13 @@ class Bench:
         if settings is not None and not self.drawn.whole:
             # The planner might scan the small table, but not the full one.
             given["enable_seqscan"] = "off"
-        # Plans made under other settings must not be used again.
-        text = sql.SQL("/* {} */ ").format(sql.SQL(str(next(_numbers)))) + statement
-        cursor = RawCursor(self.connection)
+        run = Prepared(self.connection, statement)
         lines = [[q, *(more[i] if more else ())] for i, q in enumerate(self._queries)]
         with translated_errors(), self.connection.transaction():
             for name, value in given.items():
-                cursor.execute("SELECT set_config($1, $2, true)", [name, str(value)])
+                execute(self.connection, _SET, [name, str(value)])
             return ask(
-                lambda line: cursor.execute(text, line, prepare=True, binary=True).fetchall(),
+                lambda line: run(*line),
                 lines,
                 warm_up=_WARM_UP,
                 most_seconds=most_seconds,

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import LiteralString
 
 import psycopg
 from psycopg import sql
@@ -40,6 +39,7 @@ from ...models import codes, store
 from ...models.model import Metric
 from ...models.quantization import bits_of
 from ..doctor_catalog import metric_of_column
+from ..pgvector_index import PgvectorIndex, VectorColumn
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
 from .advice import SIGNS, SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
@@ -91,16 +91,8 @@ def tune_index(
         If the role may not make scratch tables.
     """
     row = index.row
-    return _tune(
-        row.connection,
-        row.qualified_table,
-        row.column_name,
-        row.id_column,
-        row.metric,
-        row,
-        goal,
-        effort or Effort(),
-    )
+    column = row.qualified_table, row.column_name, row.id_column, row.metric
+    return _tune(row.connection, *column, row, goal, effort or Effort())
 
 
 def tune_table(
@@ -225,17 +217,16 @@ def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
 
 def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     """Return how to apply the recommendation: SQL, or commands and the SQL of a search."""
-    source = bench.drawn.source
+    of_user = bench.column(of_user=True)
     if chosen.kind in ("pgvector", *SIGNS):
-        index = PgvectorIndex(bench, chosen.kind, source.table, source.key or "", source.vector)
+        index = _hnsw(bench, chosen.kind, of_user)
         # On a table with partitions PostgreSQL refuses CONCURRENTLY.
         create = index.create("" if bench.drawn.partitioned else "CONCURRENTLY ")
         setting = sql.SQL("SET hnsw.ef_search = {}").format(chosen.ef_search or 0)
-        search = index.search(chosen.candidates or 0, "{key}")
+        search = index.search(bench.goal.k, chosen.candidates or 0, distances=False)
         return sql.SQL("; ").join([create, setting, search]).as_string(bench.connection)
     if chosen.kind == "exact":
-        exact = bench.nearest(source.table, source.key or "", source.vector)
-        return exact.as_string(bench.connection)
+        return of_user.exact(bench.metric, bench.goal.k).as_string(bench.connection)
     name = advice.index or "NAME"
     table = ["--table", advice.table, "--column", advice.column]
     train = ["model", "train", "NAME", *table, "--method", chosen.method or ""]
@@ -263,77 +254,19 @@ def try_pgvector(bench: Bench) -> None:
         kinds = kinds[:-1]
         bench.leave_out(f"{SYSTEMS[SIGNS[-1]]}: the vectors lie around 0 as they are")
     for kind in kinds:
-        index = PgvectorIndex(bench, kind, bench.table, "id", "embedding")
-        bench.attempt(SYSTEMS[kind], partial(_try_hnsw, bench, index, SYSTEMS[kind]))
+        bench.attempt(SYSTEMS[kind], partial(_try_hnsw, bench, kind))
 
 
-class PgvectorIndex:
-    """SQL for pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs."""
-
-    def __init__(
-        self, bench: Bench, kind: Kind, table: sql.Composable, key: str, column: str
-    ) -> None:
-        of_column = bench.drawn.source.vector_type
-        self.kind, self.type = kind, of_column
-        indexed = "{column}", "$1"
-        if kind in SIGNS:
-            self.type = "bit"
-            indexed = "({signs}({column})::bit({d}))", "({signs}($1::{vector})::bit({d}))"
-            if kind == "centred_binary_quantize":
-                indexed = (
-                    "({signs}({column} {minus} {mean}::{vector})::bit({d}))",
-                    "({signs}($1::{vector} {minus} {mean}::{vector})::bit({d}))",
-                )
-        elif of_column == "vector" and bench.dimension > HNSW_DIMENSIONS["vector"]:
-            self.type = "halfvec"
-            indexed = "({column}::{half}({d}))", "$1::{half}({d})"
-        names: dict[str, sql.Composable] = {
-            "table": table,
-            "key": sql.Identifier(key),
-            "column": sql.Identifier(column),
-            "operator": bench.operator,
-            "hamming": bench.operator_of("<~>"),
-            "class": bench.of_pgvector(
-                f"{self.type}_{'hamming' if self.type == 'bit' else bench.metric}_ops"
-            ),
-            "signs": bench.of_pgvector("binary_quantize"),
-            "vector": bench.of_pgvector(of_column),
-            "half": bench.of_pgvector("halfvec"),
-            "minus": bench.operator_of("-"),
-            "mean": sql.Literal(
-                None if bench.mean is None else f"[{','.join(f'{x:.4g}' for x in bench.mean)}]"
-            ),
-            "d": sql.Literal(bench.dimension),
-            "k": sql.Literal(bench.goal.k),
-        }
-        names["indexed"], names["query"] = (sql.SQL(one).format(**names) for one in indexed)
-        self._names = names
-
-    def create(self, how: LiteralString = "", name: str | None = None) -> sql.Composed:
-        """Return the statement that makes the index."""
-        named = sql.SQL("") if name is None else sql.SQL("{} ").format(sql.Identifier(name))
-        return sql.SQL("CREATE INDEX {how}{named}ON {table} USING hnsw ({indexed} {class})").format(
-            how=sql.SQL(how), named=named, **self._names
-        )
-
-    def search(self, candidates: int, shown: LiteralString) -> sql.Composed:
-        """Return the statement that searches by it; ``shown`` are the columns of its answer."""
-        text: LiteralString = (
-            "SELECT {shown} FROM {table} ORDER BY {indexed} {operator} {query} LIMIT {k}"
-        )
-        if self.kind in SIGNS:
-            text = (
-                "SELECT {shown} FROM (SELECT {key}, {column} FROM {table} ORDER BY "
-                "{indexed} {hamming} {query} LIMIT {candidates}) c "
-                "ORDER BY {column} {operator} $1 LIMIT {k}"
-            )
-        columns = sql.SQL(shown).format(**self._names)
-        return sql.SQL(text).format(
-            shown=columns, candidates=sql.Literal(candidates), **self._names
-        )
+def _hnsw(bench: Bench, kind: Kind, of: VectorColumn) -> PgvectorIndex:
+    """Return pgvector's HNSW of a table, over what can be indexed: vectors, halves or signs."""
+    if kind in SIGNS:
+        mean = None if kind == "binary_quantize" else bench.mean
+        return PgvectorIndex.over_signs(of, bench.metric, bench.dimension, mean)
+    return PgvectorIndex.over_vectors(of, bench.metric, bench.dimension)
 
 
-def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
+def _try_hnsw(bench: Bench, kind: Kind) -> None:
+    index, name = _hnsw(bench, kind, bench.column()), SYSTEMS[kind]
     if bench.dimension > (most := HNSW_DIMENSIONS[index.type]):
         raise InvalidInputError(f"it takes {most} dimensions at most")
     connection = bench.connection
@@ -360,16 +293,16 @@ def _try_hnsw(bench: Bench, index: PgvectorIndex, name: str) -> None:
         for count in bench.choices(_EF_SEARCH):
             bench.check_time()
             ef_search = min(count, _EF_SEARCH[-1])
-            statement = index.search(count, "{key}, {column} {operator} $1 AS distance")
+            statement = index.search(bench.goal.k, count)
             answers = bench.ask(statement, (), {"hnsw.ef_search": ef_search})
             recall = answers.recall(bench.exact, bench.goal.k)
             trial = Trial(
-                index.kind,
+                kind,
                 recall=recall,
                 bytes=n_bytes,
                 build_s=built,
                 sample_recall=recall,
-                candidates=count if index.kind in SIGNS else None,
+                candidates=count if kind in SIGNS else None,
                 ef_search=ef_search,
             )
             bench.add(trial, answers)

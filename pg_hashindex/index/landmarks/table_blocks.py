@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import Connection
-from ..models.codes import code_bytes
+from ...db.connection import Connection
+from ...models.codes import code_bytes
 
 #: Keys in binary form: an array (n, length) if they are equally long, else one bytes object each.
 Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]

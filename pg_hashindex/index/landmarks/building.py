@@ -2,7 +2,7 @@
 
 As pg_repack does, a build writes a second codes table. Before the first row is read, triggers begin
 to log the keys that are written, and at its end the build applies them. So others wait only for two
-short locks. ``sql/142`` is the part in SQL.
+short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
 Rows are read in the order of their place (ctid), partition after partition, each block in a
 transaction of its own. A block's codes are written together with the place where it ended, so an
@@ -13,25 +13,24 @@ changed, its rows have other places, and it is read again from the start.
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..db.connection import EXTENSION, outside_transactions
-from ..db.jobs import Job
-from ..db.locks import claimed_work, retry_while_locked
-from ..db.progress import Progress
-from ..db.server_errors import translated_errors
-from ..db.statements import execute
-from ..db.throttle import Throttle
-from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from ..models.vectors import are_trainable
-from .catalog import IndexRow
-from .landmarks import Landmarks, ListMeans, landmark_count, train_landmarks, training_rows
-from .landmarks.space import row_lengths, unit_rows
+from ...db.connection import EXTENSION
+from ...db.jobs import Job
+from ...db.locks import retry_while_locked
+from ...db.progress import Progress
+from ...db.statements import execute
+from ...db.throttle import Throttle
+from ...errors import InUseError, InvalidInputError
+from ...models.vectors import are_trainable
+from ..access import configured_otherwise, drop_unused
+from ..catalog import IndexRow
+from .assignment import Landmarks, ListMeans
+from .space import row_lengths, unit_rows
 from .table_blocks import (
     Block,
     WrongDimensionError,
@@ -39,9 +38,7 @@ from .table_blocks import (
     landmarks_in_copy_format,
     read_block,
 )
-
-#: The reason for `outside_transactions`.
-WHY_OUTSIDE = "an access path is built in many transactions"
+from .training import landmark_count, train_landmarks, training_rows
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
@@ -103,78 +100,6 @@ _WRONG_ROW: LiteralString = """
 """
 
 
-class Rebalanced(NamedTuple):
-    """The result of a rebalance.
-
-    Attributes
-    ----------
-    rows
-        Rows that were put in order.
-    landmarks
-        The new number, which depends on the rows.
-    """
-
-    rows: int
-    landmarks_before: int
-    landmarks: int
-
-
-def rebalance(index: IndexRow, *, kind: type["_Build"]) -> Rebalanced:
-    """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
-    with (
-        translated_errors(index),
-        outside_transactions(index.connection, WHY_OUTSIDE),
-        index.reporting_drops(),
-        only_builder(index),
-    ):
-        index.check_current()
-        # Read again: the index may have been configured since it was opened.
-        row = index.connection.execute(
-            "SELECT access, building FROM hashindex.index WHERE name = %s", [index.name]
-        ).fetchone()
-        if row is None or row[0] != "landmarks":
-            raise InvalidInputError(
-                f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
-                "landmarks"
-            )
-        if row[1] is not None:
-            raise DatabaseStateError(
-                f"index {index.name!r} is to have the access path {row[1]}, which is not built "
-                f"yet; build it with: pg-hashindex index encode {index.name}; or keep "
-                f"landmarks with: pg-hashindex index configure {index.name} --access landmarks"
-            )
-        with Job(index.connection, "rebalance", index.name) as job:
-            build = kind(index, job, Throttle(None), access="landmarks", building=None)
-            before = build.count_landmarks()
-            rows = build.run()
-            return Rebalanced(rows or 0, before, build.count_landmarks())
-
-
-def only_builder(index: IndexRow) -> AbstractContextManager[None]:
-    """Keep other sessions from building or rebalancing the access path of an index."""
-    return claimed_work(
-        index.connection,
-        "access",
-        index.name,
-        f"the access path of index {index.name!r} is being built by another session; its rows are "
-        "encoded, wait for the path",
-    )
-
-
-def end_left_rebalance(index: IndexRow) -> bool:
-    """Give up a rebalance that was cut off, if nobody continues it; return whether there was one.
-
-    `drop_unused` drops its tables.
-    """
-    ((ended,),) = index.change("SELECT hashindex._end_left_rebalance($1)", [index.name])
-    return bool(ended)
-
-
-def drop_unused(index: IndexRow) -> None:
-    """Drop tables that an index no longer uses; wait for running searches."""
-    index.change("SELECT hashindex.drop_unused($1)", [index.name])
-
-
 class _Leaf(NamedTuple):
     oid: int
     schema: str
@@ -186,7 +111,7 @@ class _MovedError(Exception):
     """The rows of the table have moved to other places during a build."""
 
 
-class _Build:
+class LandmarkBuild:
     """One run; the index must keep these values in the catalog meanwhile."""
 
     def __init__(
@@ -262,7 +187,7 @@ class _Build:
             [self.index.name, self.index.storage],
         ).fetchone()
         if row is None:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index)
         generation, place, schema, table = row
         self._names["codes"] = sql.Identifier(schema, table)
         if generation is None or place is None:
@@ -353,7 +278,7 @@ class _Build:
             [self.index.name, self._access, self._building],
         ).fetchone()
         if row is None:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index)
 
     def _lock_table(self) -> None:
         # After waiting for the lock, the transaction must see what was written until then.
@@ -497,7 +422,7 @@ class _Build:
             [self.index.name, place, self._generation],
         )
         if not kept.rowcount:
-            raise self._configured_otherwise()
+            raise configured_otherwise(self.index)
 
     def _index_landmarks(self, points: NDArray[np.float32], means: ListMeans | None) -> None:
         self.job.phase("indexing landmarks")
@@ -573,12 +498,6 @@ class _Build:
         return InvalidInputError(
             f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
             f"the model takes {self.index.dimension}; mend or remove the row"
-        )
-
-    def _configured_otherwise(self) -> DatabaseStateError:
-        return DatabaseStateError(
-            f"index {self.index.name!r} was configured otherwise while its landmarks were built, "
-            "or dropped; see: pg-hashindex index show"
         )
 
     def _execute(

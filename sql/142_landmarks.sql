@@ -1,8 +1,8 @@
 -- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
 -- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
 
--- Finds the tables of an index in schema hashindex by their names. One that is not in use was left by a run that was cut off, or by a
--- former build.
+-- Tables of an index in schema hashindex, and whether it uses them. Finds the tables of an index in schema hashindex by their names. One
+-- that is not in use was left by a run that was cut off, or by a former build.
 CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -22,9 +22,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._tables_of IS 'tables of an index in schema hashindex, and whether it uses them';
-
--- The catalog row as it will be after the build, for making the functions that will be used then.
+-- Catalog row that an index will have when the landmarks that are being built are in use. The catalog row as it will be after the build,
+-- for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -42,8 +41,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._next_of IS 'catalog row that an index will have when the landmarks that are being built are in use';
-
+-- Catalog row of an index, locked against other changes of it.
 CREATE OR REPLACE FUNCTION hashindex._locked_index(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -58,9 +56,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._locked_index IS 'catalog row of an index, locked against other changes of it';
-
--- A role that does not see every row cannot have encoded all of them.
+-- Records that all rows of an index have had their codes, so that searches use them. A role that does not see every row cannot have
+-- encoded all of them.
 CREATE OR REPLACE FUNCTION hashindex._mark_encoded(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -75,9 +72,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._mark_encoded IS 'records that all rows of an index have had their codes, so that searches use them';
-
--- Starts over after a run that was cut off, and drops what it left.
+-- Gives an index the generation that it will have with new landmarks, and makes their table; returns its catalog row. Starts over after a
+-- run that was cut off, and drops what it left.
 CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text) RETURNS hashindex.index
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -112,10 +108,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_generation IS
-    'gives an index the generation that it will have with new landmarks, and makes their table; returns its catalog row';
-
--- The caller holds SHARE ROW EXCLUSIVE on the table.
+-- Makes the tables that landmarks are built in, and has the trigger log what is written meanwhile. The caller holds SHARE ROW EXCLUSIVE
+-- on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -145,11 +139,9 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._begin_build IS
-    'makes the tables that landmarks are built in, and has the trigger log what is written meanwhile';
-
--- Measured on 10,361 landmarks of 256 numbers: 64 lists hold .953 of the true ten (.960 if all landmarks are compared), and a search reads
--- 1,000 pages of this graph. With m = 24 and ef_construction = 100 they hold .950 in 1,200 pages, with m = 12 .949 in 875.
+-- Builds the graph over landmarks that have just been written. Measured on 10,361 landmarks of 256 numbers: 64 lists hold .953 of the
+-- true ten (.960 if all landmarks are compared), and a search reads 1,000 pages of this graph. With m = 24 and ef_construction = 100 they
+-- hold .950 in 1,200 pages, with m = 12 .949 in 875.
 CREATE OR REPLACE FUNCTION hashindex._index_landmarks(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -171,9 +163,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._index_landmarks IS 'builds the graph over landmarks that have just been written';
-
--- The codes of one landmark are stored next to each other, so that reading its list takes a page or two.
+-- Writes the codes that were read in the order of their landmarks, and indexes them. The codes of one landmark are stored next to each
+-- other, so that reading its list takes a page or two.
 CREATE OR REPLACE FUNCTION hashindex._order_build(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -203,8 +194,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._order_build IS 'writes the codes that were read in the order of their landmarks, and indexes them';
-
+-- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied.
 -- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
 CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -231,10 +221,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._apply_touched IS
-    'brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied';
-
--- The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last keys. No lock on code tables is taken, so nobody is waited for.
+-- Lets searches and writers use the landmarks that were built. The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last
+-- keys. No lock on code tables is taken, so nobody is waited for.
 CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -254,9 +242,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._finish_build IS 'lets searches and writers use the landmarks that were built';
-
--- A first build that was cut off is continued by pg-hashindex index encode; it is not left over.
+-- Whether a rebalance of an index was cut off: its triggers log what is written, and no session reads the log. A first build that was cut
+-- off is continued by pg-hashindex index encode; it is not left over.
 CREATE OR REPLACE FUNCTION hashindex._has_left_rebalance(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -266,9 +253,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._has_left_rebalance IS
-    'whether a rebalance of an index was cut off: its triggers log what is written, and no session reads the log';
-
+-- Gives up a rebalance that was cut off, so that triggers no longer log what is written; returns whether there was one.
 -- hashindex.drop_unused drops its tables, in another transaction.
 CREATE OR REPLACE FUNCTION hashindex._end_left_rebalance(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -295,10 +280,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._end_left_rebalance IS
-    'gives up a rebalance that was cut off, so that triggers no longer log what is written; returns whether there was one';
-
--- A statement that has begun to write may still run the triggers that log, so it must end before the log is dropped.
+-- Locks the table of an index before its row in the catalog, as builds do; waits for those who write. A statement that has begun to write
+-- may still run the triggers that log, so it must end before the log is dropped.
 CREATE OR REPLACE FUNCTION hashindex._lock_against_writers(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -309,9 +292,6 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._lock_against_writers IS
-    'locks the table of an index before its row in the catalog, as builds do; waits for those who write';
 
 -- Runs in a transaction of its own: searches under way read what it drops, and it must not wait for them while it holds locks on the table.
 CREATE OR REPLACE FUNCTION hashindex.drop_unused(name text) RETURNS SETOF text
@@ -331,7 +311,8 @@ $$;
 
 COMMENT ON FUNCTION hashindex.drop_unused(text) IS 'drops tables that an index no longer uses; returns their names';
 
--- Needed because pg-hashindex index encode writes codes without firing triggers of the table.
+-- Assigns a landmark to codes that have none; returns how many. Needed because pg-hashindex index encode writes codes without firing
+-- triggers of the table.
 CREATE OR REPLACE FUNCTION hashindex._assign_missing(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -359,8 +340,6 @@ BEGIN
     RETURN assigned;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._assign_missing IS 'assigns a landmark to codes that have none; returns how many';
 
 -- Runs the steps above in one transaction, for those without Python. Each row is compared with landmarks by their graph, which takes
 -- several times as long as in Python.

@@ -1,6 +1,7 @@
 -- Creates, encodes and swaps indexes in the transaction of a migration, by SQL alone. Writers wait until it ends, so
 -- large tables are better encoded and swapped by pg-hashindex, in many transactions.
 
+-- Encodes the rows of an index that have no code, or the one of a key; returns how many.
 CREATE OR REPLACE FUNCTION hashindex._encode_waiting(i hashindex.index, id text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -31,8 +32,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._encode_waiting IS 'encodes the rows of an index that have no code, or the one of a key; returns how many';
-
+-- SQL that tells whether row b of an indexed table has no code.
 CREATE OR REPLACE FUNCTION hashindex._has_no_code(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -43,8 +43,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._has_no_code IS 'SQL that tells whether row b of an indexed table has no code';
-
+-- Warns of rows that got no code, by their number and the first keys.
 CREATE OR REPLACE FUNCTION hashindex._warn_of_left_out(i hashindex.index, keys text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -59,9 +58,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex._warn_of_left_out IS 'warns of rows that got no code, by their number and the first keys';
-
--- As in Python, rows that the model takes beyond what float32 can hold are left out.
+-- Encodes the rows of an index that have no code, but for those that the model cannot take, which it names; returns how many. As in
+-- Python, rows that the model takes beyond what float32 can hold are left out.
 CREATE OR REPLACE FUNCTION hashindex._encode_one_by_one(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -88,9 +86,6 @@ BEGIN
     RETURN written;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._encode_one_by_one IS
-    'encodes the rows of an index that have no code, but for those that the model cannot take, which it names; returns how many';
 
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -155,6 +150,7 @@ $$;
 COMMENT ON FUNCTION hashindex.encode_rows(text) IS
     'encodes the rows of an index that have no code, in this transaction; writers wait until it ends; returns how many';
 
+-- Warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither.
 CREATE OR REPLACE FUNCTION hashindex._warn_of_path(index_name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -174,9 +170,6 @@ BEGIN
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex._warn_of_path IS
-    'warns if an access path of an index is still to be built, or a former one to be dropped: a migration does neither';
 
 CREATE OR REPLACE FUNCTION hashindex.declare_index(
     name text,

@@ -1,0 +1,146 @@
+"""Make an index ready: encode its rows, and build its access path, or the landmarks again.
+
+Tables that Citus distributes need other functions. Only this module chooses them: `encode`,
+`rebalance` and `verifier_of` call `citus` for such tables.
+
+Searches use the previous access path until the new one is complete.
+"""
+
+from typing import NamedTuple
+
+import psycopg
+
+from ..db.connection import outside_transactions
+from ..db.jobs import Job
+from ..db.server_errors import translated_errors
+from ..db.throttle import Throttle
+from ..errors import InvalidInputError
+from . import citus, encoding
+from .access import (
+    configured_otherwise,
+    drop_unused,
+    end_left_rebalance,
+    only_builder,
+    waits_for_landmarks,
+)
+from .catalog import IndexRow, read_row
+from .landmarks.building import LandmarkBuild
+from .verifying import Verifier
+
+#: The reason for `outside_transactions`.
+_WHY_OUTSIDE = "an index is encoded and built in many transactions"
+
+
+class Rebalanced(NamedTuple):
+    """The result of a rebalance.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were put in order.
+    landmarks_before : int
+    landmarks : int
+        The new number, which depends on the rows.
+    """
+
+    rows: int
+    landmarks_before: int
+    landmarks: int
+
+
+def encode(
+    index: IndexRow,
+    *,
+    batch_rows: int | None = None,
+    rows_per_second: float | None = None,
+) -> int:
+    """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
+    throttle = Throttle(rows_per_second)
+    with (
+        translated_errors(index),
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+        index.reporting_drops(),
+        Job(index.connection, "encode", index.name) as job,
+    ):
+
+        def encode_missing(row: IndexRow) -> int:
+            fill = citus.encode_shards if row.distributed else encoding.encode_missing
+            return fill(row, job, throttle, batch_rows=batch_rows)
+
+        landmarks = waits_for_landmarks(index)
+        # Building landmarks reads every row, and encodes it if SQL can.
+        coded_by_build = landmarks and index.encoded_in == "sql"
+        written = 0 if coded_by_build else encode_missing(index)
+        built = _build_landmarks(index, job, throttle)
+        if landmarks:
+            # A partition may have been attached while the others were read. The build has replaced
+            # the table of codes.
+            written += encode_missing(read_row(index.connection, index.name))
+        index.connection.execute(
+            "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = %s",
+            [index.name],
+        )
+    return written + built if coded_by_build else written
+
+
+def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle) -> int:
+    """Build the landmarks that the index is configured for, and have searches use them.
+
+    Does nothing if none wait to be built, or if the table has no row to train them on. The index's
+    row in the database counts: it may have been configured since it was opened. Returns the rows
+    whose codes were put in order. PostgreSQL builds its own indexes at full speed, whatever the
+    throttle says.
+    """
+    if not waits_for_landmarks(index):
+        end_left_rebalance(index)
+        # A build that was interrupted at its very end has left the previous tables.
+        drop_unused(index)
+        return 0
+    with only_builder(index):
+        index.check_current()
+        if not waits_for_landmarks(index):
+            return 0
+        try:
+            return _landmark_build(index)(index, job, throttle).run() or 0
+        except (psycopg.ProgrammingError, psycopg.InternalError) as error:
+            index.check_current()
+            # The missing part may be one that another session has dropped.
+            if not waits_for_landmarks(index):
+                raise configured_otherwise(index) from error
+            raise
+
+
+def rebalance(index: IndexRow) -> Rebalanced:
+    """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
+    with (
+        translated_errors(index),
+        outside_transactions(index.connection, _WHY_OUTSIDE),
+        index.reporting_drops(),
+        only_builder(index),
+    ):
+        index.check_current()
+        # Read again: the index may have been configured since it was opened.
+        row = index.connection.execute(
+            "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
+        ).fetchone()
+        if row != ("landmarks",):
+            raise InvalidInputError(
+                f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
+                "landmarks"
+            )
+        with Job(index.connection, "rebalance", index.name) as job:
+            build = _landmark_build(index)(
+                index, job, Throttle(None), access="landmarks", building=None
+            )
+            before = build.count_landmarks()
+            rows = build.run()
+            return Rebalanced(rows or 0, before, build.count_landmarks())
+
+
+def verifier_of(index: IndexRow) -> type[Verifier]:
+    """Return the object that compares the codes of an index with its rows."""
+    return citus.ShardVerifier if index.distributed else Verifier
+
+
+def _landmark_build(index: IndexRow) -> type[LandmarkBuild]:
+    return citus.ShardBuild if index.distributed else LandmarkBuild
