@@ -105,9 +105,10 @@ BEGIN
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
+    -- Another session has created it since it was looked for above.
     IF NOT FOUND THEN
-        -- Another session has made it since the check above.
-        RAISE EXCEPTION 'index "%" exists already', i.name USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
+        RAISE EXCEPTION 'index "%" exists already', i.name
+            USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
 
     PERFORM hashindex._create_codes(i, create_index.table_name);
