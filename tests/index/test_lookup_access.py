@@ -59,6 +59,7 @@ def test_masks_of_many_bits(connection: Connection) -> None:
         ("30, 8", "radius is 8; it must be 0 to the width, and to 7 where that is above 14"),
     ],
 )
+@pytest.mark.reads
 def test_masks_that_are_refused(connection: Connection, arguments: str, message: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
         value(connection, f"hashindex._hamming_masks({arguments})")
