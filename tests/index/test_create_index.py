@@ -79,6 +79,7 @@ def assert_refused(
     ],
     ids=str,
 )
+@pytest.mark.reads
 def test_refused(
     connection: Connection,
     items: str,
@@ -92,6 +93,7 @@ def test_refused(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("missing", ["name", "table_name", "column_name", "model"])
+@pytest.mark.reads
 def test_null_is_refused(connection: Connection, items: str, model: Model, missing: str) -> None:
     arguments = {
         "name": "'fine'",
@@ -108,6 +110,7 @@ def test_null_is_refused(connection: Connection, items: str, model: Model, missi
 
 @pytest.mark.newest
 @pytest.mark.parametrize("second", LAYOUTS)
+@pytest.mark.reads
 def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
     assert_refused(
         index.connection,

@@ -108,6 +108,7 @@ class Lowered(sa.TypeDecorator[str]):
         return None if value is None else value.lower()
 
 
+@pytest.mark.reads
 def test_values_go_through_their_types(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     """As those of enumerations and of JSON do."""
     category = sa.type_coerce(items_table.c.category, Lowered())

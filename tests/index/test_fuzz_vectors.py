@@ -100,6 +100,7 @@ def _signs(name: str, rng: np.random.Generator, dimension: int) -> Model:
     values=st.lists(numbers, min_size=1, max_size=10),
     reference=st.sampled_from(["lsh", "lsh:1", "lsh:2", "", "x'", None]),
 )
+@pytest.mark.reads
 def test_encode_and_project(
     connection: Connection, items: str, model: Model, values: list[float], reference: str | None
 ) -> None:

@@ -114,6 +114,7 @@ def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) 
     ],
 )
 @pytest.mark.parametrize("where", [None, items_table.c.id > 0])
+@pytest.mark.reads
 def test_arguments_that_are_refused(
     index: HashIndex, vectors: NDArray[np.float32], arguments: Any, message: str, where: Any
 ) -> None:
@@ -159,6 +160,7 @@ def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32
 
 
 @pytest.mark.newest
+@pytest.mark.reads
 def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     orders = sa.Table("orders", sa.MetaData(), sa.Column("item", sa.Integer))
     with pytest.raises(InvalidInputError, match="orders.item"):
@@ -196,6 +198,7 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
         ('["category"]', "not a JSON object"),
     ],
 )
+@pytest.mark.reads
 def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> None:
     with pytest.raises(psycopg.Error) as caught:
         index.connection.execute(
@@ -219,6 +222,7 @@ def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> Non
         (([0.0] * 8, -3), "k is -3"),
     ],
 )
+@pytest.mark.reads
 def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         index.search(*arguments)
@@ -240,17 +244,20 @@ def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> 
         ("search_items_idx('[1,2,3,4,5,6,7,NaN]')", "NaN not allowed"),
     ],
 )
+@pytest.mark.reads
 def test_refused_in_sql(index: HashIndex, call: str, message: str) -> None:
     with pytest.raises(psycopg.Error, match=message):
         index.connection.execute(f"SELECT * FROM hashindex.{call}")
 
 
+@pytest.mark.reads
 def test_candidates_below_1(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     for where in (None, items_table.c.id > 0):
         with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
             index.search(vectors[0], candidates=0, where=where)
 
 
+@pytest.mark.reads
 def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     around = index.search(vectors[4], 7)
     assert around[0].id == 5
@@ -264,6 +271,7 @@ def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
         index.search_like("five")
 
 
+@pytest.mark.reads
 def test_unknown_index(connection: Connection) -> None:
     with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
         HashIndex.open(connection, "nothing")

@@ -256,6 +256,7 @@ def test_valid_names(connection: Connection, items: str, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["", ":", "a:1", "m" * 64, "é" * 64, "a\nb", "a\n", "\t", "\x01", "\x1f"]
 )
+@pytest.mark.reads
 def test_invalid_names(connection: Connection, name: str) -> None:
     """The same ones in Python and in SQL, where others may write."""
     with pytest.raises(InvalidInputError, match="cannot name a model"):
@@ -398,6 +399,7 @@ def test_on_a_connection_of_the_caller_s_own(url: str) -> None:
             store.list_models(own)
 
 
+@pytest.mark.reads
 def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection: Connection) -> None:
     with pytest.raises(psycopg.Error):
         connection.execute(

@@ -25,6 +25,7 @@ def drawn(n: int, n_queries: int, seed: int) -> tuple[NDArray[np.intp], NDArray[
     return np.sort(order[:n_queries]), np.sort(order[n_queries:])
 
 
+@pytest.mark.reads
 def test_measures_by_distance(index: HashIndex, model: Model, vectors: NDArray[np.float32]) -> None:
     (scores,) = score_codes(index, queries=17, random_state=4).values()
     query, rest = drawn(300, 17, 4)
@@ -77,6 +78,7 @@ def test_measures_by_labels_that_are_many(
     assert scores.values["MAP"] == pytest.approx(expected)
 
 
+@pytest.mark.reads
 def test_labels_that_no_rows_share(index: HashIndex) -> None:
     with pytest.raises(InvalidInputError, match="none of the 30 queries shares a label"):
         score_codes(index, labels="id")
@@ -107,6 +109,7 @@ def test_the_nearest_by_cosine(
         ({"measures": Measures(k=(1000,))}, "k must be from 1"),
     ],
 )
+@pytest.mark.reads
 def test_measuring_refused(index: HashIndex, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         score_codes(index, **options)

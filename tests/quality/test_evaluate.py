@@ -42,6 +42,7 @@ def test_recall_is_that_of_brute_force(
     assert in_sql[0] in expected
 
 
+@pytest.mark.reads
 def test_all_rows_as_candidates_find_everything(index: HashIndex) -> None:
     result = evaluate(index, queries=50, k=10, candidates=[300, 10])
     assert [point.candidates for point in result.points] == [10, 300]
@@ -51,6 +52,7 @@ def test_all_rows_as_candidates_find_everything(index: HashIndex) -> None:
     assert 0 < result.exact_p50_ms <= result.exact_p95_ms
 
 
+@pytest.mark.reads
 def test_vectors_from_elsewhere(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     """Not left out of their own answers: one candidate finds the row itself, if codes are fresh."""
     result = evaluate(index, queries=vectors[:20], k=1, candidates=[300])
@@ -112,6 +114,7 @@ def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
         ({"queries": [[1.0, 2.0]]}, "2 dimensions, expected 8"),
     ],
 )
+@pytest.mark.reads
 def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         evaluate(index, **arguments)  # type: ignore[arg-type]
@@ -129,6 +132,7 @@ def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -
         ("candidates => 0", "candidates is 0; it must be 1 or more"),
     ],
 )
+@pytest.mark.reads
 def test_refused_in_sql(index: HashIndex, arguments: str, message: str) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
         index.connection.execute(f"SELECT hashindex.recall('items_idx', {arguments})".encode())
