@@ -17,6 +17,7 @@ from retrieval_data import draw
 from retrieval_server import SETTINGS, Database, database, running
 from retrieval_systems import SYSTEMS
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
@@ -32,8 +33,8 @@ def measure(opened: Database, similarity: float) -> dict[str, Any]:
     with connect(opened.uri) as connection:
         (name,) = connection.execute("SELECT name FROM hashindex.index").fetchone() or ("",)
         started = time.perf_counter()
-        found = HashIndex.open(connection, name).near_duplicates(
-            "pairs", max_distance=1 - similarity
+        found = operations.near_duplicates(
+            HashIndex.open(connection, name), "pairs", max_distance=1 - similarity
         )
         seconds = time.perf_counter() - started
         rows = len(opened.drawn.rows)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index import catalog
 from pg_hashindex.index.catalog import Access
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.operations import swap as swapping
+from pg_hashindex.operations import swaps as swapping
 from pg_hashindex.server import EmbeddedServer
 
 CLIENTS = 4
@@ -105,14 +106,16 @@ def operate(url: str, seconds: float, pipe: Any) -> None:
                 index = HashIndex.open(connection, "items")
                 model = "lsh" if index.model == "itq" else "itq"
                 number += 1
-                index.swap(model, access=paths[number % len(paths)], force=True, queries=20)
+                operations.swap(
+                    index, model, access=paths[number % len(paths)], force=True, queries=20
+                )
                 pipe.send(("swaps", None))
                 for _ in range(number % 3):
                     time.sleep(0.3)
-                    index.rollback()
+                    operations.rollback(index)
                     pipe.send(("rollbacks", None))
                 time.sleep(0.3)
-                index.prune()
+                operations.prune(index)
                 pipe.send(("prunes", None))
     except Exception as error:
         pipe.send(("error", f"{type(error).__name__}: {error}"))

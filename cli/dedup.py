@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+import pg_hashindex
+
 from ._shared import answer, of_index, opened, progress, seed_option
 
 
@@ -55,7 +57,9 @@ def dedup(
             max_distance = 1 - min_similarity
         assert max_distance is not None  # noqa: S101
         with progress(f"comparing the lists of index {name}"):
-            done = index.near_duplicates(into, max_distance=max_distance, **options)
+            done = pg_hashindex.operations.near_duplicates(
+                index, into, max_distance=max_distance, **options
+            )
     answer(
         as_json,
         {"name": name} | asdict(done),

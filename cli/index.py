@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.catalog import Access, IndexRow, Layout, Ranking, read_rows
@@ -38,7 +39,7 @@ from ._shared import (
 )
 
 if TYPE_CHECKING:
-    from pg_hashindex.operations.repair import Repaired
+    from pg_hashindex.operations import Repaired
 
 
 def access_option(default: Access | None) -> Callable[..., Any]:
@@ -281,7 +282,7 @@ def swap(
     with opened(database_url, name) as found:
         asked = queries if query_set is None else load(found, query_set)
         with progress(f"giving index {name} model {model}"):
-            done = found.swap(model, k=k, queries=asked, **options)
+            done = pg_hashindex.operations.swap(found, model, k=k, queries=asked, **options)
     if as_json:
         print_json({"name": name} | asdict(done))
         return
@@ -304,7 +305,7 @@ def swap(
 def rollback(database_url: str, name: str, as_json: bool) -> None:
     """Return to the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
-        model = found.rollback()
+        model = pg_hashindex.operations.rollback(found)
     answer(as_json, {"name": name, "model": model}, f"index {name} has model {model} again")
 
 
@@ -313,7 +314,7 @@ def rollback(database_url: str, name: str, as_json: bool) -> None:
 def prune(database_url: str, name: str, as_json: bool) -> None:
     """Drop the codes that index NAME had before the last swap."""
     with opened(database_url, name) as found:
-        model = found.prune()
+        model = pg_hashindex.operations.prune(found)
     said = f"dropped the codes of model {model} from index {name}"
     answer(as_json, {"name": name, "pruned": model}, said)
 
@@ -328,7 +329,7 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
     which. Of large tables a sample is checked.
     """
     with opened(database_url, name) as index:
-        found = index.check(full=full)
+        found = pg_hashindex.operations.check(index, full=full)
     if as_json:
         print_json(found.as_dict())
     else:
@@ -367,7 +368,7 @@ def repair(
     if name is None:
         raise click.UsageError("name an index to repair, or give --orphans")
     with opened(database_url, name) as found, progress(f"repairing index {name}"):
-        result = found.repair(full=full, undo=undo)
+        result = pg_hashindex.operations.repair(found, full=full, undo=undo)
     _print_repaired(result, as_json)
 
 
@@ -386,7 +387,7 @@ def rebind(database_url: str, name: str, as_json: bool, **names: str | None) -> 
     if not any(names.values()):
         raise click.UsageError("give --table, --column or --id")
     with opened(database_url, name) as found, progress(f"repairing index {name}"):
-        result = found.rebind(**names)
+        result = pg_hashindex.operations.rebind(found, **names)
     _print_repaired(result, as_json)
 
 
@@ -405,10 +406,8 @@ def _print_repaired(result: "Repaired", as_json: bool) -> None:
 
 
 def _drop_orphans(database_url: str, as_json: bool) -> None:
-    from pg_hashindex.operations.repair import drop_orphans
-
     with connected(database_url) as connection:
-        dropped = drop_orphans(connection)
+        dropped = pg_hashindex.operations.drop_orphans(connection)
     if as_json:
         print_json([asdict(orphan) for orphan in dropped])
         return

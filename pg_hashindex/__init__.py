@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import hashers as hashers
     from . import metrics as metrics
+    from . import operations as operations
     from . import papers as papers
     from . import training as training
     from .db import schema as schema
@@ -39,6 +40,7 @@ _HOMES = {
     "hashers": "hashers",
     "list_indexes": "index.handle:list_indexes",
     "metrics": "metrics",
+    "operations": "operations",
     "papers": "papers",
     "sampling": "training.sampling",
     "schema": "db.schema",

@@ -189,7 +189,11 @@ class HasRow(Protocol):
 
     @property
     def row(self) -> "IndexRow":
-        """The index's row in the catalog."""
+        """The index's row in the catalog, for what reads its table too."""
+
+    @property
+    def metadata(self) -> "IndexRow":
+        """The index's row in the catalog, for what does not read its table."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,11 @@ class IndexRow:
     @property
     def row(self) -> "IndexRow":
         """The row itself, so that functions take it where they take a `HashIndex`."""
+        return self
+
+    @property
+    def metadata(self) -> "IndexRow":
+        """The row itself, as `row`."""
         return self
 
     @property

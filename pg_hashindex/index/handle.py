@@ -30,11 +30,6 @@ from .search import (
 )
 
 if TYPE_CHECKING:
-    from ..operations.health import Health
-    from ..operations.near_duplicates import NearDuplicates
-    from ..operations.repair import Repaired
-    from ..operations.swap import Swapped
-    from ..quality.query_sets import QuerySet
     from .build import Rebalanced
 
 
@@ -184,15 +179,15 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         return self._row
 
     @property
-    def _unread(self) -> IndexRow:
-        """The row, for what does not read the table."""
+    def metadata(self) -> IndexRow:
+        """The index's row in the catalog, for what does not read its table."""
         self._row = read_row(self.connection, self.name, to_read=False).after(self._row)
         return self._row
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._unread, name)
+        return getattr(self.metadata, name)
 
     def _row_steps(self) -> Steps[IndexRow]:
         # The connection may have to be prepared first.
@@ -299,7 +294,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
         values = [self.name, access, ranking, *counts, trust_owner]
-        row = self._unread
+        row = self.metadata
         with translated_errors(table=row.qualified_table):
             configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5, $6)"
             row.change(configured, values, patience=patience)
@@ -329,126 +324,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         from . import build
 
         return build.rebalance(self.row)
-
-    def swap(
-        self,
-        model: str,
-        *,
-        column: str | None = None,
-        access: Access | None = None,
-        filter_columns: Sequence[str] | None = None,
-        tolerance: float = 0.01,
-        force: bool = False,
-        k: int = 10,
-        queries: int | QuerySet = 200,
-        rows_per_second: float | None = None,
-        random_state: int = 0,
-    ) -> Swapped:
-        """Give the index another model, or another column too, while it is in use.
-
-        The new codes are made beside the old ones, which takes as long as `encode`; call it again
-        to continue an interrupted run. Then the recall of both is measured on the same queries, and
-        searches change to the new codes at once. Triggers keep the old codes up to date until
-        `prune`, so that `rollback` can return to them.
-
-        Parameters
-        ----------
-        model
-            ``name`` or ``name:version``, of the dimension of the column.
-        column
-            The vectors of another embedding model, in a column of their own: searches take and
-            compare these from then on. By default, the column stays.
-        access
-            How searches will find candidates; unchanged by default.
-        filter_columns
-            Columns to copy beside the codes from then on, as `create` does; unchanged by default.
-        tolerance
-            How much recall may fall, 0 to 1.
-        force
-            Whether to take the new codes even if recall falls by more, or the new column lacks
-            vectors.
-        k
-            Answers that are compared.
-        queries
-            How many rows to draw from the table as queries; or saved queries.
-        rows_per_second
-            As `encode`.
-        random_state
-            Seed of the draw.
-
-        Returns
-        -------
-        Swapped
-            The models and their recall.
-
-        Raises
-        ------
-        LowerRecallError
-            If recall would fall by more than the tolerance. The index stays as it is, and the new
-            codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
-        UnknownModelError, InvalidInputError
-            If the model cannot serve the index.
-        DatabaseStateError
-            If rows have a vector in the column of today, and none in the new one.
-        InUseError
-            If another session is swapping it, a swap to another model is under way, the codes of
-            the swap before are still there, or transactions kept the table in use for a minute.
-        """
-        from ..operations import swap as swapping
-
-        return swapping.swap(
-            self.row,
-            model,
-            column=column,
-            access=access,
-            filter_columns=filter_columns,
-            tolerance=tolerance,
-            force=force,
-            k=k,
-            queries=queries,
-            rows_per_second=rows_per_second,
-            random_state=random_state,
-        )
-
-    def rollback(self) -> str:
-        """Return at once to the codes that the index had before the last swap.
-
-        The codes that it has now become the previous ones; another rollback returns to them.
-
-        Returns
-        -------
-        str
-            The model that the index has now, as ``name:version``.
-
-        Raises
-        ------
-        DatabaseStateError
-            If there are none.
-        InUseError
-            As `swap`.
-        """
-        from ..operations import swap as swapping
-
-        return swapping.rollback(self.row)
-
-    def prune(self) -> str:
-        """Drop the codes that the index had before the last swap.
-
-        Returns
-        -------
-        str
-            The model of the dropped codes, as ``name:version``.
-
-        Raises
-        ------
-        DatabaseStateError
-            If there are none.
-        InUseError
-            As `swap`.
-        """
-        from ..operations import swap as swapping
-
-        return swapping.prune(self.row)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.
@@ -508,152 +383,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
 
         distribute(self.row)
 
-    def check(self, *, full: bool = False) -> Health:
-        """Check the index, and change nothing.
-
-        Needs SELECT on the table, its codes and the catalog. If row security hides rows from the
-        caller, only the others are checked.
-
-        Parameters
-        ----------
-        full
-            Whether to check all rows, which takes minutes for millions, instead of a sample.
-
-        Returns
-        -------
-        Health
-            The finding of each check, with advice. If the table or the codes are missing, only
-            checks that need neither are done.
-
-        Raises
-        ------
-        UnknownIndexError
-            If the index was dropped.
-        MissingRightsError
-            If the table or the codes may not be read.
-        """
-        from ..operations import health
-
-        return health.check(self._unread, full=full)
-
-    def repair(self, *, full: bool = False, undo: bool = False) -> Repaired:
-        """Repair the index after changes that its triggers did not see.
-
-        It makes missing functions, triggers, codes and parts of the access path again, and enables
-        triggers; deletes codes whose rows are gone, and codes that may be wrong since triggers were
-        missing; encodes rows without a code; and finishes a swap. If all is well it changes
-        nothing. Each step is committed, so an interrupted run can be repeated.
-
-        Parameters
-        ----------
-        full
-            Whether to compare every code with a fresh encoding; else a sample, and all codes of
-            tables whose triggers were missing.
-        undo
-            Whether to give up an unfinished swap instead of finishing it.
-
-        Returns
-        -------
-        Repaired
-            What was done.
-
-        Raises
-        ------
-        InvalidInputError
-            If the table, the vector column or the key is gone, or has another type or dimension;
-            `rebind` names others, `drop` drops the index.
-        InUseError
-            If another session is repairing or encoding it, or transactions kept the table in use
-            for a minute.
-        """
-        from ..operations import repair as repairing
-
-        return repairing.repair(self.row, full=full, undo=undo)
-
-    def rebind(
-        self,
-        *,
-        table: str | None = None,
-        column: str | None = None,
-        id_column: str | None = None,
-    ) -> Repaired:
-        """Name the table and columns of the index after they were renamed, and repair it.
-
-        Every code is compared with a fresh encoding, so the index may also move to another table or
-        column.
-
-        Parameters
-        ----------
-        table
-            The searched table, as SQL writes it; by default the name that the catalog has.
-        column, id_column
-            Its vector and key column, by bare names; by default those that the catalog has.
-
-        Returns
-        -------
-        Repaired
-            What was done.
-
-        Raises
-        ------
-        InvalidInputError
-            If no name is given, a named object does not exist, or the type of the key or the
-            dimension of the vectors differs. Nothing is changed then.
-        InUseError
-            As `repair`.
-        """
-        from ..operations import repair as repairing
-
-        return repairing.rebind(self.row, table=table, column=column, id_column=id_column)
-
-    def near_duplicates(
-        self,
-        into: str,
-        *,
-        max_distance: float,
-        radius: int | None = None,
-        lists: int = 16,
-        random_state: int = 0,
-    ) -> NearDuplicates:
-        """Write every pair of rows that are near each other into a table.
-
-        Each list is compared with those near to it, by codes; pairs whose codes are near are
-        compared by their vectors. A block of lists is a transaction; a run that was cut off goes
-        on when it is called again. Rows that are written meanwhile may be missing.
-
-        Parameters
-        ----------
-        into
-            The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
-        max_distance
-            The greatest distance of a pair; for cosine 1 - similarity.
-        radius
-            The most bits in which codes of a pair differ. By default it holds 99 of 100 copies
-            of rows at the greatest distance.
-        lists
-            How many lists a list is compared with, 1 to 1000, the list itself among them.
-        random_state
-            Seed of the rows that the radius is found by.
-
-        Raises
-        ------
-        DatabaseStateError
-            If the index has no landmarks, its table was dropped and made again, or `into` exists
-            and is of something else.
-        InvalidInputError
-            If a value is out of range.
-        """
-        from ..operations.near_duplicates import near_duplicates
-
-        return near_duplicates(
-            self,
-            into=into,
-            max_distance=max_distance,
-            radius=radius,
-            lists=lists,
-            random_state=random_state,
-        )
-
     def drop(self, *, patience: float | None = None) -> None:
         """Drop the index with its codes and triggers; the table and the model stay.
 
@@ -669,7 +398,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InUseError
             If transactions kept the table in use for so long. Nothing is changed then.
         """
-        drop_index(self._unread, patience=patience)
+        drop_index(self.metadata, patience=patience)
 
 
 def list_indexes(connection: Connection) -> list[HashIndex]:

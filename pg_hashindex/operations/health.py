@@ -128,8 +128,30 @@ class Health:
 
 
 def check(index: HasRow, *, full: bool = False) -> Health:
-    """Check an index, and change nothing; see `HashIndex.check`."""
-    index = index.row
+    """Check the index, and change nothing.
+
+    Needs SELECT on the table, its codes and the catalog. If row security hides rows from the
+    caller, only the others are checked.
+
+    Parameters
+    ----------
+    full
+        Whether to check all rows, which takes minutes for millions, instead of a sample.
+
+    Returns
+    -------
+    Health
+        The finding of each check, with advice. If the table or the codes are missing, only
+        checks that need neither are done.
+
+    Raises
+    ------
+    UnknownIndexError
+        If the index was dropped.
+    MissingRightsError
+        If the table or the codes may not be read.
+    """
+    index = index.metadata
     with translated_errors(table=index.qualified_table):
         cursor = RawCursor(index.connection, row_factory=class_row(Finding))
         findings = cursor.execute(_FINDINGS, [index.name, full]).fetchall()

@@ -13,7 +13,7 @@ from fixtures.outdated import leave_extension
 from fixtures.roles import As, denied
 from pgvector import Vector
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.db.locks import claim
@@ -84,10 +84,10 @@ def test_2_catalog_text_never_becomes_sql(
         lambda: HashIndex.open(connection, "items_idx").search([1.0] * 8),
         lambda: HashIndex.open(connection, "items_idx").search_like(1),
         lambda: HashIndex.open(connection, "items_idx").encode(),
-        lambda: HashIndex.open(connection, "items_idx").check(full=True),
+        lambda: operations.check(HashIndex.open(connection, "items_idx"), full=True),
         lambda: connection.execute("SELECT hashindex.configure_index('items_idx', 'landmarks')"),
         lambda: connection.execute("SELECT hashindex.code_of('items_idx', '1')"),
-        lambda: HashIndex.open(connection, "items_idx").repair(),
+        lambda: operations.repair(HashIndex.open(connection, "items_idx")),
     ):
         with contextlib.suppress(HashIndexError, psycopg.Error):
             call()
@@ -146,7 +146,7 @@ def test_5_and_6_planted_objects_are_refused(
     connection.execute("REVOKE CREATE ON SCHEMA hashindex FROM mallory")
     with pytest.raises(HashIndexError, match="belongs to role mallory, not to the owner"):
         upgrade(connection)
-    assert theirs.check().as_dict()["status"] == "broken"
+    assert operations.check(theirs).as_dict()["status"] == "broken"
 
 
 def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(
@@ -249,7 +249,7 @@ def test_others_cannot_block_the_administrator(
         mallory.execute("INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)")
     theirs.configure(access="landmarks").encode()
     HashIndex.open(theirs.connection, "items_idx").rebalance()
-    theirs.repair()
+    operations.repair(theirs)
     store.save(theirs.connection, theirs.loaded_model)
     assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
     # The lock is held by the process that works: waiting in line for it gains nothing.
@@ -333,7 +333,7 @@ def test_functions_beside_pgvector(
         layout=layout,  # type: ignore[arg-type]
     )
     connection.execute("GRANT CREATE ON SCHEMA public TO mallory; GRANT ALL ON items TO mallory")
-    finding = next(f for f in index.check().findings if f.check == "rights")
+    finding = next(f for f in operations.check(index).findings if f.check == "rights")
     assert finding.status == "warning"
     assert "role mallory may create functions in schema public" in finding.detail
     plant(mallory, ("unnest", "vector[]"))
@@ -407,9 +407,9 @@ def test_7_pgvector_in_a_schema_of_its_own(
                     owner.execute(
                         f"SELECT * FROM {call}".encode(), {"n": index.name, "q": Vector(rows[3])}
                     ).fetchall()
-                index.repair(full=True)
-                index.swap("lsh", force=True, queries=3)
-                index.rollback()
+                operations.repair(index, full=True)
+                operations.swap(index, "lsh", force=True, queries=3)
+                operations.rollback(index)
                 owner.execute("UPDATE shop.items SET embedding = embedding WHERE id < 9")
             assert ran == []
         owner.execute("DROP OWNED BY mallory CASCADE")

@@ -15,7 +15,7 @@ from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import sql_files
 from pg_hashindex.db.connection import Connection
@@ -147,7 +147,9 @@ def test_an_owner_on_an_attackers_path(
         ]
         if access == "landmarks":
             calls.append("hashindex.near_duplicates('items_idx', 1, 12)")
-            assert index.near_duplicates(f"public.near_{layout}", max_distance=1.0).pairs
+            assert operations.near_duplicates(
+                index, f"public.near_{layout}", max_distance=1.0
+            ).pairs
         for call in calls:
             assert poisoned.execute(f"SELECT * FROM {call}".encode(), {"q": query}).fetchall()
         _write(poisoned)
@@ -162,16 +164,16 @@ def test_an_owner_on_an_attackers_path(
     poisoned.execute("SELECT hashindex.exchange('items_idx', 'ready')")
     assert HashIndex.open(poisoned, "items_idx").search(vectors[5], 1)[0].id == 6
     index = HashIndex.open(poisoned, "items_idx")
-    index.prune()
-    assert index.swap("lsh", queries=3, force=True).model == "lsh:1"
-    index.rollback()
-    index.prune()
+    operations.prune(index)
+    assert operations.swap(index, "lsh", queries=3, force=True).model == "lsh:1"
+    operations.rollback(index)
+    operations.prune(index)
     index = HashIndex.open(poisoned, "items_idx")
     queries = query_sets.save(index, query_sets.draw(index, 3), "few")
     assert query_sets.load(index, "few").queries == queries.queries
     query_sets.drop(index, "few")
-    index.check(full=True)
-    index.repair(full=True)
+    operations.check(index, full=True)
+    operations.repair(index, full=True)
     assert list_jobs(poisoned, ended=True)
     assert [found.name for found in list_indexes(poisoned)] == ["items_idx"]
     assert store.describe(poisoned, "lsh2").indexes == ["items_idx"]

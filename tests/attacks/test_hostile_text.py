@@ -15,7 +15,7 @@ from fixtures.commands import children
 from fixtures.functions import TEXTS, Function, functions
 from pg_hashindex.cli import main
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
@@ -174,8 +174,8 @@ def attempts(connection: Connection, payload: str) -> dict[str, Callable[[], Any
             "search_like": lambda: index.search_like(payload),
             "within_like": lambda: index.within_like(payload, 3),
             "where": lambda: index.search([1.0] * 8, where=column == "a"),
-            "swap model": lambda: index.swap(payload),
-            "swap access": lambda: index.swap("lsh", access=payload),  # type: ignore[arg-type]
+            "swap model": lambda: operations.swap(index, payload),
+            "swap access": lambda: operations.swap(index, "lsh", access=payload),  # type: ignore[arg-type]
             "grant": lambda: index.grant(payload),
             "revoke": lambda: index.revoke(payload),
             "load": lambda: store.load(connection, payload),

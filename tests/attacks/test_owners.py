@@ -12,7 +12,7 @@ from fixtures.roles import As, make_administrator
 from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
 
 import pg_hashindex
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.db.connection import Connection, connect, create_engine
@@ -204,10 +204,10 @@ BY_INDEX: dict[str, Callable[[HashIndex], object]] = {
     "summary": lambda i: i.summary(),
     "rebalance": lambda i: i.rebalance(),
     "configure, encode": lambda i: i.configure(access="landmarks").encode(),
-    "swap": lambda i: i.swap("other", queries=5, force=True),
-    "repair": lambda i: i.repair(full=True),
+    "swap": lambda i: operations.swap(i, "other", queries=5, force=True),
+    "repair": lambda i: operations.repair(i, full=True),
     "evaluate": lambda i: evaluate.evaluate(i, queries=5),
-    "near_duplicates": lambda i: i.near_duplicates(into="found", max_distance=0.1),
+    "near_duplicates": lambda i: operations.near_duplicates(i, into="found", max_distance=0.1),
     "a handle opened later": lambda i: HashIndex.open(i.connection, i.name).search([1.0] * 8, 5),
     "search_like": lambda i: HashIndex.open(i.connection, i.name).search_like(1, 5),
 }
@@ -272,7 +272,7 @@ async def test_an_async_handle(replaced: HashIndex, url: str) -> None:
 def test_commands_without_tables_go_on(replaced: HashIndex, keeper: Connection) -> None:
     """The index is listed and checked, which tells what is wrong, and can be dropped."""
     assert [index.name for index in list_indexes(keeper)] == ["docs"]
-    found = HashIndex.open(keeper, "docs").check()
+    found = operations.check(HashIndex.open(keeper, "docs"))
     (rights,) = [finding for finding in found.findings if finding.check == "rights"]
     assert rights.status == "broken"
     assert "table shop.docs belongs to role mallory" in rights.detail
@@ -313,7 +313,7 @@ def test_a_rebind_to_a_table_of_a_stranger(
     index = HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
     trapped_table(mallory, TABLE, column="vector(8)")
     with pytest.raises(MissingRightsError) as error:
-        index.rebind(table=TABLE)
+        operations.rebind(index, table=TABLE)
     assert_refused(error.value)
     assert HashIndex.open(keeper, "own").qualified_table == '"public"."own"'
 

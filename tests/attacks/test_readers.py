@@ -5,7 +5,7 @@ import pytest
 from fixtures.roles import As, denied
 from numpy.typing import NDArray
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
@@ -31,7 +31,9 @@ def create(keeper: Connection, name: str = "items_idx", **more: object) -> HashI
 
 
 def rights_faults(index: HashIndex) -> str:
-    found = [f for f in index.check().findings if f.check == "rights" and f.status != "ok"]
+    found = [
+        f for f in operations.check(index).findings if f.check == "rights" and f.status != "ok"
+    ]
     return "; ".join(f"{f.detail} {f.advice}" for f in found)
 
 
@@ -99,12 +101,12 @@ def test_a_revoked_right_stays_revoked(
             HashIndex.open(keeper, "items_idx").rebalance()
             hold()
     index = HashIndex.open(keeper, "items_idx")
-    index.swap("other", queries=3, force=True)
+    operations.swap(index, "other", queries=3, force=True)
     hold()
-    index.rollback()
+    operations.rollback(index)
     hold()
-    HashIndex.open(keeper, "items_idx").prune()
-    HashIndex.open(keeper, "items_idx").repair(full=True)
+    operations.prune(HashIndex.open(keeper, "items_idx"))
+    operations.repair(HashIndex.open(keeper, "items_idx"), full=True)
     hold()
 
 
@@ -226,7 +228,7 @@ def test_a_swap_to_a_model_with_anchors(
     index.grant("told", reveal_codes=True)
     warnings: list[str | None] = []
     keeper.add_notice_handler(lambda notice: warnings.append(warning_of(notice)))
-    index.swap(anchored, queries=3, force=True)
+    operations.swap(index, anchored, queries=3, force=True)
     assert "codes will search by exact distance: reader; model" in "".join(filter(None, warnings))
     store.load(told, anchored)
     with pytest.raises(MissingRightsError):

@@ -5,6 +5,7 @@ import pytest
 from fixtures.roles import As
 from pgvector import Vector
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
@@ -159,7 +160,7 @@ def test_a_role(role: str, made: Connection, connection: Connection) -> None:
     connection.execute("ALTER SCHEMA public OWNER TO pg_database_owner")
     # Whatever was tried, codes are right.
     index = HashIndex.open(connection, "items_idx")
-    assert index.check(full=True).as_dict()["status"] != "broken"
+    assert operations.check(index, full=True).as_dict()["status"] != "broken"
 
 
 def attempt(session: Connection, statement: str) -> psycopg.Error | None:

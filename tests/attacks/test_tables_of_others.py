@@ -8,6 +8,7 @@ from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
 from fixtures.roles import As
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
@@ -51,8 +52,8 @@ def test_a_role_that_may_create_triggers(
     "work",
     [
         lambda index: index.encode(),
-        lambda index: index.repair(full=True),
-        lambda index: index.swap("lsh", access="landmarks", force=True),
+        lambda index: operations.repair(index, full=True),
+        lambda index: operations.swap(index, "lsh", access="landmarks", force=True),
         lambda index: index.connection.execute("SELECT hashindex.encode_rows('items_idx')"),
     ],
     ids=["encode", "repair", "swap", "encode_rows"],
@@ -78,10 +79,12 @@ def test_a_trigger_that_is_made_later(
     ):
         work(index)
     assert ran == []
-    faults = [f for f in index.check().findings if f.check == "rights" and f.status != "ok"]
+    faults = [
+        f for f in operations.check(index).findings if f.check == "rights" and f.status != "ok"
+    ]
     assert "role mallory may create triggers on public.items" in faults[0].detail
     connection.execute("DROP TRIGGER a_trap ON items; REVOKE TRIGGER ON items FROM mallory")
-    index.repair(full=True)
+    operations.repair(index, full=True)
     assert_fresh(HashIndex.open(keeper, "items_idx"))
 
 
@@ -95,8 +98,8 @@ def test_layout_table_writes_no_row(
             keeper, "items_idx", table="items", column="embedding", model="lsh"
         )
         index.encode()
-        index.repair(full=True)
-        index.check(full=True)
+        operations.repair(index, full=True)
+        operations.check(index, full=True)
     assert ran == []
 
 
@@ -107,7 +110,7 @@ def test_pairs_are_not_written_into_a_table_of_another_role(
     index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
     index.configure(access="landmarks").encode()
     index = HashIndex.open(keeper, "items_idx")
-    index.near_duplicates("public.pairs", max_distance=0.1, radius=2)
+    operations.near_duplicates(index, "public.pairs", max_distance=0.1, radius=2)
     connection.execute("ALTER TABLE pairs OWNER TO mallory")
     mallory.execute(
         "GRANT ALL ON pairs TO keeper; "
@@ -121,7 +124,7 @@ def test_pairs_are_not_written_into_a_table_of_another_role(
     again = comment[0].replace('"next": ', '"next": 0, "was": ').partition(', "was"')[0] + "}"
     mallory.execute(psycopg.sql.SQL("COMMENT ON TABLE pairs IS {}").format(again))
     with telling(keeper) as ran, pytest.raises(HashIndexError, match="belongs to another role"):
-        index.near_duplicates("public.pairs", max_distance=0.1, radius=2)
+        operations.near_duplicates(index, "public.pairs", max_distance=0.1, radius=2)
     assert ran == []
 
 
@@ -140,7 +143,7 @@ def test_a_failed_rebind_changes_nothing(
     index.encode()
     row = keeper.execute("SELECT * FROM hashindex.index").fetchone()
     with telling(keeper) as ran, pytest.raises(HashIndexError, match="mallory"):
-        index.rebind(table="public.strange")
+        operations.rebind(index, table="public.strange")
     assert ran == []
     assert keeper.execute("SELECT * FROM hashindex.index").fetchone() == row
     assert_fresh(HashIndex.open(keeper, "items_idx"))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from fixtures.citus import INDEX, QUERY, TABLE, exact
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
@@ -37,7 +38,7 @@ def test_an_old_snapshot_gets_the_exact_answer(
     with connect(filled) as other, other.transaction():
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         expected = exact(other, 5)
-        index.swap("citus_tests_itq", force=True)
+        operations.swap(index, "citus_tests_itq", force=True)
         found = other.execute(
             f"SELECT id FROM hashindex.search_{INDEX}(%s, 5)".encode(), [QUERY]
         ).fetchall()

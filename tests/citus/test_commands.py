@@ -22,7 +22,7 @@ from fixtures.citus import (
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
@@ -49,7 +49,7 @@ def changed(connection: Connection, *statements: str) -> None:
 
 def mended(index: HashIndex, **options: bool) -> HashIndex:
     """Repair an index; what is there then is right."""
-    index.repair(**options)
+    operations.repair(index, **options)
     now = HashIndex.open(index.connection, index.name)
     assert faults(now) == []
     return now
@@ -76,7 +76,7 @@ def test_rebind_takes_a_renamed_table(spread: HashIndex) -> None:
     try:
         connection.execute(f"UPDATE renamed SET {TURN} WHERE id < 10".encode())
         assert "table" in faults(spread)
-        spread.rebind(table="renamed")
+        operations.rebind(spread, table="renamed")
         now = HashIndex.open(connection, spread.name)
         assert faults(now) == []
         assert now.table_name == "renamed"
@@ -159,17 +159,17 @@ def test_a_table_that_is_distributed_later(session: Connection) -> None:
 
 def test_swap_rollback_and_prune(spread: HashIndex) -> None:
     connection = spread.connection
-    spread.swap(f"{MODEL}_itq", force=True)
+    operations.swap(spread, f"{MODEL}_itq", force=True)
     now = HashIndex.open(connection, INDEX)
     assert now.model == f"{MODEL}_itq"
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
     assert_fresh(now)
-    now.rollback()
+    operations.rollback(now)
     now = HashIndex.open(connection, INDEX)
     assert now.model == MODEL
     assert_fresh(now)
     assert [hit.id for hit in now.search(QUERY, 5, candidates=2000)] == exact(connection, 5)
-    now.prune()
+    operations.prune(now)
     assert_fresh(now)
     assert one(connection, "SELECT count(*) FROM hashindex.node_index") == 1
 

@@ -10,6 +10,7 @@ import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, one
 from fixtures.faults import eventually
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index import citus
@@ -110,7 +111,9 @@ def test_a_node_stops_while_rows_are_written(
         index = HashIndex.open(connection, INDEX)
         assert_fresh(index)
         assert [hit.id for hit in index.search(QUERY, 5, candidates=5000)] == exact(connection, 5)
-        assert all(found.status != "broken" for found in index.check(full=True).findings)
+        assert all(
+            found.status != "broken" for found in operations.check(index, full=True).findings
+        )
 
 
 def test_a_worker_that_is_down(
@@ -166,7 +169,7 @@ def test_a_worker_stops_in_a_swap(
 ) -> None:  # fmt: skip
     with Load(filled) as load:
         with monkeypatch.context() as patch:
-            from pg_hashindex.operations import swap as swapping
+            from pg_hashindex.operations import swaps as swapping
 
             if step == "encode":
                 encoding = swapping.encode
@@ -188,13 +191,13 @@ def test_a_worker_stops_in_a_swap(
 
                 patch.setattr(swapping, name, cut)
             with contextlib.suppress(HashIndexError, psycopg.Error):
-                spread.swap(f"{MODEL}_itq", force=True)
+                operations.swap(spread, f"{MODEL}_itq", force=True)
     assert load.wrong == []
     with recovered(filled) as connection:
         index = HashIndex.open(connection, INDEX)
         assert_fresh(index)
         if index.model == MODEL:
-            index.swap(f"{MODEL}_itq", force=True)
+            operations.swap(index, f"{MODEL}_itq", force=True)
         index = HashIndex.open(connection, INDEX)
         assert index.model == f"{MODEL}_itq"
         assert_fresh(index)
@@ -233,13 +236,13 @@ def test_shards_move_under_load(spread: HashIndex, filled: str) -> None:
         # With shards here, their triggers and tables are listed beside ours.
         assert [
             f
-            for f in spread.check(full=True).findings
+            for f in operations.check(spread, full=True).findings
             if f.status != "ok" and "drift" not in f.check
         ] == []
-        assert spread.repair().done == ()
+        assert operations.repair(spread).done == ()
         if spread.access == "landmarks":
             spread.rebalance()
-        spread.swap(f"{MODEL}_itq", force=True)
+        operations.swap(spread, f"{MODEL}_itq", force=True)
         assert_fresh(spread)
         HashIndex.open(connection, INDEX).drop()
         assert one(connection, "SELECT count(*) FROM hashindex.orphans()") == 0

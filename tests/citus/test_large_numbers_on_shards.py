@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, faults, one
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import RowsLeftOutWarning
@@ -85,7 +86,7 @@ def test_repair_removes_their_codes(session: Connection, kind: dict[str, Any]) -
         enlarge(session)
         session.execute(f"ALTER TABLE {TABLE} ENABLE TRIGGER USER".encode())
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
-        index.repair(full=True)
+        operations.repair(index, full=True)
     assert missing(index) == set(LARGE)
     assert "rows_without_code" in faults(HashIndex.open(session, INDEX))
     assert one(session, f"SELECT count(*) FROM {TABLE}") == 2000

@@ -10,7 +10,7 @@ from fixtures.attackers import TELLING
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, faults, one
 from numpy.typing import NDArray
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -166,7 +166,7 @@ def test_an_administrator_who_is_no_superuser(
                 # Citus distributes no table that has triggers.
                 keeper.execute(f"DROP FUNCTION {SYNC} CASCADE".encode())
                 keeper.execute("SELECT create_distributed_table('kept', 'id')")
-                HashIndex.open(keeper, INDEX).repair()
+                operations.repair(HashIndex.open(keeper, INDEX))
             keeper.execute("UPDATE kept SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id < 9")
             keeper.execute("DELETE FROM kept WHERE id = 9")
             index = HashIndex.open(keeper, INDEX)
@@ -174,7 +174,9 @@ def test_an_administrator_who_is_no_superuser(
             assert_fresh(index)
             assert faults(index, full=True) == []
             _upgrade(keepers)
-            index.swap(MODEL, queries=3, force=True) if layout == "column" else index.rebalance()
+            operations.swap(
+                index, MODEL, queries=3, force=True
+            ) if layout == "column" else index.rebalance()
             assert_fresh(HashIndex.open(keeper, INDEX))
             HashIndex.open(keeper, INDEX).drop()
             keeper.execute("DROP TABLE kept")

@@ -3,6 +3,7 @@
 import pytest
 from fixtures.citus import assert_fresh, faults, one
 
+from pg_hashindex import operations
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -21,7 +22,7 @@ def test_check_finds_nothing(spread: HashIndex, full: bool) -> None:
 
 
 def test_repair_of_a_healthy_index_does_nothing(spread: HashIndex) -> None:
-    assert spread.repair().done == ()
+    assert operations.repair(spread).done == ()
     assert_fresh(spread)
 
 
@@ -34,5 +35,5 @@ def test_distributing_again_changes_nothing(spread: HashIndex) -> None:
 def test_near_duplicates_are_refused_before_a_table_is_made(spread: HashIndex) -> None:
     message = "distributed" if spread.access == "landmarks" else "are found by lists"
     with pytest.raises(HashIndexError, match=message):
-        spread.near_duplicates("twins", max_distance=0.1, radius=3)
+        operations.near_duplicates(spread, "twins", max_distance=0.1, radius=3)
     assert one(spread.connection, "SELECT to_regclass('twins')") is None

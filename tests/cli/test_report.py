@@ -11,6 +11,7 @@ from click.testing import Result
 from fixtures.report_pages import SECTIONS, Page, create, words
 from numpy.typing import NDArray
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -82,7 +83,7 @@ def test_its_numbers_are_those_of_the_database(
     check_history(page, connection)
     found = connection.execute("SELECT * FROM hashindex.health('i')").fetchall()
     lines = [list(line.values()) for line in page.table("check")]
-    checked = index.check().findings
+    checked = operations.check(index).findings
     assert [line[:2] for line in lines] == [[finding.check, finding.status] for finding in checked]
     assert [line[:2] for line in lines][: len(found)] == [[row[0], row[1]] for row in found]
     assert [line[3] for line in lines if line[0] in ("table", "access", "landmarks")] == [

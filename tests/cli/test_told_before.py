@@ -7,7 +7,7 @@ import pytest
 from fixtures.commands import Run
 from fixtures.items import one_layout
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -68,7 +68,7 @@ def test_errors_offer_the_codes_of_before_first(
 ) -> None:
     store.save(index.connection, replace(lsh_model, name="other"))
     store.save(index.connection, replace(lsh_model, name="third"))
-    index.swap("other")
+    operations.swap(index, "other")
     said = on("index", "swap", "items_idx", "--model", "lsh", "--force", code=3).stderr
     assert "pg-hashindex index rollback items_idx" in said
     assert "prune" not in said

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
 
-from pg_hashindex import HashIndex, store
+from pg_hashindex import HashIndex, operations, store
 from pg_hashindex.contrib.documents import table
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
@@ -59,7 +59,7 @@ def test_a_table_that_was_dropped_and_made_again(make_store: Make, connection: C
         again.train_index(method="lsh", n_bits=16, force=True)
     with pytest.raises(DatabaseStateError, match=named):
         make_store(texts=TEXTS[60:80], index="langchain_documents_idx")
-    HashIndex.open(connection, "langchain_documents_idx").repair()
+    operations.repair(HashIndex.open(connection, "langchain_documents_idx"))
     assert len(again.similarity_search("question", 1, candidates=1)) == 1
 
 
@@ -120,7 +120,7 @@ def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> N
 
     assert answers() == 3
     other = make_store(table="other").train_index("two", method="lsh", n_bits=32, force=True)
-    index.swap(f"{other.name}:{other.version}", force=True)
+    operations.swap(index, f"{other.name}:{other.version}", force=True)
     assert answers() == 3
     made.add_texts(["after the swap"], ids=["swapped"])
     assert made.similarity_search("after the swap", 1)[0].id == "swapped"

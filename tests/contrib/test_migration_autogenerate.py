@@ -14,7 +14,7 @@ from fixtures.migrating import Project, body, declared, indexes
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DuplicateNameError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -252,7 +252,7 @@ def test_parts_of_indexes_are_not_dropped(
         layout="column",
     )
     index.encode()
-    index.swap("lsh:2", force=True, queries=5)
+    operations.swap(index, "lsh:2", force=True, queries=5)
     assert {"items_idx_code", "items_idx~2_code"} <= {
         row[0]
         for row in connection.execute(

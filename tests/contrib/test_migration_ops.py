@@ -17,7 +17,7 @@ from fixtures.roles import As, make_administrator
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.contrib import alembic as migrations
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.db.connection import Connection, connect, create_engine
@@ -164,7 +164,7 @@ def test_a_swap_that_was_made_before_is_not_made_again(
     url: str, connection: Connection, items: str, second: Model
 ) -> None:
     online(url, create)
-    opened(connection).swap("lsh:2", force=True, queries=5)
+    operations.swap(opened(connection), "lsh:2", force=True, queries=5)
     storage = opened(connection).storage
     online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
     assert opened(connection).storage == storage
@@ -248,7 +248,7 @@ class TestRefusals:
             online(url, lambda op: op.swap_hash_model("items_idx", "wide"))
         assert indexes(connection)[0][:3] == ("items_idx", "public.items", "lsh:1")
         # Once it was made by Python, there is nothing to refuse.
-        opened(connection).swap("known", force=True, queries=5)
+        operations.swap(opened(connection), "known", force=True, queries=5)
         online(url, lambda op: op.swap_hash_model("items_idx", "known:1"))
         assert indexes(connection)[0][2] == "known:1"
 

@@ -9,7 +9,7 @@ from fixtures.migrating import indexes, online
 from fixtures.roles import As, make_administrator
 from psycopg import IsolationLevel
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy.statements import configure_statements
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
@@ -80,7 +80,7 @@ def test_write_after_search_and_other_settings(
     assert [hit.id for hit in found.search([2.0] * 8, k=1)] == [7]
     online(url, lambda op: op.configure_hash_index("items_idx", access="scan"))
     assert "has tables that it no longer uses" in caplog.text
-    found.repair()
+    operations.repair(found)
     left = connection.execute(
         "SELECT c.relname = i.code_table FROM pg_class c, hashindex.index i "
         "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "

@@ -21,7 +21,7 @@ from fixtures.databases import run_as_admin
 from fixtures.outdated import leave_extension
 from pgvector import Vector
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import server_errors, sql_files
 from pg_hashindex.db.connection import connect, create_engine
@@ -246,7 +246,7 @@ def test_an_upgrade_waits_for_another(empty_url: str) -> None:
         second.execute(sa.text("SET lock_timeout = '50ms'"))
         with pytest.raises(Exception, match="lock timeout"):
             schema.upgrade(second)
-        second.rollback()
+        operations.rollback(second)
         first.commit()
         schema.upgrade(second)
         second.commit()

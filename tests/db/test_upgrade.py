@@ -18,14 +18,14 @@ from fixtures.outdated import outdate
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import schema, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.errors import MissingSchemaError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
-from pg_hashindex.operations.repair import list_orphans
+from pg_hashindex.operations.repairs import list_orphans
 from pg_hashindex.server import EmbeddedServer
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.sql.gz"))
@@ -127,11 +127,11 @@ def test_a_database_of_the_release_before(
         # Made before, they search, and are whole but for what nobody had finished.
         for index in list_indexes(connection):
             if index.name == "half_way":
-                assert index.repair().done == (
+                assert operations.repair(index).done == (
                     "encoded 60 rows",
                     "built the access path landmarks",
                 )
-            assert index.repair(full=True).done == ()
+            assert operations.repair(index, full=True).done == ()
             check_searches(connection, index)
         assert HashIndex.open(connection, "known").search(ROWS[6], 1)[0].id == 7
         assert list_orphans(connection) == []
@@ -149,7 +149,7 @@ def test_a_database_of_the_release_before(
         # A swap takes another model.
         store.save(connection, LSH(n_bits=20).fit(ROWS).to_model("longer"))
         for name in ("by_table", "in_column"):
-            HashIndex.open(connection, name).swap("longer", force=True)
+            operations.swap(HashIndex.open(connection, name), "longer", force=True)
             index = HashIndex.open(connection, name)
             check_searches(connection, index)
             assert_fresh(index)

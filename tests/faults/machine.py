@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from numpy.typing import NDArray
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
@@ -165,16 +165,18 @@ class Machine(Writers):
         if access == "landmarks" and self.layout == "column":
             access = None
         self._operate(
-            lambda index: index.swap(self.model_names[which], access=access, force=True, queries=3)
+            lambda index: operations.swap(
+                index, self.model_names[which], access=access, force=True, queries=3
+            )
         )
 
     @rule()
     def rollback(self) -> None:
-        self._operate(lambda index: index.rollback())
+        self._operate(lambda index: operations.rollback(index))
 
     @rule()
     def prune(self) -> None:
-        self._operate(lambda index: index.prune())
+        self._operate(lambda index: operations.prune(index))
 
     @precondition(lambda self: self.layout == "table")
     @rule()

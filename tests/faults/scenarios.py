@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from fixtures.outdated import outdate
 
-from pg_hashindex import schema
+from pg_hashindex import operations, schema
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
@@ -86,7 +86,7 @@ def swap(model: str, access: Access | None = None) -> Step:
             index = HashIndex.open(connection, "items_idx")
             # Run again after it went through, it would begin a swap to the model that is there.
             if index.model != model:
-                index.swap(model, access=access, force=True, queries=QUERIES)
+                operations.swap(index, model, access=access, force=True, queries=QUERIES)
 
     return step
 
@@ -95,7 +95,7 @@ def prune(url: str) -> None:
     with connect(url) as connection:
         # The second run of one that went through.
         with contextlib.suppress(DatabaseStateError):
-            HashIndex.open(connection, "items_idx").prune()
+            operations.prune(HashIndex.open(connection, "items_idx"))
 
 
 def rollback_from(model: str) -> Step:
@@ -103,7 +103,7 @@ def rollback_from(model: str) -> Step:
         with connect(url) as connection:
             index = HashIndex.open(connection, "items_idx")
             if index.model == model:
-                index.rollback()
+                operations.rollback(index)
 
     return step
 
@@ -128,12 +128,12 @@ def rebalance(url: str) -> None:
 
 def repair(url: str) -> None:
     with connect(url) as connection:
-        assert not HashIndex.open(connection, "items_idx").repair().left
+        assert not operations.repair(HashIndex.open(connection, "items_idx")).left
 
 
 def give_up(url: str) -> None:
     with connect(url) as connection:
-        assert not HashIndex.open(connection, "items_idx").repair(undo=True).left
+        assert not operations.repair(HashIndex.open(connection, "items_idx"), undo=True).left
 
 
 def disorder(url: str) -> None:

@@ -14,6 +14,7 @@ from fixtures.faults import FaultServer, eventually, name_of, record
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import ConnectionFailedError
 from pg_hashindex.index.handle import HashIndex
@@ -164,7 +165,7 @@ def test_a_session_that_the_server_ends(fault_server: FaultServer, installed: st
         for act in (
             index.encode,
             lambda: index.search(VECTORS[0]),
-            lambda: index.swap("other"),
+            lambda: operations.swap(index, "other"),
             index.rebalance,
             index.drop,
             lambda: HashIndex.open(connection, "items_idx"),

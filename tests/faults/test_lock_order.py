@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from fixtures.faults import eventually
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -121,7 +122,7 @@ def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
             except psycopg.errors.DeadlockDetected:
                 deadlocks.append(name)
             # A search that was let through after a drop would find no function: it is put back.
-            changer.rollback()
+            operations.rollback(changer)
             thread.join(30)
             assert outcome == [None]
     assert deadlocks == []

@@ -14,7 +14,7 @@ from fixtures.faults import eventually
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db import locks
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import InUseError, InvalidInputError
@@ -183,7 +183,7 @@ def test_others_do_not_wait_behind_it(
         if act is not configure:
             assert state(indexed.connection) == before
         pid = idle.info.backend_pid
-        idle.rollback()
+        operations.rollback(idle)
         act(operator)
     assert state(indexed.connection) != before
     # A search by the typed function holds locks on all that it reads, the table among it.
@@ -201,7 +201,7 @@ def test_it_is_done_once_the_transaction_ends(
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(WRITE)
-        clock = Clock(lambda: clock.pauses == 2 and idle.rollback())
+        clock = Clock(lambda: clock.pauses == 2 and operations.rollback(idle))
         monkeypatch.setattr(locks, "time", clock)
         act(operator)
     assert clock.pauses == 2
@@ -276,7 +276,7 @@ def test_a_minute_by_default(
         idle.execute(WRITE)
         for act in (
             indexed.drop,
-            lambda: indexed.swap("other"),
+            lambda: operations.swap(indexed, "other"),
             lambda: HashIndex.create(
                 indexed.connection, "another", table="items", column="embedding", model="lsh"
             ),

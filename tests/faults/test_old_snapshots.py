@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
@@ -93,7 +93,7 @@ def repaired(operator: Connection, access: str, layout: str) -> None:
             "AND c.relname LIKE 'items!_idx%' ESCAPE '!'"
         ).fetchone() or [None]
         operator.execute(f"DROP TABLE {tables}".encode())
-    unless_it_waits(lambda: HashIndex.open(operator, "items_idx").repair())
+    unless_it_waits(lambda: operations.repair(HashIndex.open(operator, "items_idx")))
 
 
 def rebuilt(operator: Connection, access: str, layout: str) -> None:
@@ -112,7 +112,7 @@ def rebuilt(operator: Connection, access: str, layout: str) -> None:
 
 def swapped(operator: Connection, access: str, layout: str) -> None:
     def act() -> None:
-        HashIndex.open(operator, "items_idx").swap("other", force=True)
+        operations.swap(HashIndex.open(operator, "items_idx"), "other", force=True)
 
     unless_it_waits(act)
 

@@ -24,7 +24,7 @@ from pgvector import Vector
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import building
-from pg_hashindex.operations import swap as swapping
+from pg_hashindex.operations import swaps as swapping
 
 QUERY = OTHERS[0]
 _HELD = 77

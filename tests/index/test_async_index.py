@@ -14,7 +14,7 @@ from fixtures.known import OTHERS, UNKNOWN
 from numpy.typing import NDArray
 from psycopg.rows import dict_row
 
-from pg_hashindex import AsyncHashIndex, store
+from pg_hashindex import AsyncHashIndex, operations, store
 from pg_hashindex.db import connection as connections
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.statements import Steps
@@ -323,7 +323,7 @@ def test_a_swap_is_followed(
             assert before == outcomes(made, questions)
             # Twice as many bits: 20 of them are a radius now, and were none.
             store.save(connection, LSH(n_bits=24, random_state=5).fit(vectors).to_model("longer"))
-            made.swap("longer", force=True, queries=20)
+            operations.swap(made, "longer", force=True, queries=20)
             more: list[Question] = [*questions, ("within", (vectors[5], 20), {})]
             now = HashIndex.open(connection, "items_idx")
             assert now.n_bits == 24
@@ -397,7 +397,7 @@ def test_the_model_is_read_once_by_all_tasks(
             assert await search_all() == expected
             assert reads == ["known:1"]
             store.save(encoded.connection, model)
-            encoded.swap("turned", force=True, queries=20)
+            operations.swap(encoded, "turned", force=True, queries=20)
             reads.clear()
             assert await search_all() == expected
             assert reads == ["turned:1"]

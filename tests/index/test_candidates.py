@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.codes import hamming_distances
@@ -313,8 +313,8 @@ def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(
         index = HashIndex.open(connection, name)
         index.encode()
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 5")
-        assert index.check().status == "ok"
+        assert operations.check(index).status == "ok"
     HashIndex.open(connection, "x").drop()
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 5")
     for name in ("x_next", "next_x"):
-        assert HashIndex.open(connection, name).check(full=True).status == "ok"
+        assert operations.check(HashIndex.open(connection, name), full=True).status == "ok"

@@ -11,6 +11,7 @@ from fixtures.filters import look_codes_up
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -304,7 +305,7 @@ def test_cached_facts_follow_the_table(connection: Connection, index: HashIndex)
     for condition in ("category = 'new'", "price IS NULL", "category = 'in'", "info IS NULL"):
         assert by_sql(connection, filter=condition, candidates=1000) == plain(connection, condition)
     assert_fresh(index)
-    assert index.check(full=True).status == "ok"
+    assert operations.check(index, full=True).status == "ok"
 
 
 def filter_check(connection: Connection) -> tuple[Any, ...]:
@@ -348,7 +349,7 @@ def test_a_filter_column_whose_type_changes(connection: Connection, index: HashI
         in detail
     )
     assert (
-        index.repair()
+        operations.repair(index)
         .left[0]
         .startswith(
             'filter column "category" of public.shop is of type integer now, and was of text'
@@ -373,7 +374,7 @@ def test_a_filter_column_that_is_made_anew(connection: Connection, index: HashIn
     status, detail = filter_check(connection)
     assert status == "broken"
     assert "are not as in the table: filters leave their rows out" in detail
-    repaired = index.repair(full=True)
+    repaired = operations.repair(index, full=True)
     assert any("codes that were not those of their rows" in done for done in repaired.done)
     assert (filter_check(connection)[0], repaired.left) == ("ok", ())
     assert kept(connection, index) == in_table(connection)

@@ -11,7 +11,7 @@ from fixtures.halves import add, assert_coded, by_hand, codes_of, make_index, ne
 from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.catalog import Access, Layout
@@ -114,13 +114,13 @@ def test_another_model_takes_over(
 ) -> None:
     index = make_index(connection)
     store.save(connection, by_hand("other", 2, 24))
-    swapped = index.swap("other", queries=20)
+    swapped = operations.swap(index, "other", queries=20)
     assert swapped.before.recall > 0
     now = index.open(connection, "idx")
     assert (now.model, now.n_bits) == ("other", 24)
     query = Vector(whole_rows[9])
     assert now.search(query, 5, candidates=300) == nearest(connection, "l2", query, 5)
-    index.rollback()
+    operations.rollback(index)
     assert_coded(index.open(connection, "idx"))
 
 

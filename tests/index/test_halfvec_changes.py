@@ -9,7 +9,7 @@ from fixtures.known import stored_codes
 from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -79,7 +79,7 @@ def test_checks_and_repairs(
     connection.execute("UPDATE halves SET other = subvector(embedding || embedding, 2, 8)")
     connection.execute("ALTER TABLE halves DROP twin; ALTER TABLE halves RENAME embedding TO v")
     assert findings(index)["table"].status == "broken"
-    assert index.rebind(column="v").done == (
+    assert operations.rebind(index, column="v").done == (
         """bound the index to "public"."halves", column 'v', key 'id'""",
     )
     index = index.open(connection, "idx")
@@ -87,7 +87,7 @@ def test_checks_and_repairs(
     codes, column = ("hashindex.idx_codes", "code") if layout == "table" else ("halves", "idx_code")
     connection.execute(f"UPDATE {codes} SET {column} = ~{column} WHERE id IN (4, 5)".encode())
     assert troubles(index) == {"wrong_codes": "broken"}
-    done = index.repair(full=True).done
+    done = operations.repair(index, full=True).done
     assert done == ("removed 2 codes that were not those of their rows", "encoded 2 rows")
     assert troubles(index, full=True) == {}
 
@@ -115,9 +115,9 @@ def test_a_model_that_python_evaluates(
     # The row that has no code is none of them.
     assert found == nearest(connection, "l2", Vector(whole_rows[20]), 6, "id <> 1001")
     assert index.search_like(21, 5, candidates=300) == [hit for hit in found if hit.id != 21]
-    assert index.check().status == "warning"
+    assert operations.check(index).status == "warning"
     assert findings(index, full=True)["wrong_codes"].value == 0
-    assert index.repair(full=True).done == ()
+    assert operations.repair(index, full=True).done == ()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -156,7 +156,7 @@ def test_a_type_that_changes_under_an_index(
         if layout == "column":
             # Sessions in which PL/pgSQL has met the column go by its type of then, until they
             # have to read the trigger's function again.
-            assert index.repair().done == ("made the functions again",) * is_other
+            assert operations.repair(index).done == ("made the functions again",) * is_other
         write(connection, 1000 + number)
         write(other, 2000 + number)
         assert_coded(index)
@@ -205,17 +205,17 @@ def test_a_dimension_that_changes_under_an_index(
             index.within(np.ones(8), 3)
         assert held in findings(index)["table"].detail
         with pytest.raises(InvalidInputError, match=f"{held}.*create it again"):
-            index.repair()
+            operations.repair(index)
     else:
         assert "wrong_codes" in troubles(index)
         with pytest.raises(InvalidInputError, match=f"{dimension} dimensions, the model takes 8"):
-            index.repair(full=True)
+            operations.repair(index, full=True)
     rows = sample_table(connection, halves, "embedding").X
     model = store.save(connection, LSH(n_bits=12, random_state=3).fit(rows).to_model("new"))
     with pytest.raises(
         DatabaseStateError, match=f"takes vectors of {dimension} .* had 8.*create it again"
     ):
-        index.swap("new")
+        operations.swap(index, "new")
     # The advice given everywhere.
     index.drop()
     index = make_index(connection, model=model.name, layout=layout)

@@ -19,7 +19,7 @@ from fixtures.landmarks import (
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
@@ -256,7 +256,7 @@ def test_a_build_whose_table_was_dropped_begins_again(
         "WHERE c.relname LIKE %s AND c.relkind = 'r'", [f"items_idx_{part}"]
     ).fetchone() or ("",)  # fmt: skip
     connection.execute(f"DROP TABLE {table}".encode())
-    begun.repair()
+    operations.repair(begun)
     assert_listed(begun)
     assert HashIndex.open(connection, "items_idx").access == "landmarks"
 

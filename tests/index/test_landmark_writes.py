@@ -16,7 +16,7 @@ from fixtures.landmarks import (
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -110,7 +110,7 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(
         index.configure(access="landmarks").encode()
         with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
             old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
-        old.rollback()
+        operations.rollback(old)
         old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
     assert_listed(index)
 
@@ -131,7 +131,7 @@ def test_a_snapshot_from_before_the_model_spoils_no_later_write(
         write = "INSERT INTO items VALUES (%s, 'z', '[1,1,1,1,1,1,1,1]')"
         with pytest.raises(psycopg.errors.SerializationFailure, match="not visible to this"):
             old.execute(write, [9000])
-        old.rollback()
+        operations.rollback(old)
         old.execute(write, [9001])
     assert_fresh(index)
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.hashers import LSH
@@ -123,7 +123,7 @@ def test_a_swap_from_directions_to_lengths(connection: Connection, access: Any) 
     index.encode()
     assert coded(connection, index) == all_but()
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
-        index.swap("lengths", force=True, queries=20)
+        operations.swap(index, "lengths", force=True, queries=20)
     assert coded(connection, index) == all_but(5, 200)
 
 

@@ -13,7 +13,7 @@ from fixtures.known import stored_codes
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import FSDH, SADIH, SDH
@@ -112,7 +112,7 @@ def learned_row(expected: list[str], hashed: list[str]) -> int:
 def assert_well(index: HashIndex) -> None:
     for full in (False, True):
         assert findings(index, full=full)["wrong_codes"].status == "ok"
-    assert index.repair(full=True).done == ()
+    assert operations.repair(index, full=True).done == ()
 
 
 def test_rows_get_learned_codes(taught: HashIndex, expected: list[str]) -> None:
@@ -150,7 +150,7 @@ def test_wrong_codes_are_found(
     set_code(taught, "~code", f"id IN ({place + 1}, 300)")
     found = findings(taught, full=True)["wrong_codes"]
     assert (found.status, found.value) == ("broken", pytest.approx(2 / 300))
-    taught.repair(full=True)
+    operations.repair(taught, full=True)
     assert codes_by_row(taught) == expected
     # The learned code of another row is wrong.
     other = next(i for i in range(300) if expected[i] not in (expected[place], hashed[place]))
@@ -209,9 +209,9 @@ def test_swap(
 ) -> None:
     before = codes_by_row(index)
     store.save(index.connection, trained)
-    index.swap("taught", force=True, queries=20)
+    operations.swap(index, "taught", force=True, queries=20)
     assert codes_by_row(HashIndex.open(index.connection, "items_idx")) == expected
-    index.rollback()
+    operations.rollback(index)
     assert codes_by_row(HashIndex.open(index.connection, "items_idx")) == before
 
 
@@ -254,7 +254,7 @@ def test_sql_alone_hashes_and_says_so(
     assert [text for text in notices if "only Python looks up" in text]
     assert_well(index)
     # As the warning says: the same model once more.
-    index.swap("taught:1", queries=20, force=True)
+    operations.swap(index, "taught:1", queries=20, force=True)
     assert codes_by_row(HashIndex.open(connection, "items_idx")) == expected
 
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
@@ -52,7 +52,7 @@ def as_text(model: Model, rows: NDArray[np.float32]) -> list[str]:
 
 
 def findings(connection: Connection, full: bool) -> dict[str, Any]:
-    found = HashIndex.open(connection, "i").check(full=full).findings
+    found = operations.check(HashIndex.open(connection, "i"), full=full).findings
     return {finding.check: (finding.status, finding.detail) for finding in found}
 
 
@@ -120,7 +120,7 @@ def test_check_and_repair(connection: Connection, index: HashIndex, finer: Model
         "broken",
         "1 of 300 codes are not what the model gives their rows",
     )
-    index.repair(full=True)
+    operations.repair(index, full=True)
     assert kept_codes(connection, index) == before
     assert findings(connection, True)["wrong_codes"][0] == "ok"
 

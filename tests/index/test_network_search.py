@@ -11,7 +11,7 @@ from fixtures.known import OTHERS, UNKNOWN
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.statements import Steps
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
@@ -237,7 +237,9 @@ def swap_after(
         if row.connection is index.connection:
             asked.append(row.model)
             if len(asked) == 1:
-                HashIndex.open(other, "items_idx").swap("turned", force=True, queries=20)
+                operations.swap(
+                    HashIndex.open(other, "items_idx"), "turned", force=True, queries=20
+                )
         return made
 
     monkeypatch.setattr(Search, method, and_swap)

@@ -4,6 +4,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -47,13 +48,13 @@ def test_one_that_came_later_is_named(connection: Connection, items: str, model:
     assert found.status == "broken"
     assert NAMED in found.detail
     with pytest.raises(InvalidInputError, match=NAMED):
-        index.repair(full=True)
+        operations.repair(index, full=True)
     # The advice works as it stands.
     advice = found.advice or ""
     rename, then = advice.split("; ")
     connection.execute(rename.encode())
     assert then == "then pg-hashindex index repair items_idx --full"
-    index.repair(full=True)
+    operations.repair(index, full=True)
     assert troubles(index, full=True) == {}
     assert_fresh(index)
 

@@ -11,6 +11,7 @@ from fixtures.items import one_layout
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.jobs import Job
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
@@ -97,7 +98,7 @@ def test_a_table_that_is_still_empty(connection: Connection, items: str, model: 
 
 @one_layout
 def test_a_swap_takes_over_what_is_encoded(index: HashIndex, model: Model) -> None:
-    index.swap("lsh", force=True, access="landmarks")
+    operations.swap(index, "lsh", force=True, access="landmarks")
     index = HashIndex.open(index.connection, index.name)
     assert index.access == "landmarks"
     assert index.encoded
@@ -159,7 +160,7 @@ def test_a_partition_that_is_written_to_while_it_is_detached(
     )
     connection.execute("INSERT INTO part_1 VALUES (30, 'z', %s)", [Vector(vectors[98])])
     connection.execute("ALTER TABLE items ATTACH PARTITION part_1 FOR VALUES FROM (16) TO (31)")
-    findings = {f.check: f for f in parts.check(full=True).findings}
+    findings = {f.check: f for f in operations.check(parts, full=True).findings}
     assert findings["wrong_codes"].status == "ok", findings
     parts.encode()
     assert_fresh(parts)

@@ -13,7 +13,7 @@ from fixtures.servers import make_folder
 from pg_hashindex import schema
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.index.handle import list_indexes
-from pg_hashindex.operations.repair import drop_orphans, list_orphans
+from pg_hashindex.operations.repairs import drop_orphans, list_orphans
 from pg_hashindex.server import EmbeddedServer
 
 

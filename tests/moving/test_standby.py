@@ -14,6 +14,7 @@ from fixtures.servers import SETTINGS, make_folder
 from pg_hashindex.cli import main
 from pgvector import Vector
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer, files
@@ -210,8 +211,8 @@ def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
     with connect(primary_url) as primary, connect(url) as reader:
         followed = HashIndex.open(reader, "scanned")
         in_python = HashIndex.open(reader, "In-Python")
-        HashIndex.open(primary, "scanned").swap("known", force=True)
-        HashIndex.open(primary, "In-Python").swap("lsh", access="landmarks", force=True)
+        operations.swap(HashIndex.open(primary, "scanned"), "known", force=True)
+        operations.swap(HashIndex.open(primary, "In-Python"), "lsh", access="landmarks", force=True)
         catch_up(primary_url, url)
         for index in (followed, in_python):
             assert index.search(ROWS[49], 1)[0].id == 50
@@ -219,6 +220,6 @@ def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
         primary.execute("ALTER TABLE items RENAME embedding TO vectors")
         for index in list_indexes(primary):
             if index.swap_of is None and index.table_name == "items":
-                index.rebind(column="vectors")
+                operations.rebind(index, column="vectors")
         catch_up(primary_url, url)
         assert answers(reader) == answers(primary)

@@ -12,6 +12,7 @@ from fixtures.house import run
 from numpy.typing import NDArray
 from pgvector import Vector
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex, list_indexes
@@ -145,7 +146,7 @@ def test_searches_and_writes(
         keys = [hit.id for hit in index.search(query, 5, where=where, candidates=300)]
         assert len(keys) == 5
         assert min(keys) > 150
-    assert index.repair(full=True).done == ()
+    assert operations.repair(index, full=True).done == ()
     index.drop()
     assert list_indexes(connection) == []
 
@@ -185,7 +186,7 @@ def test_they_move_along(
                 )
         for index in indexes:
             assert_fresh(index)
-        assert indexes[0].repair(full=True).done == ()
+        assert operations.repair(indexes[0], full=True).done == ()
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
@@ -207,7 +208,7 @@ def test_a_generated_column_of_vectors(connection: Connection, model: Model, lay
     assert_fresh(index)
     assert index.search([8, 7, 6, 5, 4, 3, 2, 1], 1)[0].id == 1
     connection.execute("ALTER TABLE docs ALTER v DROP EXPRESSION")
-    assert index.repair(full=True).done == ()
+    assert operations.repair(index, full=True).done == ()
 
 
 @pytest.mark.newest

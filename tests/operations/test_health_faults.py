@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, UnknownIndexError
 from pg_hashindex.index.handle import HashIndex, Layout
@@ -54,7 +54,7 @@ def test_codes_without_row(index: HashIndex) -> None:
         assert found["codes_without_row"].status == "warning"
         assert found["codes_without_row"].value == 3 + gone
         assert found["rows_without_code"].status == "ok"
-    index.repair()
+    operations.repair(index)
     assert troubles(index) == {}
 
 
@@ -129,7 +129,7 @@ def test_drifted_rows(
         "UPDATE items SET embedding = embedding + '[2,2,0,0,0,0,0,0]' WHERE id <= 200"
     )
     assert troubles(index) == {"projection_drift": "warning", "bit_drift": "warning"}
-    assert index.check().status == "warning"
+    assert operations.check(index).status == "warning"
     for name in ("projection_drift", "bit_drift"):
         found = findings(index, full=True)[name]
         assert found.value is not None
@@ -142,7 +142,7 @@ def test_drift_is_unknown_without_a_profile(index: HashIndex) -> None:
     for name in ("projection_drift", "bit_drift"):
         assert (found[name].status, found[name].value) == ("unknown", None)
         assert "no profile of its training rows" in found[name].detail
-    assert index.check().status == "ok"
+    assert operations.check(index).status == "ok"
 
 
 def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> 
         connection.execute("UPDATE hashindex.model SET profile = %s", [Jsonb(profile)])
         for full in (False, True):
             # A handle reads its model once.
-            found = HashIndex.open(connection, "items_idx").check(full=full)
+            found = operations.check(HashIndex.open(connection, "items_idx"), full=full)
             assert len(found.findings) == 14
             for finding in found.findings:
                 damaged = finding.check in ("projection_drift", "bit_drift")
@@ -174,15 +174,15 @@ def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> 
 def test_an_index_that_does_not_exist(connection: Connection, index: HashIndex) -> None:
     index.drop()
     with pytest.raises(UnknownIndexError, match="'items_idx' does not exist"):
-        index.check()
+        operations.check(index)
 
 
 def test_a_check_writes_nothing(connection: Connection, index: HashIndex) -> None:
     connection.execute("SET default_transaction_read_only = on")
     for full in (False, True):
-        assert index.check(full=full).status == "ok"
+        assert operations.check(index, full=full).status == "ok"
         with connection.transaction():
-            assert index.check(full=full).status == "ok"
+            assert operations.check(index, full=full).status == "ok"
     table, column = codes_of(index)
     with pytest.raises(ReadOnlySqlTransaction):
         connection.execute(f"UPDATE {table} SET {column} = {column}".encode())

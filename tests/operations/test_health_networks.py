@@ -7,7 +7,7 @@ from fixtures.known import OTHERS
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex, Layout
@@ -60,7 +60,7 @@ def test_wrong_codes(index: HashIndex) -> None:
         found = findings(index, full=full)["wrong_codes"]
         assert (found.status, found.value) == ("broken", pytest.approx(2 / 290))
         assert found.detail == "2 of 290 codes are not what the model gives their rows"
-    index.repair(full=True)
+    operations.repair(index, full=True)
     for full in (False, True):
         assert troubles(index, full=full) == {}
 

@@ -8,7 +8,7 @@ from fixtures.landmarks import tables_of
 from fixtures.roles import As, denied
 from numpy.typing import NDArray
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import MissingRightsError
@@ -62,7 +62,7 @@ def test_the_table(index: HashIndex) -> None:
             assert advised in (found["table"].advice or "")
             # Nothing is compared that may be something else by now.
             assert "wrong_codes" not in found
-            assert index.check(full=True).status == "broken"
+            assert operations.check(index, full=True).status == "broken"
     assert troubles(index) == {}
 
 
@@ -140,7 +140,7 @@ def test_triggers_of_partitions(connection: Connection, model: Model, layout: La
         found = findings(index)["triggers"]
         assert (found.status, found.value) == ("warning", 4)
         assert "straight to these partitions" in found.detail
-        index.repair()
+        operations.repair(index)
         assert troubles(index) == {}
     connection.execute("ALTER TABLE parts_low DISABLE TRIGGER USER")
     assert troubles(index) == {"triggers": "warning" if layout == "table" else "broken"}
@@ -291,7 +291,7 @@ def test_a_reader_checks(
         reader.execute(f"DELETE FROM hashindex.{tables_of(index)[0]}".encode())
     connection.execute("REVOKE SELECT ON items FROM checker")
     with pytest.raises(MissingRightsError, match="permission denied for table items"):
-        HashIndex.open(reader, "items_idx").check()
+        operations.check(HashIndex.open(reader, "items_idx"))
 
 
 def test_rows_that_the_caller_does_not_see(

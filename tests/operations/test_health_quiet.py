@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import Access, HashIndex, Layout
@@ -149,7 +149,7 @@ def test_after_a_swap_and_a_rollback(
     connection: Connection, vectors: NDArray[np.float32], index: HashIndex
 ) -> None:
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     found = findings(index)
     assert {f.status for f in found.values()} == {"ok"}
     assert "codes of model lsh:1" in found["swap"].detail
@@ -157,8 +157,8 @@ def test_after_a_swap_and_a_rollback(
     assert "index prune items_idx" in found["swap"].advice
     # What was opened before the swap is looked at as it is now.
     assert len(index.open(connection, "items_idx").loaded_model.encode(vectors)[0]) == 3
-    index.rollback()
-    index.open(connection, "items_idx").prune()
+    operations.rollback(index)
+    operations.prune(index.open(connection, "items_idx"))
     assert_quiet(index)
 
 

@@ -14,7 +14,7 @@ from fixtures.roles import As
 from numpy.typing import NDArray
 from psycopg import sql
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import Job, list_jobs
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
@@ -216,7 +216,7 @@ def test_a_swap_is_one_job(
     longer = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(bare.connection, longer)
     before = len(phases())
-    bare.swap("longer", access="landmarks", queries=20)
+    operations.swap(bare, "longer", access="landmarks", queries=20)
     assert states(bare.connection) == [
         ("encode", "items_idx", "done"),
         ("swap", "items_idx", "done"),

@@ -12,6 +12,7 @@ from fixtures.health import findings
 from fixtures.landmarks import relations, tables_of
 from pg_hashindex.cli import main
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.index.handle import HashIndex
@@ -93,7 +94,7 @@ def test_the_check_is_quiet_while_a_session_rebalances(left: HashIndex, url: str
         assert quiet(left)
         # Nobody ends the work of that session.
         left.configure(candidates=77)
-        left.repair()
+        operations.repair(left)
         assert logs_writes(left)
         release(other, "access", "items_idx")
     assert not quiet(left)
@@ -107,9 +108,9 @@ def test_a_rebalance_continues_it(left: HashIndex) -> None:
 @pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_take_over"])
 def test_a_repair_ends_it(listed: HashIndex, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     _kill_at(step, listed.rebalance, monkeypatch)
-    assert "gave up the rebalance that was cut off" in listed.repair().done
+    assert "gave up the rebalance that was cut off" in operations.repair(listed).done
     assert_ended(listed)
-    assert listed.repair().done == ()
+    assert operations.repair(listed).done == ()
 
 
 def test_encode_ends_it(left: HashIndex) -> None:
@@ -129,9 +130,9 @@ def test_configure_ends_it(left: HashIndex, url: str, options: list[str]) -> Non
 def test_the_codes_before_a_swap_too(
     left: HashIndex, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left.swap("lsh:1", access="scan", force=True, queries=3)
+    operations.swap(left, "lsh:1", access="scan", force=True, queries=3)
     assert findings(left)["triggers"].status == "warning"
-    assert any("gave up the rebalance" in done for done in left.repair().done)
+    assert any("gave up the rebalance" in done for done in operations.repair(left).done)
     assert findings(left)["triggers"].status == "ok"
 
 

@@ -7,6 +7,7 @@ from fixtures.checks import assert_fresh
 from fixtures.commands import Run
 from fixtures.health import findings, troubles
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
@@ -25,7 +26,7 @@ def moved(index: HashIndex) -> HashIndex:
 ACTIONS: dict[str, Callable[[HashIndex], object]] = {
     "search": lambda index: index.search([1.0] * 8, 5),
     "within": lambda index: index.within([1.0] * 8, 5),
-    "repair": lambda index: index.repair(full=True),
+    "repair": lambda index: operations.repair(index, full=True),
     "encode": lambda index: (
         index.connection.execute("ALTER TABLE items DISABLE TRIGGER ALL"),
         index.connection.execute("UPDATE items SET embedding = NULL WHERE id = 1"),

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from pgvector import Vector
 from scipy.spatial.distance import cdist
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations import near_duplicates as module
-from pg_hashindex.operations.near_duplicates import radius_of
+from pg_hashindex.operations.duplicates import radius_of
 
 pytestmark = pytest.mark.newest
 
@@ -64,7 +65,7 @@ def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(
     listed: HashIndex, rows: NDArray[np.float64]
 ) -> None:
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
-    done = listed.near_duplicates("twins", max_distance=farthest, radius=12, lists=1000)
+    done = operations.near_duplicates(listed, "twins", max_distance=farthest, radius=12, lists=1000)
     expected = brute_force(rows, listed.row.metric, farthest)
     assert pairs(listed.connection).keys() == expected
     assert {(i, 300 + i) for i in range(1, 41)} <= expected
@@ -81,7 +82,7 @@ def test_the_default_radius_and_lists_find_nearly_all(
     listed: HashIndex, rows: NDArray[np.float64]
 ) -> None:
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
-    done = listed.near_duplicates("twins", max_distance=farthest)
+    done = operations.near_duplicates(listed, "twins", max_distance=farthest)
     expected = brute_force(rows, listed.row.metric, farthest)
     found = pairs(listed.connection).keys()
     assert found <= expected
@@ -103,19 +104,19 @@ def test_a_run_that_was_cut_off_goes_on(
 
     monkeypatch.setattr(module._Target, "write", cut)
     with pytest.raises(KeyboardInterrupt):
-        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
-    listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+        operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
+    operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
     assert starts[:4] == [0, 2, 4, 4]
     assert pairs(listed.connection).keys() == brute_force(rows, listed.row.metric, 0.08)
     # What is complete is not computed again, and other settings do not mix with it.
     again = len(starts)
-    listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+    operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
     assert len(starts) == again
     with pytest.raises(DatabaseStateError, match="these settings; .* or drop it: DROP TABLE twins"):
-        listed.near_duplicates("twins", max_distance=0.01, radius=12, lists=1000)
+        operations.near_duplicates(listed, "twins", max_distance=0.01, radius=12, lists=1000)
     # Nobody is told to drop a table of his own.
     with pytest.raises(DatabaseStateError, match="table items exists, .* name another table$"):
-        listed.near_duplicates("items", max_distance=0.01, radius=12)
+        operations.near_duplicates(listed, "items", max_distance=0.01, radius=12)
 
 
 def test_lists_rebuilt_concurrently(
@@ -133,9 +134,9 @@ def test_lists_rebuilt_concurrently(
 
     monkeypatch.setattr(module._Target, "write", rebalanced)
     with pytest.raises(DatabaseStateError, match="built again while pairs were written"):
-        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+        operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
     with pytest.raises(DatabaseStateError, match="holds no pairs of these settings"):
-        listed.near_duplicates("twins", max_distance=0.08, radius=12, lists=1000)
+        operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
 
 
 def test_the_radius_is_that_of_turned_copies() -> None:
@@ -163,7 +164,7 @@ def test_the_radius_is_that_of_turned_copies() -> None:
 )
 def test_bad_input_makes_no_table(listed: HashIndex, values: dict[str, Any], says: str) -> None:
     with pytest.raises(HashIndexError, match=says):
-        listed.near_duplicates("twins", **values)
+        operations.near_duplicates(listed, "twins", **values)
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
@@ -173,13 +174,13 @@ def test_a_table_made_again_is_refused(listed: HashIndex) -> None:
         "DROP TABLE items; ALTER TABLE items_new RENAME TO items"
     )
     with pytest.raises(DatabaseStateError, match="recreated"):
-        listed.near_duplicates("twins", max_distance=0.1)
+        operations.near_duplicates(listed, "twins", max_distance=0.1)
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
 def test_an_index_without_lists_is_refused(index: HashIndex) -> None:
     with pytest.raises(DatabaseStateError, match="configure items_idx --access landmarks"):
-        index.near_duplicates("twins", max_distance=0.1)
+        operations.near_duplicates(index, "twins", max_distance=0.1)
     with pytest.raises(Exception, match="near-duplicates are found by lists"):
         index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")
 

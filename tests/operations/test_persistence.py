@@ -5,6 +5,7 @@ from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
 from fixtures.landmarks import assert_listed, tables_of
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
@@ -41,12 +42,12 @@ def test_codes_follow_their_table(searched: HashIndex) -> None:
         assert found.status == "warning"
         assert f"public.items is {word}" in found.detail
         assert found.advice == "pg-hashindex index repair items_idx"
-        done = searched.repair().done
+        done = operations.repair(searched).done
         assert f"made hashindex.{searched.row.code_table} {word}, as public.items is" in done
         assert len(done) == (2 if searched.access == "landmarks" else 1)
         assert kinds(searched) == {letter}
         assert troubles(searched, full=True) == {}
-        assert searched.repair().done == ()
+        assert operations.repair(searched).done == ()
         assert_fresh(searched)
 
 
@@ -55,10 +56,10 @@ def test_codes_that_are_kept_after_a_swap_follow_too(
 ) -> None:
     if index.layout == "column":
         pytest.skip("codes in the table are as the table is")
-    index.swap("lsh")
+    operations.swap(index, "lsh")
     connection.execute("ALTER TABLE items SET UNLOGGED")
     assert findings(index)["table"].status == "warning"
-    assert len(index.repair().done) == 2
+    assert len(operations.repair(index).done) == 2
     assert kinds(index) == {"u"}
 
 
@@ -72,6 +73,6 @@ def test_a_crash_that_emptied_codes_and_landmarks(
     index.encode()
     connection.execute(f"TRUNCATE hashindex.{', hashindex.'.join(tables_of(index))}".encode())
     assert findings(index)["rows_without_code"].status == "broken"
-    assert index.repair().done[0].startswith("access path landmarks was incomplete")
+    assert operations.repair(index).done[0].startswith("access path landmarks was incomplete")
     assert_listed(index)
     assert troubles(index, full=True) == {}

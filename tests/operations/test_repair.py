@@ -12,7 +12,7 @@ from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, entries, relations, tables_of
 from numpy.typing import NDArray
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError, InvalidInputError
@@ -21,8 +21,8 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations import repair as repairing
-from pg_hashindex.operations.swap import beside
+from pg_hashindex.operations import repairs as repairing
+from pg_hashindex.operations.swaps import beside
 
 pytestmark = pytest.mark.newest
 
@@ -64,7 +64,7 @@ def test_where_all_is_well_nothing_changes(index: HashIndex, access: Any) -> Non
     index.encode()
     before = everything(index)
     for full in (False, True):
-        done = reopened(index).repair(full=full)
+        done = operations.repair(reopened(index), full=full)
         assert (done.done, done.left) == ((), ())
         assert everything(index) == before
 
@@ -74,7 +74,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
     before = index.search(QUERY, 20)
     index.connection.execute(f"DROP FUNCTION hashindex.{verb}_items_idx CASCADE".encode())
     index.connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 300")
-    done = index.repair().done
+    done = operations.repair(index).done
     assert done[0] == "made the functions again"
     # Its triggers went with it.
     assert len(done) == (1 if verb != "sync" else 4)
@@ -84,7 +84,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
             hit for hit in before if hit.id != 300
         ][: len(index.search(QUERY, 20))]
     assert index.within(QUERY, 12)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
 
 
 def test_a_changed_function(index: HashIndex) -> None:
@@ -93,7 +93,7 @@ def test_a_changed_function(index: HashIndex) -> None:
         "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
-    assert index.repair().done == ("made the functions again",)
+    assert operations.repair(index).done == ("made the functions again",)
     assert len(index.within(QUERY, 12)) == 300
 
 
@@ -114,7 +114,7 @@ def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
     word = "made" if how == "DROP" else "enabled"
     end = ", which were missing" if how == "DROP" else ""
     gone = 11 if index.layout == "table" else 5
-    assert index.repair().done == (
+    assert operations.repair(index).done == (
         f"{word} triggers on public.items{end}",
         f"removed {gone} codes of rows that are gone or have no vector",
         "removed 9 codes that were not those of their rows",
@@ -123,7 +123,7 @@ def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
     assert_fresh(index)
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 280")
     assert_fresh(index)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
 
 
 def test_triggers_that_always_fire_are_left_so(index: HashIndex) -> None:
@@ -133,7 +133,7 @@ def test_triggers_that_always_fire_are_left_so(index: HashIndex) -> None:
     assert name is not None
     index.connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name[0]}".encode())
     before = everything(index)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
     assert everything(index) == before
 
 
@@ -155,7 +155,7 @@ def test_partitions_that_came_and_went(connection: Connection, model: Model, lay
         "UPDATE high_2 SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 305;"
         "DELETE FROM high_2 WHERE id = 319"
     )
-    done = index.repair().done
+    done = operations.repair(index).done
     if layout == "table":
         assert sorted(done) == [
             "dropped triggers on public.low: no part of the table",
@@ -172,7 +172,7 @@ def test_partitions_that_came_and_went(connection: Connection, model: Model, lay
         assert_fresh(index)
         connection.execute(f"DELETE FROM {table} WHERE id % 3 = 0".encode())
         assert_fresh(index)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
     index.drop()
     left = connection.execute("SELECT tgname FROM pg_trigger WHERE tgname ~ 'hashindex'").fetchall()
     assert left == []
@@ -214,13 +214,13 @@ def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
         f"UPDATE {table} SET {index.code_column} = ~{index.code_column} WHERE id % 3 = 0".encode()
     )
     connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
-    found = index.repair()
+    found = operations.repair(index)
     assert found.done == ()
     assert found.left == (
         "100 of 300 codes that were checked are not those of their rows: "
         "pg-hashindex index repair items_idx --full",
     )
-    done = index.repair(full=True)
+    done = operations.repair(index, full=True)
     assert done.left == ()
     assert done.done == ("removed 100 codes that were not those of their rows", "encoded 100 rows")
     assert_fresh(index)
@@ -233,7 +233,7 @@ def test_rows_without_codes_and_codes_without_rows(
     connection.execute(
         "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
     )
-    assert index.repair().done == (
+    assert operations.repair(index).done == (
         "removed 2 codes of rows that are gone or have no vector",
         "encoded 300 rows",
     )
@@ -256,7 +256,7 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
     else:
         with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
             index.search(QUERY)
-    assert index.repair().done == (
+    assert operations.repair(index).done == (
         "made the codes again",
         "encoded 300 rows",
     )
@@ -271,7 +271,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
     # Until then, searches are exact.
     assert listed.search(QUERY, 20) == before
-    assert listed.repair().done == (
+    assert operations.repair(listed).done == (
         "access path landmarks was incomplete: searches scan all codes until it is built again",
         # Together with the path.
         "encoded 3000 rows",
@@ -280,7 +280,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     assert (reopened(listed).access, reopened(listed).building) == ("landmarks", None)
     assert_listed(listed)
     assert listed.search(QUERY, 20, candidates=3000, probes=1000) == before
-    assert listed.repair().done == ()
+    assert operations.repair(listed).done == ()
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
@@ -291,9 +291,9 @@ def test_lists_that_lack_rows(listed: HashIndex) -> None:
     )
     lacking = list(entries(listed).values()).count(None)
     assert lacking
-    assert listed.repair().done == (f"listed {lacking} rows that no landmark had",)
+    assert operations.repair(listed).done == (f"listed {lacking} rows that no landmark had",)
     assert_listed(listed)
-    assert listed.repair().done == ()
+    assert operations.repair(listed).done == ()
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
@@ -301,9 +301,9 @@ def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None
     connection = listed.connection
     connection.execute(f"TRUNCATE hashindex.{tables_of(listed)[1]}".encode())
     connection.execute("TRUNCATE items")
-    assert listed.repair().done == ()
+    assert operations.repair(listed).done == ()
     connection.execute("INSERT INTO items VALUES (1, 'a', '[1,2,3,4,5,6,7,8]')")
-    listed.repair()
+    operations.repair(listed)
     assert reopened(listed).access == "landmarks"
     assert listed.search(QUERY)[0].id == 1
     assert_fresh(listed)
@@ -321,7 +321,7 @@ def test_leftovers_of_runs(index: HashIndex) -> None:
         "CREATE TABLE hashindex.items_idx_staged (id int)".encode()
     )
     schema = index.code_schema
-    assert index.repair().done == (
+    assert operations.repair(index).done == (
         "dropped table hashindex.items_idx_staged, which a run had left",
         *[f"dropped index {schema}.by_length, which a run had left"] * (index.layout == "table"),
     )
@@ -332,7 +332,7 @@ def test_leftovers_of_runs(index: HashIndex) -> None:
 @one_layout
 def test_an_access_path_that_was_being_built(index: HashIndex) -> None:
     index.configure(access="landmarks")
-    assert index.repair().done == ("encoded 300 rows", "built the access path landmarks")
+    assert operations.repair(index).done == ("encoded 300 rows", "built the access path landmarks")
     assert reopened(index).access == "landmarks"
 
 
@@ -348,19 +348,19 @@ def begin_swap(index: HashIndex, model: str = "other") -> None:
 def test_a_swap_that_was_cut_off_is_finished(index: HashIndex, other: Model) -> None:
     begin_swap(index)
     # The recall of more bits is better, or the same.
-    assert index.repair().done == ("finished the swap to model other:1",)
+    assert operations.repair(index).done == ("finished the swap to model other:1",)
     now = reopened(index)
     assert (now.model, beside(now, ["next", "ready"])) == ("other", None)
     assert_fresh(now)
-    assert now.repair().done == ()
+    assert operations.repair(now).done == ()
 
 
 def test_a_swap_that_was_cut_off_is_undone(index: HashIndex, other: Model) -> None:
     before = contents(index.connection)
     begin_swap(index)
-    assert index.repair(undo=True).done == ("gave up the swap to model other:1",)
+    assert operations.repair(index, undo=True).done == ("gave up the swap to model other:1",)
     assert contents(index.connection) == before
-    assert index.repair(undo=True).done == ()
+    assert operations.repair(index, undo=True).done == ()
 
 
 def test_a_swap_that_would_lower_recall_is_left(index: HashIndex) -> None:
@@ -368,20 +368,20 @@ def test_a_swap_that_would_lower_recall_is_left(index: HashIndex) -> None:
     poor = Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),))
     store.save(index.connection, poor)
     begin_swap(index, "poor")
-    found = index.repair()
+    found = operations.repair(index)
     assert len(found.left) == 1
     assert "recall@10 falls" in found.left[0]
     assert reopened(index).model == "lsh"
-    index.repair(undo=True)
-    assert index.repair().left == ()
+    operations.repair(index, undo=True)
+    assert operations.repair(index).left == ()
 
 
 def test_the_codes_of_before_are_brought_into_order_too(index: HashIndex, other: Model) -> None:
     connection = index.connection
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10")
-    done = reopened(index).repair().done
+    done = operations.repair(reopened(index)).done
     assert "removed 9 codes of model lsh:1 that were not those of their rows" in done
     assert "removed 9 codes that were not those of their rows" in done
     for name in ("items_idx", "items_idx~2"):
@@ -396,7 +396,7 @@ def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
         "UPDATE items SET embedding = (SELECT embedding FROM items WHERE id = 200) WHERE id = 1;"
         "UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 2"
     )
-    done = encoded.repair().done
+    done = operations.repair(encoded).done
     assert done[1:] == (
         "removed 2 codes that were not those of their rows",
         "encoded 1 rows",
@@ -439,13 +439,13 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
         with monkeypatch.context() as patch:
             patch.setattr(repairing, "retry_while_locked", cut_off_after(steps))
             try:
-                index.rebind(column=new)
+                operations.rebind(index, column=new)
             except CutOffError:
                 assert steps < 12
-        reopened(index).rebind(column=new)
+        operations.rebind(reopened(index), column=new)
         for name in connection.execute("SELECT name FROM hashindex.index").fetchall():
             assert_fresh(HashIndex.open(connection, name[0]))
-        assert reopened(index).repair().done == ()
+        assert operations.repair(reopened(index)).done == ()
         assert len(reopened(index).search(QUERY, 20)) == 20
 
 
@@ -459,10 +459,10 @@ def test_unseen_writes_are_recorded_until_compared(
     with monkeypatch.context() as patch:
         patch.setattr(Verifier, "verify", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            index.repair()
+            operations.repair(index)
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id > 290")
         with pytest.raises(ZeroDivisionError):
-            index.repair()
+            operations.repair(index)
     said = connection.execute(
         "SELECT DISTINCT obj_description(oid, 'pg_trigger') FROM pg_trigger "
         "WHERE tgrelid = 'items'::regclass"
@@ -470,20 +470,20 @@ def test_unseen_writes_are_recorded_until_compared(
     assert said == [
         ("codes are to be compared with fresh ones: pg-hashindex index repair items_idx",)
     ]
-    assert index.repair().done == (
+    assert operations.repair(index).done == (
         "removed 9 codes that were not those of their rows",
         "encoded 9 rows",
     )
     assert_fresh(index)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
     # So it is where another column was chosen.
     connection.execute("ALTER TABLE items ADD other vector(8)")
     connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
     with monkeypatch.context() as patch:
         patch.setattr(Verifier, "verify", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            index.rebind(column="other")
-    reopened(index).repair()
+            operations.rebind(index, column="other")
+    operations.repair(reopened(index))
     assert reopened(index).column_name == "other"
     assert_fresh(reopened(index))
 
@@ -492,14 +492,14 @@ def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
     with connect(url) as session:
         claim(session, "repair", "items_idx")
         with pytest.raises(InUseError, match="is being repaired by another session"):
-            index.repair()
+            operations.repair(index)
         release(session, "repair", "items_idx")
-        assert index.repair().done == ()
+        assert operations.repair(index).done == ()
 
 
 def test_inside_of_a_transaction(index: HashIndex) -> None:
     with index.connection.transaction(), pytest.raises(InvalidInputError, match="transaction"):
-        index.repair()
+        operations.repair(index)
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
@@ -533,7 +533,7 @@ def test_repair_fixes_all_that_check_reports(listed: HashIndex, fault: str) -> N
     codes, landmarks = tables_of(listed)
     listed.connection.execute(fault.format(codes=codes, landmarks=landmarks).encode())
     assert faults() - before
-    done = listed.repair()
+    done = operations.repair(listed)
     assert done.done
     assert done.left == ()
     assert faults() <= before
@@ -553,10 +553,10 @@ def test_missing_or_orphaned_codes_cause_a_full_check(index: HashIndex, kind: st
     else:
         connection.execute("UPDATE items SET embedding = NULL WHERE id = 200")
     connection.execute("RESET session_replication_role")
-    done = index.repair().done
+    done = operations.repair(index).done
     assert "removed 2 codes that were not those of their rows" in done
     assert_fresh(index)
-    assert index.repair().done == ()
+    assert operations.repair(index).done == ()
 
 
 def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(
@@ -569,8 +569,8 @@ def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(
     connection.execute("RESET session_replication_role")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Verifier, "verify", _interrupt)
-        index.repair()
-    assert index.repair().done == (
+        operations.repair(index)
+    assert operations.repair(index).done == (
         "removed 1 codes that were not those of their rows",
         "encoded 1 rows",
     )

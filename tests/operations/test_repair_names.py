@@ -12,7 +12,7 @@ from fixtures.known import assert_queued
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
@@ -89,9 +89,9 @@ def test_an_index_is_told_what_was_renamed(
             ask()
     unchanged = contents(connection)
     with pytest.raises(InvalidInputError, match="there any more; .*index rebind items_idx --"):
-        reopened(index).repair()
+        operations.repair(reopened(index))
     assert contents(connection) == unchanged
-    done = reopened(index).rebind(**names)
+    done = operations.rebind(reopened(index), **names)
     assert done.left == ()
     assert [line.split()[0] for line in done.done] == ["bound"]
     now = reopened(index)
@@ -99,7 +99,7 @@ def test_an_index_is_told_what_was_renamed(
     assert now.search(QUERIES[0], where=sa.column("category") == "a")
     write(now)
     assert_fresh(now)
-    assert now.repair().done == ()
+    assert operations.repair(now).done == ()
     now.drop()
     left = connection.execute(
         "SELECT object FROM hashindex.orphans() "
@@ -122,7 +122,7 @@ def test_writes_after_the_table_was_renamed_go_on(index: HashIndex, statement: s
         f"DELETE FROM {name[0]} WHERE id BETWEEN 20 AND 30",
     ):
         index.connection.execute(change.encode())
-    _, *encoded = reopened(index).rebind(table=name[0]).done
+    _, *encoded = operations.rebind(reopened(index), table=name[0]).done
     # Codes in a table of their own wait for the name; those in the row itself need none.
     assert encoded == (["encoded 17 rows"] if index.layout == "table" else [])
     assert_fresh(reopened(index))
@@ -144,8 +144,8 @@ def test_writes_after_a_column_was_renamed_are_refused_or_encoded(
         ) as e:
             connection.execute(insert)
         assert "function hashindex.sync_items_idx()" in str(e.value)
-    reopened(index).rebind(
-        **{"embedding": {"column": "other"}, "id": {"id_column": "other"}}[column]
+    operations.rebind(
+        reopened(index), **{"embedding": {"column": "other"}, "id": {"id_column": "other"}}[column]
     )
     connection.execute(insert.replace("1001", "1002"))
     assert_fresh(reopened(index))
@@ -164,10 +164,10 @@ def test_names_that_cannot_be(index: HashIndex) -> None:
         ({"id_column": "category"}, '"category" of public.items is not a key'),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            index.rebind(**names)
+            operations.rebind(index, **names)
         assert contents(connection) == before
     with pytest.raises(InvalidInputError, match="transaction"), connection.transaction():
-        index.rebind(column="embedding")
+        operations.rebind(index, column="embedding")
 
 
 def test_another_column_and_key_take_their_places(index: HashIndex) -> None:
@@ -178,7 +178,7 @@ def test_another_column_and_key_take_their_places(index: HashIndex) -> None:
         "UPDATE items SET rank = 301 - id, other = subvector(embedding || embedding, 2, 8)"
     )
     connection.execute("ALTER TABLE items ALTER rank SET NOT NULL, ADD UNIQUE (rank)")
-    done = index.rebind(column="other", id_column="rank")
+    done = operations.rebind(index, column="other", id_column="rank")
     assert done.done[0] == ("""bound the index to "public"."items", column 'other', key 'rank'""")
     assert_fresh(reopened(index))
     connection.execute("UPDATE items SET other = '[1,2,3,4,5,6,7,8]' WHERE id = 5")
@@ -188,7 +188,7 @@ def test_another_column_and_key_take_their_places(index: HashIndex) -> None:
 def test_an_index_without_codes(connection: Connection, items: str, model: Model) -> None:
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     connection.execute("ALTER TABLE items RENAME embedding TO v")
-    assert index.rebind(column="v").done[1:] == ("encoded 300 rows",)
+    assert operations.rebind(index, column="v").done[1:] == ("encoded 300 rows",)
     assert_fresh(reopened(index))
 
 
@@ -206,7 +206,7 @@ def test_a_code_column_that_was_renamed(connection: Connection, items: str, mode
     connection.execute("ALTER TABLE items RENAME one_code TO secret")
     with pytest.raises(InvalidInputError, match="index check one"):
         first.search(QUERIES[0])
-    assert first.repair().done == ("made the codes again", "encoded 300 rows")
+    assert operations.repair(first).done == ("made the codes again", "encoded 300 rows")
     for index in (first, second):
         assert_fresh(reopened(index))
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
@@ -234,7 +234,7 @@ def test_recreated_objects_are_refused(
     connection.execute(statement.encode())
     before = contents(connection)
     with pytest.raises(InvalidInputError, match=message):
-        index.repair()
+        operations.repair(index)
     assert contents(connection) == before
 
 
@@ -253,7 +253,7 @@ def test_an_index_whose_table_or_column_is_gone_can_be_dropped(
     connection = index.connection
     if swapped:
         store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
-        index.swap("other", force=True)
+        operations.swap(index, "other", force=True)
     if "shop" in drop:
         connection.execute("CREATE SCHEMA shop; ALTER TABLE items SET SCHEMA shop")
     connection.execute(drop.encode())
@@ -261,7 +261,7 @@ def test_an_index_whose_table_or_column_is_gone_can_be_dropped(
         reopened(index).search(QUERIES[0])
     # It may have been renamed, too: nobody guesses.
     with pytest.raises(InvalidInputError, match="dropped: pg-hashindex index drop items_idx"):
-        reopened(index).repair()
+        operations.repair(reopened(index))
     reopened(index).drop()
     with pytest.raises(UnknownIndexError):
         reopened(index)
@@ -292,9 +292,9 @@ def test_a_table_that_took_the_name_of_another(
         "ALTER TABLE items RENAME TO items_old; ALTER TABLE items_new RENAME TO items"
     )
     if chosen == "items":
-        index.repair()
+        operations.repair(index)
     else:
-        index.rebind(table=chosen)
+        operations.rebind(index, table=chosen)
     now = reopened(index)
     assert now.table_name == chosen
     assert_fresh(now)
@@ -302,7 +302,7 @@ def test_a_table_that_took_the_name_of_another(
         connection.execute(f"UPDATE {table} SET embedding = '[1,2,3,4,5,6,7,8]'".encode())
         connection.execute(f"DELETE FROM {table} WHERE id BETWEEN 150 AND 160".encode())
     assert_fresh(now)
-    assert now.repair().done == ()
+    assert operations.repair(now).done == ()
     now.drop()
 
 
@@ -335,7 +335,7 @@ def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
         assert [hit.id for hit in index.search(query, 5, candidates=5)] == [n for (n,) in nearest]
     with pytest.raises(HashIndexError, match="recreated.*index check i"):
         index.within(QUERIES[0], 4)
-    index.repair()
+    operations.repair(index)
     assert_fresh(index)
     assert len(index.within(QUERIES[0], index.n_bits)) == len(index.search(QUERIES[0], 10_000))
 
@@ -344,24 +344,24 @@ def test_both_models_of_a_swap_follow(index: HashIndex, vectors: NDArray[np.floa
     connection = index.connection
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     before = [index.search(query, 20, candidates=40) for query in QUERIES]
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     statements, names = RENAMES["everything"]
     for statement in statements:
         connection.execute(statement.encode())
-    reopened(index).rebind(**names)
+    operations.rebind(reopened(index), **names)
     for name in ("items_idx", "items_idx~2"):
         found = HashIndex.open(connection, name)
         assert (found.schema_name, found.column_name) == ("shop", "v")
         write(found)
         assert_fresh(found)
         connection.execute("DELETE FROM shop.things WHERE number = 1001")
-    reopened(index).rollback()
+    operations.rollback(reopened(index))
     now = reopened(index)
     assert now.model == "lsh"
     assert_fresh(now)
     assert before  # rows have changed since
     with pytest.raises(InvalidInputError, match="index repair items_idx$"):
-        HashIndex.open(connection, "items_idx~2").repair()
+        operations.repair(HashIndex.open(connection, "items_idx~2"))
 
 
 def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
@@ -372,7 +372,7 @@ def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
     connection.execute(
         "ALTER TABLE items RENAME embedding TO v; ALTER TABLE items RENAME TO things"
     )
-    encoded.rebind(table="things", column="v")
+    operations.rebind(encoded, table="things", column="v")
     now = reopened(encoded)
     assert (now.table_name, now.column_name) == ("things", "v")
     assert_queued(now, range(291, 301))
@@ -391,7 +391,7 @@ def test_an_index_beside_another_that_is_broken(
     second.encode()
     connection.execute("ALTER TABLE items RENAME embedding TO v")
     with pytest.raises(InvalidInputError, match="a part of index 'second' .* index check second"):
-        first.rebind(column="v")
+        operations.rebind(first, column="v")
     for index in (second, first):
-        reopened(index).rebind(column="v")
+        operations.rebind(reopened(index), column="v")
         assert_fresh(reopened(index))

@@ -12,7 +12,7 @@ from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.repair import Orphan, drop_orphans, list_orphans
+from pg_hashindex.operations.repairs import Orphan, drop_orphans, list_orphans
 from pg_hashindex.quality.tuning.bench import scratch
 
 pytestmark = pytest.mark.newest

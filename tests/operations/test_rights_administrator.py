@@ -8,7 +8,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.roles import As, denied, make_administrator
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.db.connection import Connection
@@ -78,14 +78,14 @@ def test_the_administrator_does_everything(
             index.rebalance()
     assert_fresh(index)
     store.save(administrator, other_model(vectors))
-    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
     assert reader.execute(TYPED).fetchone() == (10,)
-    index.rollback()
-    index.prune()
+    operations.rollback(index)
+    operations.prune(index)
     index = HashIndex.open(administrator, "items_idx")
     query_sets.save(index, query_sets.draw(index, 3), "few")
     query_sets.drop(index, "few")
-    index.repair()
+    operations.repair(index)
     assert administrator.execute("SELECT count(*) > 0 FROM hashindex.jobs").fetchone() == (True,)
     assert owners(connection) == {"keeper"}
     index.drop()
@@ -105,8 +105,8 @@ def test_members_and_superusers_work_for_him(
         HashIndex.open(session, "items_idx").configure(access=access).encode()  # type: ignore[arg-type]
         assert owners(connection) == {"keeper"}
     HashIndex.open(connection, "items_idx").rebalance()
-    HashIndex.open(ann, "items_idx").swap("lsh2", queries=5, force=True)
-    HashIndex.open(bob, "items_idx").rollback()
+    operations.swap(HashIndex.open(ann, "items_idx"), "lsh2", queries=5, force=True)
+    operations.rollback(HashIndex.open(bob, "items_idx"))
     assert owners(connection) == {"keeper"}
     assert_fresh(HashIndex.open(ann, "items_idx"))
     HashIndex.open(bob, "items_idx").drop()
@@ -166,7 +166,7 @@ def test_tables_of_other_roles(
     assert_fresh(index)
     # A swap goes by the trust that there was.
     store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
-    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
     assert status(connection) == ("ok", None)
     as_role("heir")
     connection.execute("ALTER TABLE items OWNER TO heir")
@@ -213,7 +213,7 @@ def test_a_partition_of_another_role(
     index.encode()
     # A swap goes by the trust that there was, in the owners of all partitions.
     store.save(administrator, other_model([[1.0] * 8, [2.0] * 8, [0.5] * 8, [1.0, 2.0] * 4]))
-    assert index.swap("lsh2", queries=5, force=True).model == "lsh2:1"
+    assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
 
 
 def test_a_migration_trusts_an_owner(
@@ -252,7 +252,7 @@ def test_foreign_objects_in_the_schema_are_reported(
     if kind != "right":
         connection.execute("REVOKE CREATE ON SCHEMA hashindex FROM stranger")
     assert status(connection)[0] == "broken"
-    finding = next(f for f in index.check().findings if f.check == "rights")
+    finding = next(f for f in operations.check(index).findings if f.check == "rights")
     assert "stranger" in finding.detail
 
 

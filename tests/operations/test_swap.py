@@ -12,7 +12,7 @@ from fixtures.faults import eventually
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.locks import claim, retry_while_locked
 from pg_hashindex.db.server_errors import translated_errors
@@ -28,7 +28,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.swap import beside, resume, undo
+from pg_hashindex.operations.swaps import beside, resume, undo
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def objects(connection: Connection) -> set[tuple[Any, ...]]:
 def test_a_swap_gives_the_index_the_codes_of_the_other_model(
     index: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
-    done = index.swap("other", force=True)
+    done = operations.swap(index, "other", force=True)
     assert (done.model_before, done.model) == ("lsh:1", "other:1")
     assert done.before is not None
     assert done.after is not None
@@ -120,7 +120,7 @@ def test_the_recall_that_is_compared_is_that_of_the_searches(
     index: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
     index.configure(candidates=15)
-    done = index.swap("other", force=True, queries=40, k=5, random_state=4)
+    done = operations.swap(index, "other", force=True, queries=40, k=5, random_state=4)
     assert done.before is not None
     assert done.after is not None
     assert (done.before.queries, done.before.k, done.before.candidates) == (40, 5, 15)
@@ -142,17 +142,17 @@ def test_the_recall_that_is_compared_is_that_of_the_searches(
 def test_rollback_returns_to_codes_that_are_fresh(
     index: HashIndex, other: Model, vectors: NDArray[np.float32]
 ) -> None:
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     index.connection.execute("DELETE FROM items WHERE id % 7 = 0")
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 5 = 0")
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
-    assert index.rollback() == "lsh:1"
+    assert operations.rollback(index) == "lsh:1"
     back = reopened(index)
     assert (back.model, back.storage) == ("lsh", "items_idx")
     assert_fresh(back)
     assert_fresh(HashIndex.open(index.connection, "items_idx~2"))
     # And forth again.
-    assert index.rollback() == "other:1"
+    assert operations.rollback(index) == "other:1"
     assert (reopened(index).model, reopened(index).storage) == ("other", "items_idx~2")
     assert_fresh(reopened(index))
 
@@ -161,18 +161,18 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     index: HashIndex, other: Model
 ) -> None:
     with pytest.raises(DatabaseStateError, match="'items_idx' has no former codes to prune"):
-        index.prune()
+        operations.prune(index)
     with pytest.raises(DatabaseStateError, match="has no former codes of another model"):
-        index.rollback()
+        operations.rollback(index)
     before = objects(index.connection)
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     with pytest.raises(
         InUseError, match="its former codes, of model lsh:1.* index rollback items_idx"
     ):
-        index.swap("lsh", force=True)
+        operations.swap(index, "lsh", force=True)
     with pytest.raises(InUseError, match="has model other:1 already; .* index prune items_idx"):
-        index.swap("other", force=True)
-    assert index.prune() == "lsh:1"
+        operations.swap(index, "other", force=True)
+    assert operations.prune(index) == "lsh:1"
     after = objects(index.connection)
     assert {
         # The name of a trigger function needs no quotes.
@@ -180,8 +180,8 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
         for kind, name in after
     } == {(kind, name.replace('"', "")) for kind, name in before}
     # The names of the first codes are free again.
-    index.swap("lsh", force=True)
-    index.prune()
+    operations.swap(index, "lsh", force=True)
+    operations.prune(index)
     assert reopened(index).storage == "items_idx~3"
     assert_fresh(reopened(index))
     reopened(index).drop()
@@ -214,7 +214,7 @@ def test_the_access_path_comes_along(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
     index.encode()
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     now = reopened(index)
     assert (now.access, now.building, now.model) == (access, None, "other")
     assert_fresh(now)
@@ -223,27 +223,27 @@ def test_the_access_path_comes_along(
         "SELECT id FROM items ORDER BY embedding <-> %s, id LIMIT 10", [Vector(query)]
     ).fetchall()
     assert [(hit.id,) for hit in now.search(query, 10, candidates=300)] == truth
-    index.rollback()
+    operations.rollback(index)
     assert reopened(index).access == access
     assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
-    index.prune()
+    operations.prune(index)
     assert [(hit.id,) for hit in index.search(query, 10, candidates=300)] == truth
 
 
 @pytest.mark.newest
 def test_another_access_path_may_be_asked_for(index: HashIndex, other: Model) -> None:
     if index.layout == "table":
-        index.swap("other", access="landmarks", force=True)
+        operations.swap(index, "other", access="landmarks", force=True)
         assert reopened(index).access == "landmarks"
-        index.prune()
-    index.swap("other", force=True)
-    index.prune()
-    index.swap("other", access="scan", force=True)
+        operations.prune(index)
+    operations.swap(index, "other", force=True)
+    operations.prune(index)
+    operations.swap(index, "other", access="scan", force=True)
     assert reopened(index).access == "scan"
     if index.layout == "column":
-        index.prune()
+        operations.prune(index)
         with pytest.raises(InvalidInputError, match="landmarks need them in a table"):
-            index.swap("other", access="landmarks", force=True)
+            operations.swap(index, "other", access="landmarks", force=True)
         assert beside(index, ["next", "ready", "previous"]) is None
 
 
@@ -252,14 +252,14 @@ def test_a_model_of_less_recall_is_refused(
 ) -> None:
     index.configure(candidates=40)
     with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
-        index.swap("poor", tolerance=0.05)
+        operations.swap(index, "poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
     ready = beside(index, ["ready"])
     assert ready is not None
     assert ready.name == "items_idx~2"
     # What is there is taken, and need not be made again.
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
-    done = index.swap("poor", force=True)
+    done = operations.swap(index, "poor", force=True)
     assert done.after is not None
     assert done.before is not None
     assert done.after.recall < done.before.recall - 0.05
@@ -274,7 +274,7 @@ def test_undo_gives_a_swap_up(index: HashIndex, other: Model, poor: Model) -> No
     with pytest.raises(
         InUseError, match="is being swapped to model other:1 .* repair items_idx --undo"
     ):
-        index.swap("poor")
+        operations.swap(index, "poor")
     assert undo(index) == "other:1"
     assert objects(index.connection) == before
 
@@ -303,12 +303,12 @@ def test_of_fewer_than_two_rows_nothing_is_compared(
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
-    done = index.swap("other")
+    done = operations.swap(index, "other")
     assert (done.before, done.after) == (None, None)
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
     assert_fresh(reopened(index))
-    index.prune()
-    done = index.swap("lsh")
+    operations.prune(index)
+    done = operations.swap(index, "lsh")
     assert (done.before, done.after) == (None, None)
     assert_fresh(reopened(index))
 
@@ -320,7 +320,7 @@ def test_an_empty_table_has_no_landmarks(
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
-    index.swap("other", access="landmarks")
+    operations.swap(index, "other", access="landmarks")
     now = reopened(index)
     assert (now.model, now.access, now.building) == ("other", "scan", "landmarks")
     connection.execute("INSERT INTO items VALUES (1, %s)", [Vector(vectors[0])])
@@ -333,23 +333,23 @@ def test_an_empty_table_has_no_landmarks(
 def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> None:
     before = objects(connection)
     with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):
-        index.swap("nothing")
+        operations.swap(index, "nothing")
     with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
-        index.swap("other", tolerance=1.5)
+        operations.swap(index, "other", tolerance=1.5)
     with pytest.raises(InvalidInputError, match='access path "none" is unknown'):
-        index.swap("other", access="none")  # type: ignore[arg-type]
+        operations.swap(index, "other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)
     with pytest.raises(InvalidInputError, match="holds vectors of 8 dimensions, the model takes 9"):
-        index.swap("wide")
+        operations.swap(index, "wide")
     with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
-        index.swap("other")
+        operations.swap(index, "other")
     assert objects(connection) == before
     begin(connection)
     with pytest.raises(
         InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
     ):
-        HashIndex.open(connection, "items_idx~2").swap("other")
+        operations.swap(HashIndex.open(connection, "items_idx~2"), "other")
     with pytest.raises(DatabaseStateError, match="has no ready codes of another model"):
         connection_call(connection, "SELECT hashindex.exchange('items_idx', 'ready')")
     with pytest.raises(DuplicateNameError, match="exists already"):
@@ -369,12 +369,12 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(
         connection, name, table=items, column="embedding", model="lsh", access="landmarks"
     )
     index.encode()
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     now = reopened(index)
     assert (now.model, now.access) == ("other", "landmarks")
     assert len(now.storage.encode()) <= 40
     assert_fresh(now)
-    index.prune()
+    operations.prune(index)
     with pytest.raises(DuplicateNameError, match="codes of another index are kept under the name"):
         HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
 
@@ -383,7 +383,7 @@ def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model)
     with connect(url) as second:
         claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
-            index.swap("other")
+            operations.swap(index, "other")
     assert beside(index, ["next", "ready"]) is None
 
 
@@ -392,12 +392,12 @@ def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model)
 def test_unfinished_swaps_are_not_exchanged(
     url: str, index: HashIndex, other: Model, work: str
 ) -> None:
-    index.swap("other", force=True)
+    operations.swap(index, "other", force=True)
     with connect(url) as second:
         claim(second, *work.split(":"))
         with pytest.raises(psycopg.errors.LockNotAvailable, match="being encoded or built"):
             index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
-    index.rollback()
+    operations.rollback(index)
     assert reopened(index).model == "lsh"
 
 
@@ -410,7 +410,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(
     def swap() -> None:
         try:
             with connect(url) as own:
-                HashIndex.open(own, "items_idx").swap("other", force=True)
+                operations.swap(HashIndex.open(own, "items_idx"), "other", force=True)
         except BaseException as error:
             failures.append(error)
 
@@ -437,7 +437,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(
 @pytest.mark.newest
 def test_a_drop_that_waits_for_a_rollback(url: str, in_table: HashIndex, other: Model) -> None:
     """The drop would take the codes that the index has now; it begins again."""
-    in_table.swap("other", force=True)
+    operations.swap(in_table, "other", force=True)
     failures: list[psycopg.Error] = []
 
     def drop(session: Connection) -> None:
@@ -490,7 +490,7 @@ def test_snapshots_from_before_are_answered(
         between.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         between.execute("SELECT count(*) FROM items")
         HashIndex.open(in_table.connection, name).encode()
-        in_table.swap("other", force=True)
+        operations.swap(in_table, "other", force=True)
         in_table.connection.execute("DELETE FROM items WHERE id <= 200")
         expected = brute_force(vectors, query, 10)
         for snapshot in (old, between):
@@ -504,7 +504,7 @@ def test_snapshots_from_before_are_answered(
                     "SELECT id FROM hashindex.within_items_idx(%s::vector, 20)",
                     [str(query.tolist())],
                 )
-            snapshot.rollback()
+            operations.rollback(snapshot)
 
 
 @pytest.mark.newest
@@ -534,11 +534,11 @@ def test_searches_of_other_sessions_go_on(
     threads = [threading.Thread(target=search, args=[seed]) for seed in range(2)]
     for thread in threads:
         thread.start()
-    index.swap("other", force=True, queries=20)
-    index.rollback()
-    index.rollback()
-    index.prune()
-    index.swap("lsh", force=True, queries=20)
+    operations.swap(index, "other", force=True, queries=20)
+    operations.rollback(index)
+    operations.rollback(index)
+    operations.prune(index)
+    operations.swap(index, "lsh", force=True, queries=20)
     stop.set()
     for thread in threads:
         thread.join()
@@ -554,19 +554,19 @@ def test_other_filter_columns(in_table: HashIndex, connection: Connection) -> No
     assert reopened(in_table).filter_columns == []
     # A swap to others is refused; a repair continues with these.
     with pytest.raises(InUseError, match="with filter columns {category}"):
-        in_table.swap("lsh", force=True, queries=5)
-    in_table.repair()
+        operations.swap(in_table, "lsh", force=True, queries=5)
+    operations.repair(in_table)
     assert reopened(in_table).filter_columns == ["category"]
     assert_fresh(reopened(in_table))
-    in_table.rollback()
+    operations.rollback(in_table)
     assert reopened(in_table).filter_columns == []
-    in_table.prune()
-    in_table.swap("lsh", filter_columns=["category"], force=True, queries=5)
+    operations.prune(in_table)
+    operations.swap(in_table, "lsh", filter_columns=["category"], force=True, queries=5)
     assert reopened(in_table).filter_columns == ["category"]
-    in_table.prune()
+    operations.prune(in_table)
     # By default they stay.
-    in_table.swap("lsh", force=True, queries=5)
+    operations.swap(in_table, "lsh", force=True, queries=5)
     assert reopened(in_table).filter_columns == ["category"]
     with pytest.raises(InvalidInputError, match='no column "nothing" to filter by'):
-        in_table.prune()
-        in_table.swap("lsh", filter_columns=["nothing"], force=True, queries=5)
+        operations.prune(in_table)
+        operations.swap(in_table, "lsh", filter_columns=["nothing"], force=True, queries=5)

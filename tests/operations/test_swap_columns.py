@@ -6,7 +6,7 @@ from fixtures.checks import assert_fresh
 from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.errors import DatabaseStateError, HashIndexError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -46,7 +46,7 @@ def test_searches_move_to_the_other_column_and_back(
     index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32], access: str
 ) -> None:
     fill(index, wide)
-    done = index.swap("wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
+    done = operations.swap(index, "wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
     assert done.before is not None
     assert done.after is not None
     assert index.row.column_name == "wide"
@@ -62,15 +62,15 @@ def test_searches_move_to_the_other_column_and_back(
     assert found(index, other)[0] == 7
     for name in ("items_idx", "items_idx~2"):
         assert_fresh(HashIndex.open(index.connection, name))
-    index.rollback()
+    operations.rollback(index)
     assert index.row.column_name == "embedding"
     changed = vectors.copy()
     changed[6] *= 2
     assert found(index, vectors[3]) == nearest(changed, vectors[3])
-    index.rollback()
-    index.prune()
+    operations.rollback(index)
+    operations.prune(index)
     assert found(index, other)[0] == 7
-    assert index.check().status == "ok"
+    assert operations.check(index).status == "ok"
 
 
 @pytest.mark.newest
@@ -78,7 +78,7 @@ def test_recall_is_that_of_each_column_by_its_own_vectors(
     index: HashIndex, wide: NDArray[np.float32]
 ) -> None:
     fill(index, wide)
-    done = index.swap("wide", column="wide", force=True, queries=300)
+    done = operations.swap(index, "wide", column="wide", force=True, queries=300)
     assert done.after is not None
     hits = 0
     for i, row in enumerate(wide):
@@ -93,12 +93,12 @@ def test_a_column_that_lacks_vectors_is_refused(
 ) -> None:
     fill(index, wide[:297])
     with pytest.raises(DatabaseStateError, match="3 rows of .*items.* have a vector in column"):
-        index.swap("wide", column="wide")
+        operations.swap(index, "wide", column="wide")
     assert index.row.column_name == "embedding"
     assert found(index, vectors[3]) == nearest(vectors, vectors[3])
     fill(index, wide)
     # The run goes on where it was cut off, and the triggers have written the last three codes.
-    index.swap("wide", column="wide", tolerance=1)
+    operations.swap(index, "wide", column="wide", tolerance=1)
     assert found(index, wide[299])[0] == 300
 
 
@@ -106,7 +106,7 @@ def test_rows_without_the_new_vector_are_left_out_if_forced(
     index: HashIndex, wide: NDArray[np.float32]
 ) -> None:
     fill(index, wide[:297])
-    index.swap("wide", column="wide", force=True)
+    operations.swap(index, "wide", column="wide", force=True)
     assert len(index.search(wide[0], 300, candidates=300)) == 297
 
 
@@ -126,7 +126,7 @@ def test_misfits_are_refused(
     fill(index, wide)
     before = index.row
     with pytest.raises(HashIndexError, match=says):
-        index.swap(taken, column=column)
+        operations.swap(index, taken, column=column)
     assert index.row == before
     rows = index.connection.execute("SELECT name FROM hashindex.index").fetchall()
     assert rows == [("items_idx",)]
@@ -135,7 +135,7 @@ def test_misfits_are_refused(
 def test_saved_queries_are_of_the_old_column(index: HashIndex, wide: NDArray[np.float32]) -> None:
     fill(index, wide)
     with pytest.raises(InvalidInputError, match="saved queries are vectors of column embedding"):
-        index.swap("wide", column="wide", queries=draw(index, 5))
+        operations.swap(index, "wide", column="wide", queries=draw(index, 5))
 
 
 def test_a_swap_that_is_under_way_keeps_its_column(
@@ -145,4 +145,4 @@ def test_a_swap_that_is_under_way_keeps_its_column(
     index.connection.execute("ALTER TABLE items ADD COLUMN wider vector(20)")
     index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', NULL, 'wide')")
     with pytest.raises(HashIndexError, match="is being swapped to model wide:1 of column wide"):
-        index.swap("wide", column="wider")
+        operations.swap(index, "wide", column="wider")

@@ -6,7 +6,7 @@ from fixtures.checks import assert_fresh
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
 from numpy.typing import NDArray
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -40,7 +40,7 @@ def test_open_handles_use_the_swapped_model(
         expected = [before.search(query, 5, candidates=20) for query in OTHERS[:10]]
         balls = [before.within(query, 4) for query in OTHERS[:10]]
         # Its model is read, and stays in memory.
-        encoded.swap("reversed", force=True, queries=20)
+        operations.swap(encoded, "reversed", force=True, queries=20)
         # Codes that are turned rank as they did; by the old code for a query nothing would be near.
         assert [before.search(query, 5, candidates=20) for query in OTHERS[:10]] == expected
         assert [before.within(query, 4) for query in OTHERS[:10]] == balls
@@ -50,7 +50,7 @@ def test_open_handles_use_the_swapped_model(
     now = reopened(encoded)
     assert now.model == "reversed"
     assert_queued(now, UNKNOWN_KEYS)
-    encoded.rollback()
+    operations.rollback(encoded)
     assert_queued(reopened(encoded), UNKNOWN_KEYS)
 
 
@@ -62,7 +62,7 @@ def test_from_python_to_sql_and_back(
     with connect(url) as second:
         before = HashIndex.open(second, "items_idx")
         before.search(OTHERS[0])
-        encoded.swap("lsh", force=True, queries=20)
+        operations.swap(encoded, "lsh", force=True, queries=20)
         now = reopened(encoded)
         assert now.encoded_in == "sql"
         assert_fresh(now)
@@ -71,9 +71,9 @@ def test_from_python_to_sql_and_back(
         expected = (np.argsort(far, kind="stable")[:5] + 1).tolist()
         assert [hit.id for hit in before.search(OTHERS[15], 5, candidates=300)] == expected
         by_sql = HashIndex.open(second, "items_idx")
-        encoded.rollback()
+        operations.rollback(encoded)
         assert reopened(encoded).encoded_in == "python"
         assert by_sql.search(OTHERS[0], 5) == before.search(OTHERS[0], 5)
         assert len(by_sql.search(OTHERS[0], 5)) == 5
-    encoded.prune()
+    operations.prune(encoded)
     assert_queued(reopened(encoded), UNKNOWN_KEYS)

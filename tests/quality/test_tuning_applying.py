@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from fixtures.catalog import contents
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import (
@@ -147,7 +147,7 @@ def test_a_connection_that_is_not_in_autocommit_mode(
         with pytest.raises(InvalidInputError, match="step by step: call it outside a transaction"):
             own.execute("SELECT 1")
             apply(own, advice("docs_idx"))
-        own.rollback()
+        operations.rollback(own)
         assert own.autocommit is False
 
 

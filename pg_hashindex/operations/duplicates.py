@@ -38,14 +38,41 @@ class NearDuplicates:
 
 def near_duplicates(
     index: HasRow,
-    *,
     into: str,
+    *,
     max_distance: float,
     radius: int | None = None,
     lists: int = 16,
     random_state: int = 0,
 ) -> NearDuplicates:
-    """Write all pairs of near rows into a table; see `HashIndex.near_duplicates`."""
+    """Write every pair of rows that are near each other into a table.
+
+    Each list is compared with those near to it, by codes; pairs whose codes are near are
+    compared by their vectors. A block of lists is a transaction; a run that was cut off goes
+    on when it is called again. Rows that are written meanwhile may be missing.
+
+    Parameters
+    ----------
+    into
+        The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
+    max_distance
+        The greatest distance of a pair; for cosine 1 - similarity.
+    radius
+        The most bits in which codes of a pair differ. By default it holds 99 of 100 copies
+        of rows at the greatest distance.
+    lists
+        How many lists a list is compared with, 1 to 1000, the list itself among them.
+    random_state
+        Seed of the rows that the radius is found by.
+
+    Raises
+    ------
+    DatabaseStateError
+        If the index has no landmarks, its table was dropped and made again, or `into` exists
+        and is of something else.
+    InvalidInputError
+        If a value is out of range.
+    """
     row = index.row
     with (
         outside_transactions(row.connection, "pairs are written block by block"),

@@ -19,7 +19,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..index.build import encode
-from ..index.catalog import Access, IndexRow, SwapState, drop_index, read_row
+from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, read_row
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
 from ..quality.query_sets import QuerySet, draw
@@ -51,7 +51,7 @@ class Swapped:
 
 
 def swap(
-    index: IndexRow,
+    index: HasRow,
     model: str,
     *,
     column: str | None = None,
@@ -64,7 +64,57 @@ def swap(
     rows_per_second: float | None = None,
     random_state: int = 0,
 ) -> Swapped:
-    """Give an index another model, or another column too; see `HashIndex.swap`."""
+    """Give the index another model, or another column too, while it is in use.
+
+    The new codes are made beside the old ones, which takes as long as `encode`; call it again
+    to continue an interrupted run. Then the recall of both is measured on the same queries, and
+    searches change to the new codes at once. Triggers keep the old codes up to date until
+    `prune`, so that `rollback` can return to them.
+
+    Parameters
+    ----------
+    model
+        ``name`` or ``name:version``, of the dimension of the column.
+    column
+        The vectors of another embedding model, in a column of their own: searches take and
+        compare these from then on. By default, the column stays.
+    access
+        How searches will find candidates; unchanged by default.
+    filter_columns
+        Columns to copy beside the codes from then on, as `create` does; unchanged by default.
+    tolerance
+        How much recall may fall, 0 to 1.
+    force
+        Whether to take the new codes even if recall falls by more, or the new column lacks
+        vectors.
+    k
+        Answers that are compared.
+    queries
+        How many rows to draw from the table as queries; or saved queries.
+    rows_per_second
+        As `encode`.
+    random_state
+        Seed of the draw.
+
+    Returns
+    -------
+    Swapped
+        The models and their recall.
+
+    Raises
+    ------
+    LowerRecallError
+        If recall would fall by more than the tolerance. The index stays as it is, and the new
+        codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
+    UnknownModelError, InvalidInputError
+        If the model cannot serve the index.
+    DatabaseStateError
+        If rows have a vector in the column of today, and none in the new one.
+    InUseError
+        If another session is swapping it, a swap to another model is under way, the codes of
+        the swap before are still there, or transactions kept the table in use for a minute.
+    """
+    index = index.row
     if column not in (None, index.column_name) and isinstance(queries, QuerySet):
         raise InvalidInputError(
             f"saved queries are vectors of column {index.column_name}; without them, rows of both "
@@ -100,8 +150,24 @@ def swap(
         return Swapped(now.model_name, coming.model_name, before, after)
 
 
-def rollback(index: IndexRow) -> str:
-    """Return to the codes before the swap; see `HashIndex.rollback`."""
+def rollback(index: HasRow) -> str:
+    """Return at once to the codes that the index had before the last swap.
+
+    The codes that it has now become the previous ones; another rollback returns to them.
+
+    Returns
+    -------
+    str
+        The model that the index has now, as ``name:version``.
+
+    Raises
+    ------
+    DatabaseStateError
+        If there are none.
+    InUseError
+        As `swap`.
+    """
+    index = index.row
     with _only_swapper(index):
         previous = beside(index, ["previous"])
         if previous is not None:
@@ -111,8 +177,22 @@ def rollback(index: IndexRow) -> str:
         return read_row(index.connection, index.name).model_name
 
 
-def prune(index: IndexRow) -> str:
-    """Drop the codes before the swap; see `HashIndex.prune`."""
+def prune(index: HasRow) -> str:
+    """Drop the codes that the index had before the last swap.
+
+    Returns
+    -------
+    str
+        The model of the dropped codes, as ``name:version``.
+
+    Raises
+    ------
+    DatabaseStateError
+        If there are none.
+    InUseError
+        As `swap`.
+    """
+    index = index.row
     with _only_swapper(index):
         model = _drop(index, ["previous"])
         if model is None:

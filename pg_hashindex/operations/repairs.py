@@ -21,7 +21,7 @@ from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import end_left_rebalance
 from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row
-from . import swap as swapping
+from . import swaps
 from .health import CodeChecks
 
 #: A table, the column of its vectors and its key; None leaves one as it is.
@@ -119,7 +119,35 @@ def _orphans(connection: Connection, statement: LiteralString) -> list[Orphan]:
 
 
 def repair(index: HasRow, *, full: bool = False, undo: bool = False) -> Repaired:
-    """Bring an index back into order; see `HashIndex.repair`."""
+    """Repair the index after changes that its triggers did not see.
+
+    It makes missing functions, triggers, codes and parts of the access path again, and enables
+    triggers; deletes codes whose rows are gone, and codes that may be wrong since triggers were
+    missing; encodes rows without a code; and finishes a swap. If all is well it changes
+    nothing. Each step is committed, so an interrupted run can be repeated.
+
+    Parameters
+    ----------
+    full
+        Whether to compare every code with a fresh encoding; else a sample, and all codes of
+        tables whose triggers were missing.
+    undo
+        Whether to give up an unfinished swap instead of finishing it.
+
+    Returns
+    -------
+    Repaired
+        What was done.
+
+    Raises
+    ------
+    InvalidInputError
+        If the table, the vector column or the key is gone, or has another type or dimension;
+        `rebind` names others, `drop` drops the index.
+    InUseError
+        If another session is repairing or encoding it, or transactions kept the table in use
+        for a minute.
+    """
     return _run(index.row, None, full=full, undo=undo)
 
 
@@ -130,7 +158,31 @@ def rebind(
     column: str | None = None,
     id_column: str | None = None,
 ) -> Repaired:
-    """Name the table or columns of an index, and repair it; see `HashIndex.rebind`."""
+    """Name the table and columns of the index after they were renamed, and repair it.
+
+    Every code is compared with a fresh encoding, so the index may also move to another table or
+    column.
+
+    Parameters
+    ----------
+    table
+        The searched table, as SQL writes it; by default the name that the catalog has.
+    column, id_column
+        Its vector and key column, by bare names; by default those that the catalog has.
+
+    Returns
+    -------
+    Repaired
+        What was done.
+
+    Raises
+    ------
+    InvalidInputError
+        If no name is given, a named object does not exist, or the type of the key or the
+        dimension of the vectors differs. Nothing is changed then.
+    InUseError
+        As `repair`.
+    """
     names = (table, column, id_column)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
@@ -171,7 +223,7 @@ class _Repairer:
     def run(self, names: Names | None, *, undo: bool) -> Repaired:
         if undo:
             self.job.phase("giving up the swap")
-            model = swapping.undo(self.index)
+            model = swaps.undo(self.index)
             if model is not None:
                 self.done.append(f"gave up the swap to model {model}")
         self.job.phase("looking at the table")
@@ -198,7 +250,7 @@ class _Repairer:
     def _rows(self) -> list[IndexRow]:
         """Return the index, and the row beside it during or after a swap."""
         found = read_row(self.connection, self.index.name)
-        other = swapping.beside(found, ["previous", "next", "ready"])
+        other = swaps.beside(found, ["previous", "next", "ready"])
         return [found] if other is None else [found, other]
 
     def _rebind(self, names: Names) -> None:
@@ -297,7 +349,7 @@ class _Repairer:
 
     def _finish_swap(self) -> None:
         try:
-            swapped = swapping.resume(self.index)
+            swapped = swaps.resume(self.index)
         except LowerRecallError as error:
             self.left.append(str(error))
         else:
