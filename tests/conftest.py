@@ -1,7 +1,5 @@
 """Fixtures by concern: tests/fixtures holds one file for each."""
 
-import pytest
-
 pytest_plugins = (
     "fixtures.books",
     "fixtures.canary",
@@ -25,7 +23,7 @@ pytest_plugins = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--postgres",
         action="append",

@@ -6,8 +6,6 @@ import json
 import subprocess
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,32 +14,31 @@ from fixtures.clusters import clustered
 from pg_hashindex.cli.main import main
 
 from pg_hashindex.papers import load_split
-from pg_hashindex.server import EmbeddedServer
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
 @pytest.fixture
-def retrieval(monkeypatch: pytest.MonkeyPatch) -> Any:
+def retrieval(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
-    def module(part: str = "") -> ModuleType:
+    def module(part=""):
         return import_module(f"retrieval{part}")
 
     return module
 
 
 @pytest.fixture
-def semi_supervised(monkeypatch: pytest.MonkeyPatch) -> Any:
+def semi_supervised(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
-    def module(part: str = "") -> ModuleType:
+    def module(part=""):
         return import_module(f"semi_supervised{part}")
 
     return module
 
 
-def test_queries_of_sift_are_held_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_queries_of_sift_are_held_out(monkeypatch, tmp_path):
     """Rows 3 and 5 are the queries, and their own nearest neighbours."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     base = np.random.default_rng(0).integers(0, 255, (8, 4))
@@ -52,9 +49,7 @@ def test_queries_of_sift_are_held_out(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert np.array_equal(split.train, split.database)
 
 
-def test_the_benchmark_of_hashing_agrees_with_the_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_benchmark_of_hashing_agrees_with_the_command(monkeypatch, tmp_path):
     """The same split, settings and seeds: the same means and standard deviations in the JSON."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     hashing, entrants = import_module("hashing"), import_module("hashing_entrants")
@@ -94,7 +89,7 @@ def test_the_benchmark_of_hashing_agrees_with_the_command(
             assert result["standard_deviation"][name] == round(deviation, 4)
 
 
-def training(seed: int, score: float, **others: Any) -> dict[str, Any]:
+def training(seed, score, **others):
     return {
         "dataset": "mnist", "labels": 50, "method": "itq", "bits": 12, "seed": seed,
         "parameters": {"sizes": [3, 4]}, "labelled_rows": 500, "threads": 1,
@@ -103,7 +98,7 @@ def training(seed: int, score: float, **others: Any) -> dict[str, Any]:
     } | others  # fmt: skip
 
 
-def test_packages_are_joined_with_the_words_of_their_names(semi_supervised: Any) -> None:
+def test_packages_are_joined_with_the_words_of_their_names(semi_supervised):
     data = semi_supervised("_data")
     names = ["libfoo2-dev", "LibFoo-doc", "foo3-x-dev", "dev-tools", "x"]
     two, three = np.log(2), np.log(3)
@@ -120,7 +115,7 @@ def test_packages_are_joined_with_the_words_of_their_names(semi_supervised: Any)
     np.testing.assert_allclose(both.sum(axis=1), [2, 2, 1, 1, 0])
 
 
-def test_training_with_other_settings_is_not_reused(semi_supervised: Any, tmp_path: Path) -> None:
+def test_training_with_other_settings_is_not_reused(semi_supervised, tmp_path):
     kept, common = semi_supervised("_runs"), import_module("common")
     first, part = tmp_path / "a.json", kept.part_path(tmp_path / "a.json", 1, 2)
     stale = training(1, 0.1, parameters={"sizes": [5]})
@@ -131,7 +126,7 @@ def test_training_with_other_settings_is_not_reused(semi_supervised: Any, tmp_pa
     assert found == {("mnist", 50, "itq", 12, 0): json.loads(json.dumps(training(0, 0.4)))}
 
 
-def test_means_are_over_seeds(semi_supervised: Any) -> None:
+def test_means_are_over_seeds(semi_supervised):
     means = semi_supervised("_runs").means
     runs = [training(0, 0.2), training(1, 0.4), training(0, 0.9, bits=24)]
     twelve, more = means(runs)
@@ -144,11 +139,11 @@ def test_means_are_over_seeds(semi_supervised: Any) -> None:
     assert "scores" not in failed
 
 
-def test_processes_share_the_work(semi_supervised: Any) -> None:
+def test_processes_share_the_work(semi_supervised):
     plan = semi_supervised().plan
     entrants = semi_supervised("_entrants")
 
-    def places(number: int, parts: int) -> list[Any]:
+    def places(number, parts):
         return plan(
             argparse.Namespace(
                 data=list(entrants.LABELS), labels=None, bits=entrants.BITS, seeds=(0, 1, 2),
@@ -163,14 +158,14 @@ def test_processes_share_the_work(semi_supervised: Any) -> None:
     assert max(map(len, shared)) - min(map(len, shared)) <= 6
 
 
-def drawn(retrieval: Any, n: int = 400, d: int = 16, m: int = 6) -> Any:
+def drawn(retrieval, n=400, d=16, m=6):
     """Vectors of small integers, so that some distances are equal."""
     rng = np.random.default_rng(5)
     rows, queries, fresh = (rng.integers(-2, 3, size=(c, d)).astype(np.float32) for c in (n, m, m))
     return retrieval("_data").Drawn.of("packages", rows, queries, fresh, rng)
 
 
-def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
+def test_synthetic_rows_are_between_others(retrieval):
     data = retrieval("_data")
     own, others = np.eye(4, dtype=np.float32)[:1], np.eye(4, dtype=np.float32)[1:]
     made = data.between(own, others, 200, np.random.default_rng(0))
@@ -184,9 +179,7 @@ def test_synthetic_rows_are_between_others(retrieval: Any) -> None:
     np.testing.assert_array_equal(made, data.between(own, others, 200, np.random.default_rng(0)))
 
 
-def test_rows_of_other_dimensions_are_in_clusters_and_their_spectrum_decays(
-    retrieval: Any, tmp_path: Path
-) -> None:
+def test_rows_of_other_dimensions_are_in_clusters_and_their_spectrum_decays(retrieval, tmp_path):
     data = retrieval("_data")
     found = data.draw(tmp_path, "dims-512", 20, 30, 3_000)
     assert [len(X) for X in (found.rows, found.queries, found.fresh)] == [3_000, 20, 30]
@@ -199,7 +192,7 @@ def test_rows_of_other_dimensions_are_in_clusters_and_their_spectrum_decays(
     np.testing.assert_array_equal(found.rows, data.draw(tmp_path, "dims-512", 20, 30, 3_000).rows)
 
 
-def test_the_truth_is_that_of_brute_force(retrieval: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_truth_is_that_of_brute_force(retrieval, monkeypatch):
     data = retrieval("_data")
     monkeypatch.setattr(data, "_BLOCK_ROWS", 64)
     found = drawn(retrieval)
@@ -229,9 +222,7 @@ def test_the_truth_is_that_of_brute_force(retrieval: Any, monkeypatch: pytest.Mo
 
 # Benchmarks run on the newest PostgreSQL alone.
 @pytest.mark.newest
-def test_systems_are_measured_and_leave_nothing_behind(
-    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_systems_are_measured_and_leave_nothing_behind(retrieval, server, monkeypatch):
     if server.version != 18:
         pytest.skip("one version of PostgreSQL is enough for a benchmark")
     measures, systems, bench = retrieval("_measures"), retrieval("_systems"), retrieval()
@@ -284,9 +275,7 @@ def test_systems_are_measured_and_leave_nothing_behind(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("kind", ["vector", "halfvec"])
-def test_all_that_pgvector_offers_is_measured_in_a_copy(
-    retrieval: Any, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_all_that_pgvector_offers_is_measured_in_a_copy(retrieval, server, monkeypatch, kind):
     if server.version != 18:
         pytest.skip("one version of PostgreSQL is enough for a benchmark")
     data, measures, servers = retrieval("_data"), retrieval("_measures"), retrieval("_server")
@@ -321,18 +310,18 @@ def test_all_that_pgvector_offers_is_measured_in_a_copy(
         assert opened.value("SELECT count(*) FROM items") == 400
 
 
-def test_a_series_ends_when_patience_does(retrieval: Any) -> None:
+def test_a_series_ends_when_patience_does(retrieval):
     measures = retrieval("_measures")
     keys, milliseconds = measures.answered(lambda _: [(1, 0.0)], [None] * 50, patience=0)
     assert len(keys) == len(milliseconds) == 30
     assert measures.answered(lambda _: [(1, 0.0)], [None] * 50, warm_up=5)[0] == [[1]] * 50
 
 
-def test_ours_is_compared_with_each_hnsw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ours_is_compared_with_each_hnsw(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     report = import_module("memory_report")
 
-    def system(size: int, seconds: float, cold: float, steady: float, rate: float) -> Any:
+    def system(size, seconds, cold, steady, rate):
         held = {
             "limit_bytes": 250, "cold_p50_ms": cold, "cold_p95_ms": cold, "steady_p50_ms": steady,
             "steady_p95_ms": steady, "per_second": 1.0, "per_second_of_many": 1.0,
@@ -346,7 +335,7 @@ def test_ours_is_compared_with_each_hnsw(monkeypatch: pytest.MonkeyPatch) -> Non
             "churn": {"delete_s": 1.0, "vacuum_s": 9.0, "stopped": size == 600},
         }
 
-    whole: dict[str, Any] = {
+    whole = {
         "data": "x", "rows": 9, "dimension": 4, "type": "vector", "table_bytes": 400,
         "systems": {
             "ours": system(60, 10, 10, 5, 600),
@@ -365,14 +354,14 @@ def test_ours_is_compared_with_each_hnsw(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "pg_hashindex reaches a recall of 0.951 only" in "\n".join(report.lines(whole))
 
 
-def test_searches_are_compared_with_hnsw(retrieval: Any) -> None:
-    def rounds(*pairs: tuple[float, float]) -> list[Any]:
+def test_searches_are_compared_with_hnsw(retrieval):
+    def rounds(*pairs):
         return [{"hnsw": {"p50_ms": a}, "ours": {"p50_ms": b}} for a, b in pairs]
 
-    def built(*figures: tuple[float, int]) -> list[Any]:
+    def built(*figures):
         return [{"seconds": seconds, "bytes": size} for seconds, size in figures]
 
-    def filtered(p50: float, *, reached: bool) -> dict[str, Any]:
+    def filtered(p50, *, reached):
         return {"p50_ms": p50, "reached": reached}
 
     parts = {
@@ -408,7 +397,7 @@ def test_searches_are_compared_with_hnsw(retrieval: Any) -> None:
     assert found[2] == ("p50, filter of 10 %, ms", 10.0, None, None)
 
 
-def test_the_fewest_probes_are_looked_for(retrieval: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fewest_probes_are_looked_for(retrieval, monkeypatch):
     measures, systems = retrieval("_measures"), retrieval("_systems")
     monkeypatch.setattr(systems, "_CANDIDATES", (100, 50, 20))
     monkeypatch.setattr(systems, "_PROBES", (4, 5, 10, 20, 40))
@@ -419,7 +408,7 @@ def test_the_fewest_probes_are_looked_for(retrieval: Any, monkeypatch: pytest.Mo
         20: (0.1, 0.2, 0.3, 0.4, 0.5),
     }
 
-    def point(searches: Any, system: Any, setting: Any) -> dict[str, Any]:
+    def point(searches, system, setting):
         place = (4, 5, 10, 20, 40).index(setting.arguments["probes"])
         recall = recalls[setting.arguments["candidates"]][place]
         return {"setting": setting.label, "recall": recall}
@@ -432,7 +421,7 @@ def test_the_fewest_probes_are_looked_for(retrieval: Any, monkeypatch: pytest.Mo
     assert best["recall"] == 1.0
 
 
-def test_processes_stay_in_the_memory_group(retrieval: Any) -> None:
+def test_processes_stay_in_the_memory_group(retrieval):
     module = retrieval("_held")
     try:
         group = module.MemoryGroup(64 << 20)
@@ -450,7 +439,7 @@ def test_processes_stay_in_the_memory_group(retrieval: Any) -> None:
     assert not group.folder.exists()
 
 
-def test_the_tables_of_citus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_tables_of_citus(monkeypatch, tmp_path):
     """Searches of 10 ms and 2 ms for each shard; 200 bytes a row, and builds of 1 ms of a core."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     tables = import_module("tables")

@@ -2,14 +2,13 @@
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-def script(path: str) -> ModuleType:
+def script(path):
     spec = importlib.util.spec_from_file_location(Path(path).stem, REPOSITORY / path)
     assert spec is not None
     assert spec.loader is not None
@@ -21,7 +20,7 @@ def script(path: str) -> ModuleType:
     return module
 
 
-def test_the_figures_are_those_of_the_committed_runs() -> None:
+def test_the_figures_are_those_of_the_committed_runs():
     tables = script("benchmarks/tables.py")
     pages = [page.read_text() for page in tables.PAGES]
     for name in tables.TABLES:
@@ -30,18 +29,18 @@ def test_the_figures_are_those_of_the_committed_runs() -> None:
         assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
 
 
-def test_the_readme_is_read_in_three_minutes() -> None:
+def test_the_readme_is_read_in_three_minutes():
     assert len((REPOSITORY / "README.md").read_text().split()) <= 700
 
 
-def test_the_pictures_of_memory_are_those_of_the_committed_runs() -> None:
+def test_the_pictures_of_memory_are_those_of_the_committed_runs():
     pictures = script("docs/make_pictures.py")
     for whole in pictures.memory_report.measured():
         drawn = (pictures.TARGET / f"memory-{whole['data']}.svg").read_text()
         assert drawn == pictures.memory(whole), "run: python docs/make_pictures.py"
 
 
-def test_the_figures_of_the_papers_are_drawn_and_shown() -> None:
+def test_the_figures_of_the_papers_are_drawn_and_shown():
     protocols = script("benchmarks/protocols.py")
     shown = (REPOSITORY / "docs" / "results.md").read_text()
     measured = protocols.measured()
@@ -54,6 +53,6 @@ def test_the_figures_of_the_papers_are_drawn_and_shown() -> None:
         assert found["command"].endswith(options), f"run: python benchmarks/protocols.py {figure}"
 
 
-def test_the_page_of_commands_is_current() -> None:
+def test_the_page_of_commands_is_current():
     make_cli = script("docs/make_cli.py")
     assert make_cli.TARGET.read_text() == make_cli.text(), "run: python docs/make_cli.py"

@@ -4,16 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
 from fixtures.pages import REPOSITORY, RUN, SHOWN, Reader, blocks_of, is_run, lines_of
 
-from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.server.demo import DATABASE, create_database
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -26,7 +23,7 @@ ON_CITUS = "<!-- runs on a Citus cluster -->"
 
 
 @pytest.fixture(scope="module")
-def demo_template(server: EmbeddedServer) -> str:
+def demo_template(server):
     """The database of the demo, with 2,000 of its packages and those that a page names."""
     create_database(server)
     named = re.findall(r"'([^'\n]+)'", "".join(page.read_text() for page in PAGES))
@@ -40,7 +37,7 @@ def demo_template(server: EmbeddedServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def after_template(server: EmbeddedServer, demo_template: str) -> str:
+def after_template(server, demo_template):
     """The same, once the commands of docs/start.md were given."""
     run_as_admin(server, f"CREATE DATABASE template_after TEMPLATE {demo_template}")
     commands = next(
@@ -55,13 +52,7 @@ def after_template(server: EmbeddedServer, demo_template: str) -> str:
 
 
 @pytest.fixture
-def reader(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    make_database: Callable[[str], str],
-    page: Path,
-) -> Iterator[Reader]:
+def reader(request, monkeypatch, tmp_path, make_database, page):
     """Somebody in an empty folder, with the database that the page takes for granted."""
     template = "after_template" if GOES_ON in page.read_text() else "demo_template"
     url = make_database(request.getfixturevalue(template))
@@ -78,7 +69,7 @@ def reader(
             del sys.modules[name]
 
 
-def runs(page: Path) -> bool:
+def runs(page):
     return ON_CITUS not in page.read_text() and any(
         block.title is None
         and (block.language in RUN[1:] or any(map(is_run, lines_of(block.code))))
@@ -90,9 +81,7 @@ def runs(page: Path) -> bool:
 @pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.parametrize("page", [*filter(runs, PAGES)], ids=lambda page: page.stem)
-def test_the_blocks_of_a_page_run(
-    reader: Reader, page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_blocks_of_a_page_run(reader, page, capsys):
     for block in blocks_of(page):
         if "--method bgdh" in block.code and find_spec("torch") is None:
             continue
@@ -105,8 +94,8 @@ def test_the_blocks_of_a_page_run(
 @pytest.mark.newest
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("page", [REPOSITORY / "docs" / "drivers.md"], ids=["drivers"])
-def test_the_recipe_for_node_runs(page: Path, tmp_path: Path) -> None:
-    def run(*command: str) -> "subprocess.CompletedProcess[str]":
+def test_the_recipe_for_node_runs(page, tmp_path):
+    def run(*command):
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
     (recipe,) = (block.code for block in blocks_of(page) if block.language == "js")
@@ -125,7 +114,7 @@ def test_the_recipe_for_node_runs(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_block_escapes(page: Path) -> None:
+def test_no_block_escapes(page):
     """A fence that is indented, or in another language, would not be run."""
     blocks = blocks_of(page)
     fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]

@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -17,27 +16,27 @@ MADE = {"changelog.md", "contributing.md", "tutorial.md"}
 PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md")), DOCS / "tutorial.ipynb"]
 
 
-def pages_of(entry: str | list[object] | dict[str, object]) -> list[str]:
+def pages_of(entry):
     if isinstance(entry, str):
         return [entry]
     entries = entry.values() if isinstance(entry, dict) else entry
     return [page for inner in entries for page in pages_of(inner)]  # type: ignore[arg-type]
 
 
-def anchor(heading: str) -> str:
+def anchor(heading):
     """Return what GitHub and the site make of a heading."""
     words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[^\w -]", "", words.strip().lower()).replace(" ", "-")
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_the_navigation_has_every_page_once():
     settings = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
     listed = pages_of(settings["nav"])
     assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} | MADE)
 
 
 @pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)
-def test_the_reference_has_every_public_name(module: ModuleType) -> None:
+def test_the_reference_has_every_public_name(module):
     described = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     # A module whose children stand by themselves, and the error that its own module describes.
     elsewhere = {"pg_hashindex.hashers", "pg_hashindex.HashIndexError"}
@@ -46,7 +45,7 @@ def test_the_reference_has_every_public_name(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_lead_to_files_and_headings(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target, heading in re.findall(r"\]\(([^)\s#]*)(?:#([^)\s]*))?\)", text):
         if "://" in target:

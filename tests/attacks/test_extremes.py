@@ -2,11 +2,9 @@
 
 import psycopg
 import pytest
-from fixtures.roles import As
 from fixtures.tenants import QUERY, ROWS
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
@@ -15,9 +13,7 @@ MOST = 2**31 - 1
 
 
 @pytest.mark.parametrize("reads_codes", [False, True])
-def test_the_largest_k(
-    notes: HashIndex, connection: Connection, as_role: As, reads_codes: bool
-) -> None:
+def test_the_largest_k(notes, connection, as_role, reads_codes):
     app = as_role("app")
     connection.execute("GRANT SELECT ON notes TO app")
     if reads_codes:

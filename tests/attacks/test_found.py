@@ -1,7 +1,6 @@
 """Attacks that were once possible, by their number in the list; the design prevents each now."""
 
 import contextlib
-from collections.abc import Callable
 
 import numpy as np
 import psycopg
@@ -10,11 +9,11 @@ import sqlalchemy as sa
 from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
 from fixtures.outdated import leave_extension
-from fixtures.roles import As, denied
+from fixtures.roles import denied
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError
@@ -22,10 +21,9 @@ from pg_hashindex.hashers import AGH, LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import train_landmarks
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.server import EmbeddedServer
 
 
-def upgrade(connection: Connection) -> None:
+def upgrade(connection):
     """Upgrade the schema, as whoever the connection is."""
     engine = sa.create_engine(
         "postgresql+psycopg://", creator=lambda: psycopg.connect(connection.info.dsn)
@@ -38,7 +36,7 @@ def upgrade(connection: Connection) -> None:
 
 
 @pytest.fixture
-def theirs(connection: Connection, keeper: Connection, mallory: Connection) -> HashIndex:
+def theirs(connection, keeper, mallory):
     """The administrator's index of a table that mallory may read and write."""
     connection.execute("GRANT ALL ON items TO mallory")
     index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
@@ -58,9 +56,7 @@ def theirs(connection: Connection, keeper: Connection, mallory: Connection) -> H
         "DELETE FROM hashindex.index",
     ],
 )
-def test_1_to_3_the_administrator_owns_the_catalog(
-    theirs: HashIndex, mallory: Connection, change: str
-) -> None:
+def test_1_to_3_the_administrator_owns_the_catalog(theirs, mallory, change):
     with denied():
         mallory.execute(change.encode())
 
@@ -74,9 +70,7 @@ def test_1_to_3_the_administrator_owns_the_catalog(
         "",
     ],
 )
-def test_2_catalog_text_never_becomes_sql(
-    theirs: HashIndex, connection: Connection, mallory: Connection, id_type: str
-) -> None:
+def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, id_type):
     """Not even if it came there: it is read as the name of a type, and no more."""
     connection.execute("UPDATE hashindex.index SET id_type = %s", [id_type])
     for call in (
@@ -96,18 +90,14 @@ def test_2_catalog_text_never_becomes_sql(
         ).fetchone() == (False,)
 
 
-def test_3_a_schema_that_looks_like_a_run_of_tune(
-    theirs: HashIndex, connection: Connection, mallory: Connection
-) -> None:
+def test_3_a_schema_that_looks_like_a_run_of_tune(theirs, connection, mallory):
     """Repair drops only the administrator's leftovers of killed runs."""
     connection.execute("CREATE SCHEMA hashindex_tune_0123456789ab AUTHORIZATION mallory")
     mallory.execute("CREATE TABLE hashindex_tune_0123456789ab.own (id int)")
     assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
 
 
-def test_4_a_tenant_leaves_the_codes_of_others(
-    theirs: HashIndex, connection: Connection, mallory: Connection
-) -> None:
+def test_4_a_tenant_leaves_the_codes_of_others(theirs, connection, mallory):
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items "
         "USING (category = 'a') WITH CHECK (true)"
@@ -136,9 +126,7 @@ def test_4_a_tenant_leaves_the_codes_of_others(
         "CREATE OPERATOR hashindex.<~> (LEFTARG = text, RIGHTARG = text, FUNCTION = mallory.same)",
     ],
 )
-def test_5_and_6_planted_objects_are_refused(
-    theirs: HashIndex, connection: Connection, mallory: Connection, planted: str
-) -> None:
+def test_5_and_6_planted_objects_are_refused(theirs, connection, mallory, planted):
     with denied():
         mallory.execute(planted.encode())
     connection.execute("GRANT CREATE ON SCHEMA hashindex TO mallory")
@@ -149,9 +137,7 @@ def test_5_and_6_planted_objects_are_refused(
     assert operations.check(theirs).as_dict()["status"] == "broken"
 
 
-def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(
-    theirs: HashIndex, connection: Connection
-) -> None:
+def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(theirs, connection):
     leave_extension(connection)
     connection.execute("DROP FUNCTION hashindex.recall")
     upgrade(connection)
@@ -162,7 +148,7 @@ def test_5_an_upgrade_by_a_superuser_makes_what_is_the_administrator_s(
     assert rows == [("keeper",)]
 
 
-def test_8_no_landmark_is_the_vector_of_a_row(vectors: np.ndarray) -> None:
+def test_8_no_landmark_is_the_vector_of_a_row(vectors):
     """Each is the mean of three rows or more."""
     for metric in ("l2", "cosine"):
         landmarks = train_landmarks(vectors, 60, spherical=metric == "cosine", random_state=0)
@@ -173,9 +159,7 @@ def test_8_no_landmark_is_the_vector_of_a_row(vectors: np.ndarray) -> None:
         assert distances.min() > 0.05
 
 
-def test_9_to_11_what_indexes_share(
-    theirs: HashIndex, connection: Connection, mallory: Connection, as_role: As
-) -> None:
+def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
     """Not read, forged or deleted by anybody but the administrator."""
     as_role("other_role")
     connection.execute("REVOKE ALL ON items FROM mallory; GRANT INSERT ON items TO mallory")
@@ -201,9 +185,7 @@ def test_9_to_11_what_indexes_share(
             mallory.execute(statement.encode())
 
 
-def test_10_rights_on_one_column_give_no_codes(
-    keeper: Connection, connection: Connection, mallory: Connection
-) -> None:
+def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
     connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
     index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
     index.configure(access="landmarks").encode()
@@ -214,9 +196,7 @@ def test_10_rights_on_one_column_give_no_codes(
     assert held == []
 
 
-def test_12_a_view_in_the_place_of_a_code_table(
-    theirs: HashIndex, connection: Connection, mallory: Connection
-) -> None:
+def test_12_a_view_in_the_place_of_a_code_table(theirs, connection, mallory):
     """Nobody but the administrator can put one there; and a superuser's commands run no more."""
     for statement in (
         "ALTER TABLE hashindex.items_idx_codes RENAME TO away",
@@ -232,9 +212,7 @@ def test_12_a_view_in_the_place_of_a_code_table(
     assert ran == []
 
 
-def test_others_cannot_block_the_administrator(
-    theirs: HashIndex, connection: Connection, mallory: Connection
-) -> None:
+def test_others_cannot_block_the_administrator(theirs, connection, mallory):
     """Advisory locks are anybody's to take: none that could be known before is waited for."""
     for work in ("encode", "access", "repair", "swap", "model"):
         for name in ("items_idx", "items_idx~2", "lsh"):
@@ -263,9 +241,7 @@ def test_others_cannot_block_the_administrator(
     assert HashIndex.open(connection, "items_idx").encode() == 0
 
 
-def test_others_cannot_block_an_upgrade(
-    theirs: HashIndex, connection: Connection, mallory: Connection
-) -> None:
+def test_others_cannot_block_an_upgrade(theirs, connection, mallory):
     """It waits for locks of the schema's owner alone: for no number, and no lock of readers."""
     engine = create_engine(connection.info.dsn)
     with mallory.transaction():
@@ -302,7 +278,7 @@ NEARER = (
 )  # fmt: skip
 
 
-def plant(mallory: Connection, *more: tuple[str, str]) -> None:
+def plant(mallory, *more):
     """Have mallory make functions in schema public, where he may."""
     for name, arguments in (*NEARER, *more):
         mallory.execute(
@@ -312,9 +288,7 @@ def plant(mallory: Connection, *more: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lsh-table", "lsh-column", "agh-table", "lsh4-table"])
-def test_functions_beside_pgvector(
-    connection: Connection, keeper: Connection, mallory: Connection, kind: str
-) -> None:
+def test_functions_beside_pgvector(connection, keeper, mallory, kind):
     """Who may create where pgvector lives runs nothing as the administrator; a check warns."""
     name, layout = kind.split("-")
     rows = np.array(
@@ -349,9 +323,7 @@ def test_functions_beside_pgvector(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_7_pgvector_in_a_schema_of_its_own(
-    server: EmbeddedServer, make_database: Callable[[str], str], as_role: As, access: str
-) -> None:
+def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, access):
     """Then schema public is nobody's to trust: nothing of it runs in what a caller asks."""
     url = make_database("template0")
     with psycopg.connect(url, autocommit=True) as bare:

@@ -2,7 +2,6 @@
 
 import io
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from pg_hashindex.models.model import Model
 from pg_hashindex.training.files import load_sample
 
 
-def saved(kind: str) -> bytes:
+def saved(kind):
     rows = np.arange(12, dtype=np.float32).reshape(4, 3)
     buffer = io.BytesIO()
     if kind == "npy":
@@ -30,7 +29,7 @@ def saved(kind: str) -> bytes:
 KINDS = ("npy", "npz", "compressed")
 
 
-def read(path: Path, data: bytes, kind: str) -> bool:
+def read(path, data, kind):
     """Whether a file of this can be read; anything but our own error is a failure."""
     path.write_bytes(data)
     try:
@@ -44,7 +43,7 @@ def read(path: Path, data: bytes, kind: str) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header")
-def test_vectors_with_a_byte_changed(tmp_path: Path, kind: str) -> None:
+def test_vectors_with_a_byte_changed(tmp_path, kind):
     data, path = saved(kind), tmp_path / "rows"
     assert read(path, data, kind)
     refused = 0
@@ -56,20 +55,20 @@ def test_vectors_with_a_byte_changed(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vectors_cut_short(tmp_path: Path, kind: str) -> None:
+def test_vectors_cut_short(tmp_path, kind):
     data, path = saved(kind), tmp_path / "rows"
     for length in range(len(data)):
         assert not read(path, data[:length], kind)
 
 
 @pytest.fixture
-def model_file() -> bytes:
+def model_file():
     rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
     return LSH(n_bits=6).fit(rows).to_model("m").to_bytes()
 
 
 @pytest.mark.parametrize("place", [0, 30, 200, -30])
-def test_damaged_models_are_not_imported(tmp_path: Path, model_file: bytes, place: int) -> None:
+def test_damaged_models_are_not_imported(tmp_path, model_file, place):
     """And the command line says so in a line, before it connects to anything."""
     damaged = bytearray(model_file)
     damaged[place] ^= 0xFF
@@ -86,7 +85,7 @@ def test_damaged_models_are_not_imported(tmp_path: Path, model_file: bytes, plac
 
 
 @pytest.mark.parametrize("method", [5, None, ["lsh"], {"a": 1}])
-def test_a_model_whose_method_is_no_name(method: object) -> None:
+def test_a_model_whose_method_is_no_name(method):
     rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     data = LSH(n_bits=12, random_state=0).fit(rows).to_model("lsh").to_bytes()
     with np.load(io.BytesIO(data)) as archive:

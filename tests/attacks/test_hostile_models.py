@@ -1,7 +1,6 @@
 """Models are data: layers that do not fit are refused when they come in, and never evaluated."""
 
 import re
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -9,7 +8,6 @@ import pytest
 from psycopg import RawCursor
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.models.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.models.model import Model
 
@@ -85,15 +83,8 @@ UNFIT = {
 
 
 def insert(
-    connection: Connection,
-    layers: str,
-    *,
-    dimension: int = 2,
-    n_bits: int = 2,
-    network: str = "NULL",
-    levels: int = 2,
-    bit_weights: str = "NULL",
-) -> None:
+    connection, layers, *, dimension=2, n_bits=2, network="NULL", levels=2, bit_weights="NULL"
+):
     connection.execute(
         f"""
         INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, parameters,
@@ -104,13 +95,13 @@ def insert(
     )
 
 
-def listed(*layers: str) -> str:
+def listed(*layers):
     return f"ARRAY[{', '.join(f'ROW{layer}::hashindex.layer' for layer in layers)}]"
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize("before", [(), ("relu",), ("affine", "rbf")], ids=len)
-def test_malformed_layers_are_refused(connection: Connection, before: tuple[str, ...]) -> None:
+def test_malformed_layers_are_refused(connection, before):
     for layer, message in (MALFORMED | UNFIT).values():
         layers = listed(*(WELL[kind] for kind in before), layer)
         with pytest.raises(psycopg.errors.CheckViolation) as caught:
@@ -121,23 +112,11 @@ def test_malformed_layers_are_refused(connection: Connection, before: tuple[str,
     assert connection.execute("SELECT count(*) FROM hashindex.model").fetchone() == (0,)
 
 
-FOREIGN: list[tuple[str, dict[str, Any], str]] = [
-    (
-        listed(WELL["affine"]),
-        {"n_bits": 3},
-        "gives 2 projections in 2 levels, .* have 3",
-    ),
+FOREIGN = [
+    (listed(WELL["affine"]), {"n_bits": 3}, "gives 2 projections in 2 levels, .* have 3"),
     (listed(WELL["affine"]), {"dimension": 3}, "row 1 of its weights has 2 dimensions, and 3"),
-    (
-        listed(WELL["relu"]),
-        {"dimension": 4},
-        "gives 4 projections in 2 levels, .* have 2",
-    ),
-    (
-        listed(WELL["affine"]),
-        {"levels": 4},
-        "gives 2 projections in 4 levels, .* have 2",
-    ),
+    (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections in 2 levels, .* have 2"),
+    (listed(WELL["affine"]), {"levels": 4}, "gives 2 projections in 4 levels, .* have 2"),
     (
         listed(WELL["affine"]),
         {"levels": 4, "n_bits": 4, "bit_weights": "'[1,1,1,1]'"},
@@ -157,11 +136,7 @@ FOREIGN: list[tuple[str, dict[str, Any], str]] = [
     (listed(WELL["affine"]), {"levels": -2, "n_bits": -2}, "violates check constraint"),
     (listed(WELL["network"], WELL["relu"]), {}, "stands for a network, and is not the last"),
     (listed(WELL["network"]), {}, "model_network_check"),
-    (
-        listed(WELL["relu"]),
-        {"network": """'{"kind": "torch"}'"""},
-        "model_network_check",
-    ),
+    (listed(WELL["relu"]), {"network": """'{"kind": "torch"}'"""}, "model_network_check"),
     (
         listed(WELL["relu"], WELL["network"]),
         {"network": """'{"kind": "rows"}'"""},
@@ -183,13 +158,13 @@ FOREIGN: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_models_that_do_not_fit_are_refused(connection: Connection) -> None:
+def test_models_that_do_not_fit_are_refused(connection):
     for layers, changes, message in FOREIGN:
         with pytest.raises(psycopg.errors.CheckViolation, match=message):
             insert(connection, layers, **changes)
 
 
-def test_every_kind_of_layer_may_be_stored(connection: Connection, known_model: Model) -> None:
+def test_every_kind_of_layer_may_be_stored(connection, known_model):
     rng = np.random.default_rng(1)
     anchors = rng.standard_normal((300, 256))
     layers = [
@@ -216,12 +191,12 @@ COPIED = """
 """
 
 
-def copied(connection: Connection) -> bytes:
+def copied(connection):
     with connection.cursor().copy(COPIED + "TO STDOUT") as copy:
         return b"".join(map(bytes, copy))
 
 
-def test_a_restore_of_data_alone_is_checked_too(connection: Connection) -> None:
+def test_a_restore_of_data_alone_is_checked_too(connection):
     """And passes, for what was saved; pg_dump of all restores rows before it makes triggers."""
     store.save(connection, Model("m", "byhand", 2, [rbf(np.eye(2), 0.5), affine(np.eye(2))]))
     data = copied(connection)
@@ -243,7 +218,7 @@ def test_a_restore_of_data_alone_is_checked_too(connection: Connection) -> None:
                     copy.write(data)
 
 
-def evaluated(connection: Connection, layers: str, vector: str = "[1,2]") -> object:
+def evaluated(connection, layers, vector="[1,2]"):
     row = (
         RawCursor(connection)
         .execute(f"SELECT hashindex.project_with({layers}, '{vector}')::text")
@@ -254,7 +229,7 @@ def evaluated(connection: Connection, layers: str, vector: str = "[1,2]") -> obj
 
 
 @pytest.mark.parametrize("function", ["project_with", "encode_with"])
-def test_malformed_layers_are_not_evaluated(connection: Connection, function: str) -> None:
+def test_malformed_layers_are_not_evaluated(connection, function):
     """Passed to the functions directly, where no row is checked: never NULL, never nonsense."""
     for layer, message in MALFORMED.values():
         for layers in (listed(layer), listed(WELL["relu"], layer), listed(layer, WELL["relu"])):
@@ -264,7 +239,7 @@ def test_malformed_layers_are_not_evaluated(connection: Connection, function: st
             assert re.search(message, str(caught.value))
 
 
-def test_layers_that_do_not_fit_are_errors_or_right(connection: Connection) -> None:
+def test_layers_that_do_not_fit_are_errors_or_right(connection):
     # Values beyond the limit are not read.
     right = dict.fromkeys(("too much", "a table of rows", "rows from 0"), "[1,2]")
     right["nearest of an rbf"] = str(evaluated(connection, listed(WELL["rbf"].replace("0.5", "1"))))
@@ -277,7 +252,7 @@ def test_layers_that_do_not_fit_are_errors_or_right(connection: Connection) -> N
         assert (caught.value.sqlstate or "")[:2] in {"22", "54"}, what
 
 
-def test_numbers_of_layers(connection: Connection) -> None:
+def test_numbers_of_layers(connection):
     for number, said in ((0, "no"), (65, "65"), (1_000_000, "1000000")):
         layers = f"array_fill(ROW{WELL['relu']}::hashindex.layer, ARRAY[{number}])"
         with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"there are {said} layers"):

@@ -1,7 +1,6 @@
 """Any name that PostgreSQL takes does, for tables, schemas, columns, keys, indexes and models."""
 
 import re
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -12,16 +11,13 @@ from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
 
 WORDS = [
@@ -33,11 +29,11 @@ WORDS = [
 ]  # fmt: skip
 
 
-def cut(name: str, most: int) -> str:
+def cut(name, most):
     return name.encode()[:most].decode(errors="ignore")
 
 
-def names(most: int, words: list[str] = WORDS) -> st.SearchStrategy[str]:
+def names(most, words=WORDS):
     """Names of so many bytes at most, of parts that mean something somewhere."""
     return st.lists(st.sampled_from(words), min_size=1, max_size=12).map(
         lambda parts: cut("".join(parts), most)
@@ -67,16 +63,7 @@ columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
 @example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "column")
 @example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "A-~", "é" * 63, "column")
 @example("user", "table", ["order", "group", "select", "where"], "limit", "NULL", "table")
-def test_any_names(
-    canary: Connection,
-    vectors: NDArray[np.float32],
-    schema: str,
-    table: str,
-    named: list[str],
-    index_name: str,
-    model_name: str,
-    layout: Layout,
-) -> None:
+def test_any_names(canary, vectors, schema, table, named, index_name, model_name, layout):
     connection = canary
     key, category, vector, other = named
     ids = {
@@ -88,7 +75,7 @@ def test_any_names(
         "other": sql.Identifier(other),
     }
 
-    def run(statement: Any) -> None:
+    def run(statement):
         connection.execute(sql.SQL(statement).format(**ids))
 
     before = catalog(connection)
@@ -122,9 +109,9 @@ def test_any_names(
     assert index.search(query, 1) == [(7, 0.0)]
     assert index.search_like(7, 3) == index.search(query, 4)[1:]
     assert len(index.within(query, 10)) == 39
-    field: sa.ColumnElement[Any] = sa.Table(
-        table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema
-    ).columns[category]
+    field = sa.Table(table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema).columns[
+        category
+    ]
     filtered = index.search(query, 40, where=field == "b")
     # Every third of the 40 rows is of category b.
     assert len(filtered) == len([n for n in range(1, 41) if n % 3 == 1 and n != 9])
@@ -158,9 +145,7 @@ def test_any_names(
     assert catalog(connection) == before
 
 
-def test_payloads_as_names(
-    canary: Connection, items: str, vectors: NDArray[np.float32], model: Model
-) -> None:
+def test_payloads_as_names(canary, items, vectors, model):
     """All names at once, with landmarks, which make tables and indexes."""
     connection = canary
     for number, payload in enumerate(PAYLOADS[number::3][0] for number in range(3)):
@@ -194,9 +179,7 @@ def test_payloads_as_names(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_key_type_whose_name_has_percent_signs(
-    connection: Connection, items: str, model: Model, layout: Layout
-) -> None:
+def test_a_key_type_whose_name_has_percent_signs(connection, items, model, layout):
     connection.execute(
         """CREATE TYPE "%s%i" AS ENUM ('a', 'b');"""
         """CREATE TABLE graded AS SELECT category::"%s%i" AS grade, embedding FROM items"""
@@ -219,9 +202,7 @@ RESERVED_COLUMNS = ("hashindex_code", "hashindex_kept", "hashindex_touched", "ha
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_names_that_searches_have_for_their_own(
-    connection: Connection, items: str, model: Model, layout: Layout
-) -> None:
+def test_names_that_searches_have_for_their_own(connection, items, model, layout):
     """They would be taken for what is in the table: a row security that is not applied, say."""
     before = catalog(connection)
     for name in (*RESERVED_TABLES, *RESERVED_COLUMNS):
@@ -243,24 +224,17 @@ def test_names_that_searches_have_for_their_own(
     assert catalog(connection) == before
 
 
-def test_an_index_whose_codes_would_have_such_a_name(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_an_index_whose_codes_would_have_such_a_name(connection, items, model):
     with pytest.raises(
         InvalidInputError, match='column "hashindex_code" of public.items has a name'
     ):
         HashIndex.create(
-            connection,
-            "hashindex",
-            table=items,
-            column="embedding",
-            model="lsh",
-            layout="column",
+            connection, "hashindex", table=items, column="embedding", model="lsh", layout="column"
         )
     HashIndex.create(connection, "hashindex", table=items, column="embedding", model="lsh").encode()
 
 
-def test_names_that_no_role_has(connection: Connection, items: str, model: Model) -> None:
+def test_names_that_no_role_has(connection, items, model):
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     for payload in PAYLOADS:
         with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):

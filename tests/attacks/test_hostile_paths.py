@@ -1,34 +1,27 @@
 """Nothing of an attacker's is run in place of ours: not by search_path, pg_temp, or look-alikes."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.commands import Run
 from fixtures.decoys import RUN_ALL, decoys, shadows
 from fixtures.outdated import leave_extension
-from fixtures.roles import As, make_administrator
-from numpy.typing import NDArray
+from fixtures.roles import make_administrator
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import sql_files
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, Layout, list_indexes
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
 
 
 @pytest.fixture(params=["public", "ext"])
-def home(request: pytest.FixtureRequest, connection: Connection, items: str, model: Model) -> str:
+def home(request, connection, items, model):
     """The schema that pgvector is in."""
     if request.param != "public":
         connection.execute(f"CREATE SCHEMA {request.param}".encode())
@@ -39,7 +32,7 @@ def home(request: pytest.FixtureRequest, connection: Connection, items: str, mod
 
 
 @pytest.fixture
-def keeper(connection: Connection, home: str, as_role: As) -> Connection:
+def keeper(connection, home, as_role):
     """A session of the owner of table items and of the schema."""
     owner = as_role("keeper")
     connection.execute(
@@ -50,7 +43,7 @@ def keeper(connection: Connection, home: str, as_role: As) -> Connection:
 
 
 @pytest.fixture
-def poisoned(connection: Connection, home: str, keeper: Connection) -> Connection:
+def poisoned(connection, home, keeper):
     """The same, with an attacker's schema before all others, and decoys beside pgvector too."""
     connection.execute(RUN_ALL)
     connection.execute("SET search_path TO pg_catalog")
@@ -73,7 +66,7 @@ def poisoned(connection: Connection, home: str, keeper: Connection) -> Connectio
     return keeper
 
 
-def ran(connection: Connection) -> bool:
+def ran(connection):
     """Whether any function of the attacker's ran since, in whatever session."""
     row = connection.execute(
         "SELECT r.is_called, pg_catalog.setval('evil.ran', 1, false) FROM evil.ran r"
@@ -82,7 +75,7 @@ def ran(connection: Connection) -> bool:
     return bool(row[0])
 
 
-def upgrade(connection: Connection, path: str = "public") -> None:
+def upgrade(connection, path="public"):
     leave_extension(connection)
     engine = database.create_engine(connection.info.dsn)
     with engine.begin() as upgrading:
@@ -93,7 +86,7 @@ def upgrade(connection: Connection, path: str = "public") -> None:
     engine.dispose()
 
 
-def test_the_decoys_would_be_taken(poisoned: Connection, connection: Connection, home: str) -> None:
+def test_the_decoys_would_be_taken(poisoned, connection, home):
     """Or the other tests could not fail."""
     for statement in (
         "SELECT hashtextextended('x', 0)",
@@ -111,17 +104,10 @@ def test_the_decoys_would_be_taken(poisoned: Connection, connection: Connection,
 
 @pytest.mark.newest
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_an_owner_on_an_attackers_path(
-    poisoned: Connection, connection: Connection, vectors: NDArray[np.float32], layout: Layout
-) -> None:
+def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     """Whatever he asks of an index, in SQL and from Python."""
     index = HashIndex.create(
-        poisoned,
-        "items_idx",
-        table="public.items",
-        column="embedding",
-        model="lsh",
-        layout=layout,
+        poisoned, "items_idx", table="public.items", column="embedding", model="lsh", layout=layout
     )
     assert index.encode() == 300
     query = Vector(vectors[0])
@@ -185,7 +171,7 @@ def test_an_owner_on_an_attackers_path(
     assert not ran(connection)
 
 
-def _write(session: Connection) -> None:
+def _write(session):
     """Fire every trigger, by statements that the attacker's operators could be in nothing of."""
     row = "(1001, 'w', '[1,2,3,4,5,6,7,8]')"
     session.execute(f"INSERT INTO public.items VALUES {row}".encode())
@@ -198,9 +184,7 @@ def _write(session: Connection) -> None:
     )
 
 
-def test_functions_whatever_comes_before_pg_catalog(
-    poisoned: Connection, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vectors):
     """With pg_catalog behind the attacker's schema even = is his; our functions do not care."""
     HashIndex.create(
         poisoned, "items_idx", table="public.items", column="embedding", model="lsh"
@@ -229,7 +213,7 @@ def test_functions_whatever_comes_before_pg_catalog(
     assert not ran(connection)
 
 
-def test_temporary_tables_of_the_same_names(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_temporary_tables_of_the_same_names(index, vectors):
     """The session's own temporary tables come first on no path of ours."""
     connection = index.connection
     before = index.search(vectors[0])
@@ -259,22 +243,14 @@ def test_temporary_tables_of_the_same_names(index: HashIndex, vectors: NDArray[n
     assert_fresh(index)
 
 
-def test_an_upgrade_on_an_attackers_path(poisoned: Connection, connection: Connection) -> None:
+def test_an_upgrade_on_an_attackers_path(poisoned, connection):
     """By a superuser, whose path an attacker may write to: schema public, of old."""
     upgrade(connection, "evil, public")
     assert not ran(connection)
 
 
 @pytest.fixture
-def work(
-    run: Run,
-    connection: Connection,
-    keeper: Connection,
-    as_role: As,
-    url: str,
-    tmp_path: Path,
-    vectors: NDArray[np.float32],
-) -> Callable[[], None]:
+def work(run, connection, keeper, as_role, url, tmp_path, vectors):
     """Do through the command line, as the administrator, all that it has for an index."""
 
     as_role("reader")
@@ -285,11 +261,11 @@ def work(
             copy.write_row((i + 301, "abc"[i % 3], Vector(vectors[i % 300] * (1 + i / 300))))
     connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
 
-    def on(*arguments: object) -> str:
+    def on(*arguments):
         session = url.replace("postgres@", "keeper@")
         return run(*arguments, "--database-url", session).stdout
 
-    def work() -> None:
+    def work():
         source = ("--table", "public.items", "--column", "embedding")
         quick = ("--queries", 10)
         on("model", "train", "one", "--method", "itq", "--bits", 8, "--force", *source)
@@ -359,9 +335,7 @@ def work(
 
 # The texts that it sends are the same on each version.
 @pytest.mark.newest
-def test_the_command_line_on_an_attackers_path(
-    poisoned: Connection, connection: Connection, work: Callable[[], None]
-) -> None:
+def test_the_command_line_on_an_attackers_path(poisoned, connection, work):
     """Each of its sessions begins on that path."""
     work()
     assert not ran(connection)
@@ -369,13 +343,11 @@ def test_the_command_line_on_an_attackers_path(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("home", ["public"], indirect=True)
-def test_the_command_line_among_temporary_tables(
-    keeper: Connection, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_among_temporary_tables(keeper, work, monkeypatch):
     """Decoys for all names of a statement, in each of its sessions."""
     opened, statement = database._open, shadows()
 
-    def shadowed(url: str, *, autocommit: bool = True) -> Connection:
+    def shadowed(url, *, autocommit=True):
         session = opened(url, autocommit=True)
         session.execute(statement.encode())
         session.autocommit = autocommit
@@ -397,9 +369,7 @@ _PGVECTORS = """
 """
 
 
-def test_every_function_names_what_it_means(
-    connection: Connection, home: str, vectors: NDArray[np.float32]
-) -> None:
+def test_every_function_names_what_it_means(connection, home, vectors):
     """Installed and generated: pinned to pg_catalog; pgvector in full, in text that is run too."""
     store.save(connection, LSH(n_bits=8).fit(vectors).to_model("lsh4", levels=4))
     connection.execute(
@@ -433,7 +403,7 @@ def test_every_function_names_what_it_means(
         assert not (found := bare.findall(code)), (signature, found)
 
 
-def test_what_runs_under_the_callers_path_was_written_before() -> None:
+def test_what_runs_under_the_callers_path_was_written_before():
     """Between the two settings of the path, names are looked up in schemas of anybody."""
     ran_there = []
     for file in sorted(sql_files.folder("sql").rglob("*.sql")):

@@ -1,9 +1,5 @@
 """Text is never SQL: in any parameter of any function, of Python, and of the command line."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import click
 import numpy as np
 import psycopg
@@ -12,15 +8,13 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.commands import children
-from fixtures.functions import TEXTS, Function, functions
+from fixtures.functions import TEXTS, functions
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality import query_sets
 from pg_hashindex.training.sampling import sample_table
 
@@ -40,7 +34,7 @@ TAKE_SQL = {
 }
 
 
-def hostile(payload: str, kind: str) -> str:
+def hostile(payload, kind):
     """The payload as a literal of a type."""
     literal = psycopg.sql.quote(payload)
     if kind == "text[]":
@@ -50,7 +44,7 @@ def hostile(payload: str, kind: str) -> str:
     return f"{literal}::{kind}"
 
 
-def calls(function: Function, half: int) -> Iterator[str]:
+def calls(function, half):
     """The function with payloads in each of its texts, by turns: every other one of them."""
     for position, parameter in enumerate(function.parameters):
         if parameter.type not in TEXTS or (function.name, parameter.name) in TAKE_SQL:
@@ -60,7 +54,7 @@ def calls(function: Function, half: int) -> Iterator[str]:
 
 
 @pytest.fixture
-def targets(canary: Connection, items: str, model: Model) -> Connection:
+def targets(canary, items, model):
     """Indexes of both layouts to name, one of them with landmarks."""
     for layout, access in (("table", "landmarks"), ("column", "scan")):
         name = "items_idx" if layout == "table" else "inline"
@@ -76,7 +70,7 @@ def targets(canary: Connection, items: str, model: Model) -> Connection:
     return canary
 
 
-def run(connection: Connection, statement: str) -> psycopg.Error | None:
+def run(connection, statement):
     try:
         with connection.transaction():
             connection.execute("SET LOCAL statement_timeout = '10s'")
@@ -87,7 +81,7 @@ def run(connection: Connection, statement: str) -> psycopg.Error | None:
     return None
 
 
-def test_every_function_of_sql(targets: Connection) -> None:
+def test_every_function_of_sql(targets):
     attacked = {}
     # The other half on another version of PostgreSQL.
     half = targets.info.server_version // 20_000
@@ -108,7 +102,7 @@ def test_every_function_of_sql(targets: Connection) -> None:
 
 
 @pytest.mark.parametrize("harm", ["SELECT public.harm()", "DROP TABLE public.canary"])
-def test_the_canary_is_harmed_by_sql_that_is_run(targets: Connection, harm: str) -> None:
+def test_the_canary_is_harmed_by_sql_that_is_run(targets, harm):
     """Or the other tests could not fail."""
     with targets.transaction(force_rollback=True):
         assert run(targets, f"SELECT hashindex.find_index('items_idx'); {harm}") is None
@@ -116,15 +110,13 @@ def test_the_canary_is_harmed_by_sql_that_is_run(targets: Connection, harm: str)
             assert_unharmed(targets, harm)
 
 
-def test_search_text_is_not_sql(targets: Connection) -> None:
+def test_search_text_is_not_sql(targets):
     """Texts that stand in the table are found by where_equals, as they are."""
     for number, payload in enumerate(PAYLOADS):
         targets.execute(
             "INSERT INTO items VALUES (%s, %s, '[1,2,3,4,5,6,7,8]')", [1000 + number, payload]
         )
-    category: sa.ColumnElement[Any] = sa.Table(
-        "items", sa.MetaData(), sa.Column("category", sa.Text)
-    ).columns["category"]
+    category = sa.Table("items", sa.MetaData(), sa.Column("category", sa.Text)).columns["category"]
     for name in ("items_idx", "inline"):
         index = HashIndex.open(targets, name)
         for number, payload in enumerate(PAYLOADS):
@@ -139,14 +131,12 @@ def test_search_text_is_not_sql(targets: Connection) -> None:
     assert_unharmed(targets, "conditions")
 
 
-def attempts(connection: Connection, payload: str) -> dict[str, Callable[[], Any]]:
+def attempts(connection, payload):
     """Every text that the library takes from its caller."""
     index = HashIndex.open(connection, "items_idx")
     sound = {"table": "items", "column": "embedding", "model": "lsh"}
-    column: sa.ColumnElement[Any] = sa.Table(
-        "items", sa.MetaData(), sa.Column(payload, sa.Text)
-    ).columns[payload]
-    found: dict[str, Callable[[], Any]] = {
+    column = sa.Table("items", sa.MetaData(), sa.Column(payload, sa.Text)).columns[payload]
+    found = {
         f"create {what}": lambda what=what: HashIndex.create(  # type: ignore[misc]
             connection, "new", **(sound | {what: payload})
         )
@@ -197,7 +187,7 @@ def attempts(connection: Connection, payload: str) -> dict[str, Callable[[], Any
     )
 
 
-def test_every_text_from_python(targets: Connection) -> None:
+def test_every_text_from_python(targets):
     done = set()
     for payload in PAYLOADS:
         for what, attempt in attempts(targets, payload).items():
@@ -215,15 +205,13 @@ def test_every_text_from_python(targets: Connection) -> None:
     assert_unharmed(targets, "drops")
 
 
-def texts_of(command: click.Command) -> Iterator[click.Parameter]:
+def texts_of(command):
     for parameter in command.params:
         if isinstance(parameter.type, click.types.StringParamType):
             yield parameter
 
 
-def commands(
-    group: click.Group, before: tuple[str, ...] = ()
-) -> Iterator[tuple[str, click.Command]]:
+def commands(group, before=()):
     for name, command in children(group).items():
         path = (*before, name)
         if isinstance(command, click.Group):
@@ -244,10 +232,10 @@ SOUND = {
 }
 
 
-def arguments(command: click.Command, attacked: click.Parameter, payload: str) -> list[str]:
+def arguments(command, attacked, payload):
     """Return a command's arguments, with a payload in one place."""
-    given: list[str] = []
-    positional: list[str] = []
+    given = []
+    positional = []
     for parameter in command.params:
         if parameter.name in {"database_url", "as_json", "help"}:
             continue
@@ -265,9 +253,7 @@ def arguments(command: click.Command, attacked: click.Parameter, payload: str) -
     return [*given, "--", *positional]
 
 
-def test_every_text_of_the_command_line(
-    targets: Connection, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_text_of_the_command_line(targets, url, tmp_path, monkeypatch):
     # Some write files.
     monkeypatch.chdir(tmp_path)
     attacked = set()

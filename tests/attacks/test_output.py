@@ -4,7 +4,6 @@ import io
 import json
 import re
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import psycopg
@@ -12,7 +11,7 @@ import pytest
 from pg_hashindex.cli._shared import escaped, print_table
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -35,7 +34,7 @@ SECRETS = (
 
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid", "[::1]:1"])
-def test_a_password_shows_in_no_error(secret: str, host: str) -> None:
+def test_a_password_shows_in_no_error(secret, host):
     """Whatever the URL looks like."""
     for url in (
         f"postgresql://me:{secret}@{host}/db",
@@ -59,7 +58,7 @@ def test_a_password_shows_in_no_error(secret: str, host: str) -> None:
 HOSTILE = "\u009b31m\u202eevil\r\n\x1b[2J\x07\u2028name"
 
 
-def test_names_are_printed_escaped(on, connection: Connection, items: str, model: Model) -> None:
+def test_names_are_printed_escaped(on, connection, items, model):
     """Controls, line breaks, and what turns text around."""
     connection.execute(
         psycopg.sql.SQL("ALTER TABLE items RENAME TO {}").format(psycopg.sql.Identifier(HOSTILE))
@@ -89,9 +88,7 @@ def test_names_are_printed_escaped(on, connection: Connection, items: str, model
     assert escaped(HOSTILE) == "\\x9b31m\\u202eevil\\r\\n\\x1b[2J\\x07\\u2028name"
 
 
-def test_a_table_in_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_in_a_terminal(capsys, monkeypatch):
     """It is drawn by rich, which takes nothing in a name for markup; elsewhere it is plain."""
     monkeypatch.setenv("COLUMNS", "120")
     print_table(["name", "n"], [[HOSTILE, 1], ["[red]x[/]", 10]])
@@ -107,20 +104,20 @@ def test_a_table_in_a_terminal(
         assert "[red]x[/]" in text
 
 
-def test_json_is_the_name_all_the_same(on, connection: Connection, model: Model) -> None:
+def test_json_is_the_name_all_the_same(on, connection, model):
     store.save(connection, Model("\u202ex\u009b", "lsh", 8, model.layers))
     said = on("model", "list", "--json").output
     assert "\u202e" not in said
     assert "\u202ex\u009b" in [line["name"] for line in json.loads(said)]
 
 
-def test_an_error_is_printed_escaped(on, connection: Connection) -> None:
+def test_an_error_is_printed_escaped(on, connection):
     said = on("index", "show", HOSTILE, code=3).output
     for line in said.split("\n"):
         assert escaped(line) == line
 
 
-def test_an_export_replaces_nothing_unasked(on, model: Model, tmp_path: Path) -> None:
+def test_an_export_replaces_nothing_unasked(on, model, tmp_path):
     target, link = tmp_path / "lsh.model", tmp_path / "link"
     on("model", "export", "lsh", str(target))
     before = target.read_bytes()
@@ -142,7 +139,7 @@ def test_an_export_replaces_nothing_unasked(on, model: Model, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "lsh.model"]
 
 
-def test_a_model_file_that_says_it_is_larger_is_not_unpacked() -> None:
+def test_a_model_file_that_says_it_is_larger_is_not_unpacked():
     rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     data = LSH(n_bits=12, random_state=0).fit(rows).to_model("lsh").to_bytes()
     assert Model.from_bytes(data).n_bits == 12
@@ -161,13 +158,13 @@ def test_a_model_file_that_says_it_is_larger_is_not_unpacked() -> None:
         Model.from_bytes(bomb.getvalue())
 
 
-def test_a_page_shows_no_letter_that_turns_others_round() -> None:
+def test_a_page_shows_no_letter_that_turns_others_round():
     for letter in "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069":
         assert _shown(f"a{letter}b") == "a\ufffdb"
     # Joiners belong to words of some languages.
     assert _shown("\u0645\u06cc\u200c\u062e\u0648\n") == "\u0645\u06cc\u200c\u062e\u0648\n"
 
 
-def test_help_says_that_others_see_a_password(on) -> None:
+def test_help_says_that_others_see_a_password(on):
     said = " ".join(on("index", "list", "--help").output.split())
     assert "Other users of the machine see a password in this option" in said

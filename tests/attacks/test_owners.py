@@ -1,21 +1,18 @@
 """Whose table and whose schema it is, is asked first: no owner's code runs as another role."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
-from fixtures.commands import Run
 from fixtures.databases import run_as_admin
-from fixtures.roles import As, make_administrator
+from fixtures.roles import make_administrator
 from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
 
 import pg_hashindex
 from pg_hashindex import operations, schema, store
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.contrib.sqlalchemy.statements import create_statement
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import DatabaseStateError, HashIndexError, MissingRightsError
 from pg_hashindex.index.async_index import AsyncHashIndex
 from pg_hashindex.index.handle import HashIndex, list_indexes
@@ -29,7 +26,7 @@ pytestmark = pytest.mark.newest
 
 TABLE = "mallory.docs"
 #: Everything that is given a table by its name.
-BY_TABLE: dict[str, Callable[[Connection], object]] = {
+BY_TABLE = {
     "create_index": lambda c: HashIndex.create(
         c, "stolen", table=TABLE, column="embedding", model="lsh"
     ),
@@ -53,7 +50,7 @@ REFUSED = r"(table|schema|view) \S+ belongs to role mallory, which can run code 
 
 
 @pytest.fixture
-def keeper(connection: Connection, as_role: As, items: str, model: object) -> Connection:
+def keeper(connection, as_role, items, model):
     """A session of the administrator, who owns table own too."""
     session = as_role("keeper")
     connection.execute("GRANT CREATE ON SCHEMA public TO keeper")
@@ -68,14 +65,12 @@ def keeper(connection: Connection, as_role: As, items: str, model: object) -> Co
 
 
 @pytest.fixture
-def mallory(connection: Connection, as_role: As) -> Connection:
+def mallory(connection, as_role):
     return lay_trap(connection, as_role)
 
 
 @pytest.fixture(params=["keeper", "superuser"])
-def victim(
-    request: pytest.FixtureRequest, keeper: Connection, connection: Connection
-) -> Connection:
+def victim(request, keeper, connection):
     """The administrator, or a superuser."""
     connection.execute("ALTER TABLE own OWNER TO postgres; GRANT SELECT ON own TO keeper")
     if request.param == "keeper":
@@ -84,13 +79,13 @@ def victim(
     return connection
 
 
-def assert_refused(error: BaseException, match: str = REFUSED) -> None:
+def assert_refused(error, match=REFUSED):
     assert SPRUNG not in str(error), error
     assert re.search(match, str(error)), error
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_trap_works(connection: Connection, mallory: Connection, as_role: As, way: str) -> None:
+def test_the_trap_works(connection, mallory, as_role, way):
     trapped_table(mallory, TABLE, way=way)
     victim = as_role("victim") if way == "policy" else connection
     statement = f"SELECT id FROM {TABLE} WHERE id > 3" if way != "check" else (
@@ -102,9 +97,7 @@ def test_the_trap_works(connection: Connection, mallory: Connection, as_role: As
 
 @pytest.mark.parametrize("column", ["vector", "vector(8)"])
 @pytest.mark.parametrize("action", BY_TABLE)
-def test_a_strangers_table(
-    victim: Connection, mallory: Connection, action: str, column: str
-) -> None:
+def test_a_strangers_table(victim, mallory, action, column):
     trapped_table(mallory, TABLE, column=column)
     victim.execute("CREATE VIEW looks AS SELECT id, category FROM mallory.docs")
     with pytest.raises((HashIndexError, psycopg.Error)) as error:
@@ -115,9 +108,7 @@ def test_a_strangers_table(
 
 @pytest.mark.parametrize("way", ["partition", "child", "schema"])
 @pytest.mark.parametrize("action", ["create_index", "sample_table", "diagnose", "train in SQL"])
-def test_a_part_of_it_is_a_strangers(
-    victim: Connection, connection: Connection, mallory: Connection, action: str, way: str
-) -> None:
+def test_a_part_of_it_is_a_strangers(victim, connection, mallory, action, way):
     """A partition, a table that inherits, or the schema, whose owner may replace the table."""
     role = victim.info.user
     made = {
@@ -138,7 +129,7 @@ def test_a_part_of_it_is_a_strangers(
         connection.execute("CREATE SCHEMA IF NOT EXISTS mine; ALTER TABLE docs SET SCHEMA mine")
         connection.execute("GRANT ALL ON SCHEMA mine TO PUBLIC")
     named = "mallory.docs" if way == "schema" else "mine.docs"
-    calls: dict[str, Callable[[], object]] = {
+    calls = {
         "create_index": lambda: HashIndex.create(
             victim, "stolen", table=named, column="embedding", model="lsh"
         ),
@@ -153,9 +144,7 @@ def test_a_part_of_it_is_a_strangers(
     assert_refused(error.value)
 
 
-def test_a_table_of_a_member_of_the_caller(
-    connection: Connection, keeper: Connection, as_role: As
-) -> None:
+def test_a_table_of_a_member_of_the_caller(connection, keeper, as_role):
     """A role that has the caller's rights already gains nothing by running code as the caller."""
     ann = as_role("ann")
     connection.execute("GRANT keeper TO ann; GRANT CREATE ON SCHEMA public TO ann")
@@ -165,7 +154,7 @@ def test_a_table_of_a_member_of_the_caller(
     HashIndex.create(keeper, "anns", table="anns", column="embedding", model="lsh").encode()
 
 
-COMMANDS: dict[str, tuple[str, ...]] = {
+COMMANDS = {
     "doctor": ("doctor", "--table", TABLE, "--column", "embedding"),
     "quickstart": ("quickstart", "--table", TABLE, "--column", "embedding", "--yes", "--anyway"),
     "quickstart --tune": (
@@ -183,9 +172,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_on_a_table_of_a_stranger(
-    on: Run, connection: Connection, model: object, mallory: Connection, command: str
-) -> None:
+def test_a_command_on_a_table_of_a_stranger(on, connection, model, mallory, command):
     """As a superuser, who would give the owner everything."""
     trapped_table(mallory, TABLE)
     said = on(*COMMANDS[command], code=3).output
@@ -198,7 +185,7 @@ def test_a_command_on_a_table_of_a_stranger(
 
 
 #: Everything that reads the table of an index that is there.
-BY_INDEX: dict[str, Callable[[HashIndex], object]] = {
+BY_INDEX = {
     "encode": lambda i: i.encode(),
     "waiting": lambda i: i.waiting(),
     "summary": lambda i: i.summary(),
@@ -225,7 +212,7 @@ BY_INDEX_IN_SQL = {
 
 
 @pytest.fixture
-def replaced(connection: Connection, keeper: Connection, mallory: Connection) -> HashIndex:
+def replaced(connection, keeper, mallory):
     """The administrator's index of his table, which the schema's new owner has replaced."""
     connection.execute("CREATE SCHEMA shop AUTHORIZATION keeper")
     keeper.execute(
@@ -244,9 +231,7 @@ def replaced(connection: Connection, keeper: Connection, mallory: Connection) ->
 
 
 @pytest.mark.parametrize("action", BY_INDEX)
-def test_a_table_that_a_stranger_has_replaced(
-    replaced: HashIndex, victim: Connection, action: str
-) -> None:
+def test_a_table_that_a_stranger_has_replaced(replaced, victim, action):
     with pytest.raises(HashIndexError) as error:
         BY_INDEX[action](HashIndex.open(victim, "docs"))
     assert_refused(error.value)
@@ -254,13 +239,13 @@ def test_a_table_that_a_stranger_has_replaced(
 
 
 @pytest.mark.parametrize("action", BY_INDEX_IN_SQL)
-def test_in_sql(replaced: HashIndex, victim: Connection, action: str) -> None:
+def test_in_sql(replaced, victim, action):
     with pytest.raises(psycopg.Error) as error:
         victim.execute(BY_INDEX_IN_SQL[action].encode())
     assert_refused(error.value)
 
 
-async def test_an_async_handle(replaced: HashIndex, url: str) -> None:
+async def test_an_async_handle(replaced, url):
     async with await psycopg.AsyncConnection.connect(
         url.replace("postgres@", "keeper@"), autocommit=True
     ) as session:
@@ -269,7 +254,7 @@ async def test_an_async_handle(replaced: HashIndex, url: str) -> None:
         assert_refused(error.value)
 
 
-def test_commands_without_tables_go_on(replaced: HashIndex, keeper: Connection) -> None:
+def test_commands_without_tables_go_on(replaced, keeper):
     """The index is listed and checked, which tells what is wrong, and can be dropped."""
     assert [index.name for index in list_indexes(keeper)] == ["docs"]
     found = operations.check(HashIndex.open(keeper, "docs"))
@@ -281,15 +266,13 @@ def test_commands_without_tables_go_on(replaced: HashIndex, keeper: Connection) 
     assert list_indexes(keeper) == []
 
 
-def test_trust_is_kept_with_the_index(
-    connection: Connection, keeper: Connection, as_role: As
-) -> None:
+def test_trust_is_kept_with_the_index(connection, keeper, as_role):
     """By the names of roles: another owner is asked for again."""
     app = as_role("app")
     connection.execute("CREATE SCHEMA app AUTHORIZATION app; GRANT USAGE ON SCHEMA app TO PUBLIC")
     app.execute("CREATE TABLE app.docs (id bigint PRIMARY KEY, embedding vector(8))")
     app.execute("GRANT SELECT, UPDATE, TRIGGER ON app.docs TO PUBLIC")
-    where: dict[str, Any] = {"table": "app.docs", "column": "embedding", "model": "lsh"}
+    where = {"table": "app.docs", "column": "embedding", "model": "lsh"}
     with pytest.raises(MissingRightsError, match="belongs to role app"):
         HashIndex.create(keeper, "docs", **where)
     index = HashIndex.create(keeper, "docs", **where, trust_owner=True)
@@ -307,9 +290,7 @@ def test_trust_is_kept_with_the_index(
         HashIndex.open(app, "docs").configure(trust_owner=True)
 
 
-def test_a_rebind_to_a_table_of_a_stranger(
-    connection: Connection, keeper: Connection, mallory: Connection
-) -> None:
+def test_a_rebind_to_a_table_of_a_stranger(connection, keeper, mallory):
     index = HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
     trapped_table(mallory, TABLE, column="vector(8)")
     with pytest.raises(MissingRightsError) as error:
@@ -320,7 +301,7 @@ def test_a_rebind_to_a_table_of_a_stranger(
 
 # A superuser, and the schema of another role.
 
-USES: dict[str, Callable[[Connection], object]] = {
+USES = {
     "list indexes": list_indexes,
     "open": lambda c: HashIndex.open(c, "own"),
     "list models": store.list_models,
@@ -333,7 +314,7 @@ USES: dict[str, Callable[[Connection], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_superuser_and_the_schema_of_another_role(keeper: Connection, url: str, use: str) -> None:
+def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
     """He is told before anything in it is read, and may say that he trusts the role."""
     HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
     keeper.execute(
@@ -351,7 +332,7 @@ def test_a_superuser_and_the_schema_of_another_role(keeper: Connection, url: str
         USES[use](superuser)
 
 
-async def test_an_async_superuser(keeper: Connection, url: str) -> None:
+async def test_an_async_superuser(keeper, url):
     HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as session:
         with pytest.raises(MissingRightsError, match="schema hashindex belongs to role keeper"):
@@ -371,9 +352,7 @@ async def test_an_async_superuser(keeper: Connection, url: str) -> None:
     ],
     ids=" ".join,
 )
-def test_commands_of_a_superuser_in_the_schema_of_another_role(
-    on: Run, keeper: Connection, command: tuple[str, ...]
-) -> None:
+def test_commands_of_a_superuser_in_the_schema_of_another_role(on, keeper, command):
     HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh").encode()
     said = on(*command, code=3).output
     assert "schema hashindex belongs to role keeper, which can run code as superuser" in said
@@ -384,7 +363,7 @@ def test_commands_of_a_superuser_in_the_schema_of_another_role(
 # Schema hashindex, made by whoever may create schemas before it is installed.
 
 
-def upgrade(url: str, owner: str | None = None) -> None:
+def upgrade(url, owner=None):
     with create_engine(url).begin() as connection:
         schema.upgrade(connection, owner=owner)
 
@@ -401,7 +380,7 @@ PLANTED = {
 
 
 @pytest.fixture
-def squatter(server: Any, empty_url: str) -> Iterator[Connection]:
+def squatter(server, empty_url):
     """A role that may create schemas, and has made schema hashindex."""
     run_as_admin(server, "CREATE ROLE squatter LOGIN")
     with psycopg.connect(empty_url, autocommit=True) as admin:
@@ -421,9 +400,7 @@ def squatter(server: Any, empty_url: str) -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_schema_that_was_there_first(
-    run: Run, squatter: Connection, empty_url: str, planted: str
-) -> None:
+def test_a_schema_that_was_there_first(run, squatter, empty_url, planted):
     squatter.execute(PLANTED[planted].encode())
     for arguments in (("upgrade",), ("status",), ("downgrade", "--yes")):
         said = run("schema", *arguments, "--database-url", empty_url, code=3).output
@@ -436,7 +413,7 @@ def test_a_schema_that_was_there_first(
             script.execute(schema.statements().encode())
 
 
-def test_the_default_of_a_database_names_no_owner(squatter: Connection, empty_url: str) -> None:
+def test_the_default_of_a_database_names_no_owner(squatter, empty_url):
     """Its owner could choose it."""
     with psycopg.connect(empty_url, autocommit=True) as admin:
         name = admin.info.dbname
@@ -445,7 +422,7 @@ def test_the_default_of_a_database_names_no_owner(squatter: Connection, empty_ur
         upgrade(empty_url)
 
 
-def test_an_owner_who_is_named_administers(run: Run, empty_url: str, as_role: As) -> None:
+def test_an_owner_who_is_named_administers(run, empty_url, as_role):
     as_role("boss")
     said = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
     assert "role boss administers it: whoever searches or writes trusts that role" in said
@@ -482,7 +459,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("planted", STRANGERS)
-def test_objects_of_strangers_in_the_schema(empty_url: str, as_role: As, planted: str) -> None:
+def test_objects_of_strangers_in_the_schema(empty_url, as_role, planted):
     """Before the first read of anything in it."""
     as_role("mallory")
     with psycopg.connect(empty_url, autocommit=True) as admin:

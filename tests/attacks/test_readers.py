@@ -1,16 +1,13 @@
 """What readers of an index learn: nothing that the table does not tell them."""
 
-import numpy as np
 import pytest
-from fixtures.roles import As, denied
-from numpy.typing import NDArray
+from fixtures.roles import denied
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
 from pg_hashindex.hashers import LSH, SGH
-from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.index.handle import HashIndex
 
 QUERY = "[1,2,3,4,5,6,7,8]"
 SEARCH = f"SELECT array_agg(id ORDER BY distance) FROM hashindex.search_items_idx('{QUERY}')"
@@ -18,28 +15,26 @@ CODES = "SELECT id, landmark, code FROM hashindex.items_idx_codes"
 
 
 @pytest.fixture
-def anchored(keeper: Connection, vectors: NDArray[np.float32]) -> str:
+def anchored(keeper, vectors):
     """A model whose layers hold rows that it was trained on."""
     store.save(keeper, SGH(n_bits=8, n_anchors=32).fit(vectors).to_model("anchored"))
     return "anchored"
 
 
-def create(keeper: Connection, name: str = "items_idx", **more: object) -> HashIndex:
+def create(keeper, name="items_idx", **more):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | more
     HashIndex.create(keeper, name, **options).encode()  # type: ignore[arg-type]
     return HashIndex.open(keeper, name)
 
 
-def rights_faults(index: HashIndex) -> str:
+def rights_faults(index):
     found = [
         f for f in operations.check(index).findings if f.check == "rights" and f.status != "ok"
     ]
     return "; ".join(f"{f.detail} {f.advice}" for f in found)
 
 
-def test_copies_of_columns_that_a_reader_may_not_read(
-    keeper: Connection, connection: Connection, as_role: As
-) -> None:
+def test_copies_of_columns_that_a_reader_may_not_read(keeper, connection, as_role):
     """He searches by codes all the same, and filters by what he may read."""
     reader, whole = as_role("reader"), as_role("whole")
     connection.execute("ALTER TABLE items ADD salary int DEFAULT 5")
@@ -69,13 +64,7 @@ def test_copies_of_columns_that_a_reader_may_not_read(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_revoked_right_stays_revoked(
-    keeper: Connection,
-    connection: Connection,
-    as_role: As,
-    vectors: NDArray[np.float32],
-    layout: Layout,
-) -> None:
+def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors, layout):
     """Through builds, rebalances, swaps, repairs; and a right that was granted stays too."""
     revoked, granted = as_role("revoked"), as_role("granted")
     connection.execute("GRANT SELECT ON items TO revoked, granted")
@@ -83,7 +72,7 @@ def test_a_revoked_right_stays_revoked(
     store.save(keeper, LSH(n_bits=8, random_state=5).fit(vectors).to_model("other"))
     index.revoke("revoked")
 
-    def hold() -> None:
+    def hold():
         HashIndex.open(granted, "items_idx").within([1.0] * 8, 8)
         with pytest.raises(MissingRightsError):
             HashIndex.open(revoked, "items_idx").within([1.0] * 8, 8)
@@ -110,9 +99,7 @@ def test_a_revoked_right_stays_revoked(
     hold()
 
 
-def test_default_privileges_grant_nothing(
-    keeper: Connection, connection: Connection, as_role: As
-) -> None:
+def test_default_privileges_grant_nothing(keeper, connection, as_role):
     """They are for the administrator's own tables, as for a role that may read all of these."""
     snoop = as_role("snoop")
     connection.execute("ALTER DEFAULT PRIVILEGES FOR ROLE keeper GRANT SELECT ON TABLES TO snoop")
@@ -136,9 +123,7 @@ def test_default_privileges_grant_nothing(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_row_security_that_is_enabled_later(
-    keeper: Connection, connection: Connection, as_role: As, layout: Layout
-) -> None:
+def test_row_security_that_is_enabled_later(keeper, connection, as_role, layout):
     as_role("early")
     as_role("told")
     connection.execute("GRANT SELECT ON items TO early, told")
@@ -159,9 +144,7 @@ def test_row_security_that_is_enabled_later(
         assert rights_faults(index) == ""
 
 
-def test_readers_read_the_models_of_their_index(
-    keeper: Connection, connection: Connection, as_role: As, vectors: NDArray[np.float32]
-) -> None:
+def test_readers_read_the_models_of_their_index(keeper, connection, as_role, vectors):
     """And no other: not by name, by id, by the search of another index, or by a leaky function."""
     reader = as_role("reader")
     store.save(keeper, LSH(n_bits=8, random_state=5).fit(vectors).to_model("other"))
@@ -187,7 +170,7 @@ def test_readers_read_the_models_of_their_index(
         "CREATE FUNCTION leak(hashindex.layer[], text) RETURNS boolean COST 0.0001 "
         "LANGUAGE plpgsql AS $$BEGIN RAISE NOTICE 'saw %', $2; RETURN true; END$$"
     )
-    seen: list[str] = []
+    seen = []
     reader.add_notice_handler(lambda notice: seen.append(notice.message_primary or ""))
     reader.execute("SELECT FROM hashindex.readable_model m WHERE leak(m.layers, m.name)")
     assert seen == ["saw lsh"]
@@ -196,9 +179,7 @@ def test_readers_read_the_models_of_their_index(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_anchors_are_rows(
-    keeper: Connection, connection: Connection, as_role: As, anchored: str, layout: Layout
-) -> None:
+def test_anchors_are_rows(keeper, connection, as_role, anchored, layout):
     """Nobody gets them by himself; searches are exact until a grant says that they are revealed."""
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
@@ -218,15 +199,13 @@ def test_anchors_are_rows(
     assert rights_faults(index) == ""
 
 
-def test_a_swap_to_a_model_with_anchors(
-    keeper: Connection, connection: Connection, as_role: As, anchored: str
-) -> None:
+def test_a_swap_to_a_model_with_anchors(keeper, connection, as_role, anchored):
     """It says whose searches become exact, and keeps those that anchors were revealed to."""
     reader, told = as_role("reader"), as_role("told")
     connection.execute("GRANT SELECT ON items TO reader, told")
     index = create(keeper)
     index.grant("told", reveal_codes=True)
-    warnings: list[str | None] = []
+    warnings = []
     keeper.add_notice_handler(lambda notice: warnings.append(warning_of(notice)))
     operations.swap(index, anchored, queries=3, force=True)
     assert "codes will search by exact distance: reader; model" in "".join(filter(None, warnings))

@@ -2,11 +2,9 @@
 
 import psycopg
 import pytest
-from fixtures.roles import As
 from pgvector import Vector
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
 
@@ -14,7 +12,7 @@ QUERY = "'[1,2,3,4,5,6,7,8]'::vector"
 ROW = "(1001, 'a', '[1,2,3,4,5,6,7,8]')"
 
 #: What is tried, by what it is called in the table below.
-ACTIONS: dict[str, dict[str, str]] = {
+ACTIONS = {
     "search": {
         "typed": f"SELECT * FROM hashindex.search_items_idx({QUERY})",
         "by name": f"SELECT * FROM hashindex.search('items_idx', {QUERY})",
@@ -34,9 +32,7 @@ ACTIONS: dict[str, dict[str, str]] = {
         "models": "SELECT layers, parameters FROM hashindex.find_model('lsh')",
         "encode": f"SELECT hashindex.encode('lsh', {QUERY})",
     },
-    "insert": {
-        "insert": f"INSERT INTO items VALUES {ROW}",
-    },
+    "insert": {"insert": f"INSERT INTO items VALUES {ROW}"},
     # PostgreSQL has no COPY FROM under row security.
     "copy": {"copy": "COPY items FROM STDIN"},
     "update": {
@@ -47,7 +43,7 @@ ACTIONS: dict[str, dict[str, str]] = {
     # Whoever attaches a partition needs it.
     "attach": {
         "a trigger": "CREATE TRIGGER own AFTER TRUNCATE ON items "
-        "EXECUTE FUNCTION hashindex.sync_items_idx()",
+        "EXECUTE FUNCTION hashindex.sync_items_idx()"
     },
     "administer": {
         "all models": "SELECT layers, parameters FROM hashindex.model",
@@ -90,7 +86,7 @@ ACTIONS: dict[str, dict[str, str]] = {
 SEARCHES = {"search", "search for words"}
 WRITES = {"insert", "copy", "update", "delete"}
 #: What a role is given, and what it may do then. Nothing else.
-ROLES: dict[str, tuple[str, set[str]]] = {
+ROLES = {
     "administrator": ("GRANT keeper TO tried", {*ACTIONS}),
     "owner of the table": (
         "ALTER TABLE items OWNER TO tried; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper; "
@@ -135,7 +131,7 @@ ROLES: dict[str, tuple[str, set[str]]] = {
 
 
 @pytest.fixture
-def made(connection: Connection, keeper: Connection, as_role: As) -> Connection:
+def made(connection, keeper, as_role):
     HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh").encode()
     tried = as_role("tried")
     as_role("other_role")
@@ -146,7 +142,7 @@ def made(connection: Connection, keeper: Connection, as_role: As) -> Connection:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role(role: str, made: Connection, connection: Connection) -> None:
+def test_a_role(role, made, connection):
     given, allowed = ROLES[role]
     connection.execute(given.encode())
     for kind, actions in ACTIONS.items():
@@ -163,7 +159,7 @@ def test_a_role(role: str, made: Connection, connection: Connection) -> None:
     assert operations.check(index, full=True).as_dict()["status"] != "broken"
 
 
-def attempt(session: Connection, statement: str) -> psycopg.Error | None:
+def attempt(session, statement):
     """Run a statement and take it back; return its error."""
     with session.transaction(force_rollback=True):
         try:
@@ -181,12 +177,12 @@ def attempt(session: Connection, statement: str) -> psycopg.Error | None:
 # Who may do what is asked of each version above; here, what Python makes of the answer.
 @pytest.mark.newest
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_in_python(role: str, made: Connection, connection: Connection) -> None:
+def test_a_role_in_python(role, made, connection):
     given, allowed = ROLES[role]
     connection.execute(given.encode())
     index = HashIndex.open(made, "items_idx")
 
-    def may(kind: str, call) -> None:  # type: ignore[no-untyped-def]
+    def may(kind, call):  # type: ignore[no-untyped-def]
         if kind in allowed:
             call()
         else:
@@ -204,9 +200,7 @@ def test_a_role_in_python(role: str, made: Connection, connection: Connection) -
     may("administer", lambda: HashIndex.open(made, "items_idx").drop())
 
 
-def test_answers_are_the_same_by_codes_and_without(
-    made: Connection, connection: Connection
-) -> None:
+def test_answers_are_the_same_by_codes_and_without(made, connection):
     connection.execute("GRANT SELECT ON items TO tried")
     index = HashIndex.open(made, "items_idx")
     exact = [hit.id for hit in index.search([1.0] * 8, 5, candidates=300)]

@@ -1,15 +1,11 @@
 """Tables that another role may change: their code does not run in whoever commands."""
 
-from collections.abc import Callable
-
 import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
-from fixtures.roles import As
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
 
@@ -21,16 +17,14 @@ TRAP = (
 )
 
 
-def create(keeper: Connection) -> HashIndex:
+def create(keeper):
     return HashIndex.create(
         keeper, "items_idx", table="items", column="embedding", model="lsh", layout="column"
     )
 
 
 @pytest.mark.parametrize("granted", ["while", "before"])
-def test_a_role_that_may_create_triggers(
-    keeper: Connection, connection: Connection, mallory: Connection, granted: str
-) -> None:
+def test_a_role_that_may_create_triggers(keeper, connection, mallory, granted):
     """With codes in a column, the administrator writes rows: the triggers of all would run as him.
 
     Refused while a role has the right, and after it was revoked while its trigger is there.
@@ -58,12 +52,7 @@ def test_a_role_that_may_create_triggers(
     ],
     ids=["encode", "repair", "swap", "encode_rows"],
 )
-def test_a_trigger_that_is_made_later(
-    keeper: Connection,
-    connection: Connection,
-    mallory: Connection,
-    work: Callable[[HashIndex], object],
-) -> None:
+def test_a_trigger_that_is_made_later(keeper, connection, mallory, work):
     index = create(keeper)
     index.encode()
     # Codes that are wrong or missing have to be written.
@@ -88,9 +77,7 @@ def test_a_trigger_that_is_made_later(
     assert_fresh(HashIndex.open(keeper, "items_idx"))
 
 
-def test_layout_table_writes_no_row(
-    keeper: Connection, connection: Connection, mallory: Connection
-) -> None:
+def test_layout_table_writes_no_row(keeper, connection, mallory):
     connection.execute("GRANT TRIGGER ON items TO mallory")
     mallory.execute(TRAP)
     with telling(keeper) as ran:
@@ -103,9 +90,7 @@ def test_layout_table_writes_no_row(
     assert ran == []
 
 
-def test_pairs_are_not_written_into_a_table_of_another_role(
-    keeper: Connection, connection: Connection, as_role: As, mallory: Connection
-) -> None:
+def test_pairs_are_not_written_into_a_table_of_another_role(keeper, connection, as_role, mallory):
     """Whatever its comment says."""
     index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
     index.configure(access="landmarks").encode()
@@ -129,9 +114,7 @@ def test_pairs_are_not_written_into_a_table_of_another_role(
 
 
 @pytest.mark.parametrize("given", ["", "GRANT SELECT, UPDATE ON public.strange TO keeper"])
-def test_a_failed_rebind_changes_nothing(
-    keeper: Connection, connection: Connection, mallory: Connection, given: str
-) -> None:
+def test_a_failed_rebind_changes_nothing(keeper, connection, mallory, given):
     connection.execute("GRANT CREATE ON SCHEMA public TO mallory")
     mallory.execute(
         "CREATE TABLE public.strange (id bigint PRIMARY KEY, category text, embedding vector(8)); "

@@ -7,10 +7,9 @@ import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
-from fixtures.roles import As, denied
+from fixtures.roles import denied
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
 
@@ -26,7 +25,7 @@ WRITES = (
 )
 
 
-def write(session: Connection) -> list[str]:
+def write(session):
     """Run every kind of write; return as whom the attacker's functions ran."""
     with telling(session) as ran:
         for statement in WRITES:
@@ -35,13 +34,13 @@ def write(session: Connection) -> list[str]:
 
 
 @pytest.fixture
-def writer(connection: Connection, mallory: Connection) -> Connection:
+def writer(connection, mallory):
     """Mallory, who may write to the table."""
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO mallory")
     return mallory
 
 
-def test_internal_functions_cannot_be_called(kept: HashIndex, writer: Connection) -> None:
+def test_internal_functions_cannot_be_called(kept, writer):
     writer.execute(
         "CREATE TABLE mallory.own (id bigint, category text, embedding public.vector(8), "
         "items_idx_code bit(12))"
@@ -59,7 +58,7 @@ def test_internal_functions_cannot_be_called(kept: HashIndex, writer: Connection
         writer.execute("GRANT EXECUTE ON FUNCTION hashindex.sync_items_idx() TO mallory")
 
 
-def test_settings_of_a_session(kept: HashIndex, writer: Connection) -> None:
+def test_settings_of_a_session(kept, writer):
     """Paths, temporary tables and functions of our names, settings of all kinds."""
     for table in (
         "items", "items_idx_codes", "model", "index", "pg_class", "pg_proc", "new_rows",
@@ -91,9 +90,7 @@ def test_settings_of_a_session(kept: HashIndex, writer: Connection) -> None:
     assert_fresh(kept)
 
 
-def test_tenants_touch_only_visible_rows(
-    kept: HashIndex, connection: Connection, writer: Connection
-) -> None:
+def test_tenants_touch_only_visible_rows(kept, connection, writer):
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"
@@ -133,9 +130,7 @@ def test_tenants_touch_only_visible_rows(
         "CREATE STATISTICS s ON (mallory.tells(id)), id FROM items",
     ],
 )
-def test_an_owners_traps_only_reach_the_owner(
-    keeper: Connection, connection: Connection, writer: Connection, trap: str
-) -> None:
+def test_an_owners_traps_only_reach_the_owner(keeper, connection, writer, trap):
     """Whoever owns a table runs code in all who read it: so none of his is indexed."""
     connection.execute(
         "ALTER TABLE items OWNER TO mallory; GRANT CREATE ON SCHEMA public TO mallory;"
@@ -152,7 +147,7 @@ def test_an_owners_traps_only_reach_the_owner(
     assert not keeper.execute("SELECT FROM hashindex.index").fetchall()
 
 
-def test_a_table_that_was_never_his(kept: HashIndex, writer: Connection) -> None:
+def test_a_table_that_was_never_his(kept, writer):
     """The traps need rights of an owner."""
     for trap in (
         "CREATE INDEX ON items (id) WHERE mallory.tells(id)",
@@ -171,9 +166,7 @@ def test_a_table_that_was_never_his(kept: HashIndex, writer: Connection) -> None
     assert_fresh(kept)
 
 
-def test_the_owners_triggers_run_as_the_writer(
-    kept: HashIndex, connection: Connection, writer: Connection
-) -> None:
+def test_the_owners_triggers_run_as_the_writer(kept, connection, writer):
     connection.execute("GRANT TRIGGER ON items TO mallory")
     writer.execute(
         "CREATE FUNCTION mallory.fires() RETURNS trigger LANGUAGE plpgsql AS "
@@ -189,9 +182,7 @@ def test_the_owners_triggers_run_as_the_writer(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_users_domain_as_key(
-    keeper: Connection, connection: Connection, writer: Connection, layout: str
-) -> None:
+def test_a_users_domain_as_key(keeper, connection, writer, layout):
     """Its check runs where rows are written, as the writer, and not where codes are."""
     writer.execute(
         "CREATE DOMAIN mallory.key AS bigint CHECK (mallory.tells(VALUE));"
@@ -227,9 +218,7 @@ def test_a_users_domain_as_key(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("kind", ["composite", "range", "array of a domain"])
-def test_keys_that_are_refused(
-    keeper: Connection, connection: Connection, writer: Connection, kind: str
-) -> None:
+def test_keys_that_are_refused(keeper, connection, writer, kind):
     writer.execute(
         "CREATE TYPE mallory.pair AS (a int, b int);"
         "CREATE TYPE mallory.span AS RANGE (subtype = int);"
@@ -244,9 +233,7 @@ def test_keys_that_are_refused(
         HashIndex.create(keeper, "other", table="other", column="embedding", model="lsh")
 
 
-def test_casts_and_operators_of_a_users_enum(
-    keeper: Connection, connection: Connection, writer: Connection
-) -> None:
+def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
     """They would be used in triggers, or make = ambiguous there."""
     writer.execute(
         "CREATE TYPE mallory.colour AS ENUM ('red', 'blue', 'green');"
@@ -282,9 +269,7 @@ def test_casts_and_operators_of_a_users_enum(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_cascades_from_a_table_of_his(
-    keeper: Connection, connection: Connection, writer: Connection, layout: str
-) -> None:
+def test_cascades_from_a_table_of_his(keeper, connection, writer, layout):
     """His updates and deletes reach the indexed table by a foreign key: codes follow."""
     writer.execute(
         "CREATE TABLE mallory.parent (id bigint PRIMARY KEY);"
@@ -312,9 +297,7 @@ def test_cascades_from_a_table_of_his(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_partitions(
-    keeper: Connection, connection: Connection, writer: Connection, layout: str
-) -> None:
+def test_partitions(keeper, connection, writer, layout):
     """Nobody but the owner attaches one; what is written straight to one is seen."""
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
@@ -346,7 +329,7 @@ def test_partitions(
     assert_fresh(index)
 
 
-def test_copy(kept: HashIndex, writer: Connection) -> None:
+def test_copy(kept, writer):
     with telling(writer) as ran, writer.cursor() as cursor:
         with cursor.copy("COPY items (id, category, embedding) FROM STDIN") as copy:
             for number in range(2000, 2050):
@@ -357,9 +340,7 @@ def test_copy(kept: HashIndex, writer: Connection) -> None:
     assert_fresh(kept)
 
 
-def test_policies_that_hold_for_the_administrator(
-    keeper: Connection, connection: Connection, writer: Connection
-) -> None:
+def test_policies_that_hold_for_the_administrator(keeper, connection, writer):
     """FORCE ROW LEVEL SECURITY with a policy that calls his function: an error, and no call."""
     index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
     index.encode()
@@ -377,9 +358,7 @@ def test_policies_that_hold_for_the_administrator(
     assert_fresh(index)
 
 
-def test_executable_files_are_reported(
-    kept: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_executable_files_are_reported(kept, connection, as_role):
     """Only the administrator and the table's owner may EXECUTE SECURITY DEFINER functions."""
     rows = connection.execute(
         "SELECT p.proname, p.proowner::regrole::text, acl.grantee::regrole::text FROM pg_proc p, "

@@ -8,29 +8,26 @@ of these tests are made there, and dropped again; our schema stays.
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.citus import INDEX, MODEL, ROWS, TABLE, Cluster, running_cluster
-from numpy.typing import NDArray
+from fixtures.citus import INDEX, MODEL, ROWS, TABLE, running_cluster
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import ITQ, LSH
 from pg_hashindex.index.handle import HashIndex
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster():
     with running_cluster() as started:
         yield started
 
 
 @pytest.fixture
-def own_cluster(cluster: Cluster) -> Cluster:
+def own_cluster(cluster):
     """One whose nodes may be stopped."""
     if cluster.root is None:
         pytest.skip("the cluster of PG_HASHINDEX_CITUS_URL is somebody's: its nodes stay up")
@@ -38,18 +35,18 @@ def own_cluster(cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def rows() -> NDArray[np.float32]:
+def rows():
     return np.random.default_rng(7).standard_normal((ROWS, 8)).astype(np.float32)
 
 
 @pytest.fixture(scope="session")
-def filled(cluster: Cluster, rows: NDArray[np.float32]) -> str:
+def filled(cluster, rows):
     """The URL, of a database with the models and a table to copy rows from."""
     fill(cluster.url, rows)
     return cluster.url
 
 
-def fill(url: str, rows: NDArray[np.float32]) -> None:
+def fill(url, rows):
     with connect(url) as connection:
         _drop_indexes(connection)
         connection.execute(f"DROP TABLE IF EXISTS {TABLE}, rows_to_copy CASCADE".encode())
@@ -65,7 +62,7 @@ def fill(url: str, rows: NDArray[np.float32]) -> None:
         store.save(connection, ITQ(n_bits=8, random_state=3).fit(rows).to_model(f"{MODEL}_itq"))
 
 
-def distribute_rows(connection: Connection, table: str = TABLE) -> None:
+def distribute_rows(connection, table=TABLE):
     connection.execute(
         f"CREATE TABLE {table} (id bigint PRIMARY KEY, category text, embedding vector(8))".encode()
     )
@@ -74,7 +71,7 @@ def distribute_rows(connection: Connection, table: str = TABLE) -> None:
 
 
 @contextlib.contextmanager
-def _distributed(url: str) -> Iterator[Connection]:
+def _distributed(url):
     """Make the distributed table with its rows; drop it and its indexes."""
     with connect(url) as connection:
         distribute_rows(connection)
@@ -85,13 +82,13 @@ def _distributed(url: str) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def session(filled: str) -> Iterator[Connection]:
+def session(filled):
     """A connection to the coordinator, and the distributed table with its rows."""
     with _distributed(filled) as connection:
         yield connection
 
 
-def _drop_indexes(connection: Connection) -> None:
+def _drop_indexes(connection):
     names = connection.execute(
         "SELECT name FROM hashindex.index WHERE swap_of IS NULL AND name LIKE 'citus_tests%'"
     ).fetchall()
@@ -99,20 +96,20 @@ def _drop_indexes(connection: Connection) -> None:
         HashIndex.open(connection, name).drop()
 
 
-def _make(session: Connection, **more: Any) -> HashIndex:
-    options: dict[str, Any] = {"table": TABLE, "column": "embedding", "model": MODEL, **more}
+def _make(session, **more):
+    options = {"table": TABLE, "column": "embedding", "model": MODEL, **more}
     HashIndex.create(session, INDEX, **options).encode()
     return HashIndex.open(session, INDEX)
 
 
 @pytest.fixture
-def make(session: Connection) -> Callable[..., HashIndex]:
+def make(session):
     """Makes an index of the distributed table, and encodes it."""
     return functools.partial(_make, session)
 
 
 #: Options of an index for each access path and layout.
-KINDS: dict[str, dict[str, Any]] = {
+KINDS = {
     "scan": {"access": "scan"},
     "landmarks": {"access": "landmarks"},
     "column": {"layout": "column"},
@@ -121,13 +118,13 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(params=["scan", "landmarks", "column"])
-def spread(request: pytest.FixtureRequest, make: Callable[..., HashIndex]) -> HashIndex:
+def spread(request, make):
     """An encoded index of the distributed table, once for each access path and layout."""
     return make(**KINDS[request.param])
 
 
 @pytest.fixture(scope="module", params=["scan", "landmarks", "column"])
-def kept(request: pytest.FixtureRequest, filled: str) -> Iterator[str]:
+def kept(request, filled):
     """The URL, of the table with such an index for all tests of a module, which change nothing."""
     with _distributed(filled) as connection:
         _make(connection, **KINDS[request.param])
@@ -135,13 +132,13 @@ def kept(request: pytest.FixtureRequest, filled: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def shared(kept: str) -> Iterator[HashIndex]:
+def shared(kept):
     """That index, on a connection of the test's own."""
     with connect(kept) as connection:
         yield HashIndex.open(connection, INDEX)
 
 
 @pytest.fixture
-def listed(make: Callable[..., HashIndex]) -> HashIndex:
+def listed(make):
     """An index by landmarks, with a filter column."""
     return make(access="landmarks", filter_columns=["category"])

@@ -1,16 +1,12 @@
 """Commands that look at a distributed table, measure it or learn from it."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, bits_of, exact, one
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, bits_of, exact, one
 from pg_hashindex.cli import main
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.tuning import running
@@ -20,13 +16,13 @@ pytestmark = pytest.mark.citus
 OF_TABLE = ("--table", TABLE, "--column", "embedding")
 
 
-def told(url: str, *arguments: str) -> tuple[int, str]:
+def told(url, *arguments):
     """Run a command; return its exit code and what it prints, as one line."""
     done = CliRunner().invoke(main, [*arguments, "--database-url", url])
     return done.exit_code, " ".join(done.output.split())
 
 
-def test_sizes_are_those_of_the_shards(session: Connection) -> None:
+def test_sizes_are_those_of_the_shards(session):
     found = diagnose(session, TABLE, "embedding", measure=False).table
     shards = "SELECT sum(result::bigint) FROM run_command_on_shards(%s, $$SELECT {}('%%s')$$)"
     sizes = [
@@ -37,9 +33,7 @@ def test_sizes_are_those_of_the_shards(session: Connection) -> None:
     assert found.rows == 2000
 
 
-def test_the_doctor_looks_at_one_shard(
-    session: Connection, cluster: Cluster, filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_looks_at_one_shard(session, cluster, filled, monkeypatch):
     session.execute(f"CREATE INDEX ON {TABLE} USING hnsw (embedding vector_l2_ops)".encode())
     code, text = told(filled, "doctor", *OF_TABLE)
     assert code == 3
@@ -62,7 +56,7 @@ def test_the_doctor_looks_at_one_shard(
     assert "ef_search 40 (now)" in text
 
 
-def test_quickstart(session: Connection, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quickstart(session, filled, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 10)
     name = "citus_tests_quick"
     asked = ("quickstart", *OF_TABLE, "--name", name, "--metric", "l2", "--recall", "0.5")
@@ -91,9 +85,7 @@ def test_quickstart(session: Connection, filled: str, monkeypatch: pytest.Monkey
     ],
     ids=["reference", "tenant"],
 )
-def test_tables_that_are_refused(
-    session: Connection, filled: str, statements: list[str], message: str
-) -> None:
+def test_tables_that_are_refused(session, filled, statements, message):
     session.execute("CREATE TABLE odd (id bigint PRIMARY KEY, tenant bigint, embedding vector(8))")
     try:
         session.execute("INSERT INTO odd SELECT id, id % 5, embedding FROM rows_to_copy")
@@ -116,9 +108,7 @@ def test_tables_that_are_refused(
         session.execute("DROP TABLE odd")
 
 
-def test_tuning_leaves_out_what_is_refused(
-    make: Callable[..., HashIndex], filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_leaves_out_what_is_refused(make, filled, monkeypatch):
     monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
     index = make()
     code, text = told(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20", "--apply")
@@ -128,9 +118,7 @@ def test_tuning_leaves_out_what_is_refused(
     assert_fresh(index)
 
 
-def test_evaluating_in_every_way(
-    make: Callable[..., HashIndex], filled: str, tmp_path: Path
-) -> None:
+def test_evaluating_in_every_way(make, filled, tmp_path):
     make(access="landmarks")
     few = ("--queries", "10")
     for arguments in (
@@ -148,7 +136,7 @@ def test_evaluating_in_every_way(
         assert code == 0, text
 
 
-def test_training_in_every_way(session: Connection, filled: str) -> None:
+def test_training_in_every_way(session, filled):
     pairs = f"SELECT id, id + 1, 1 FROM {TABLE} WHERE id < 300"
     try:
         for arguments in (
@@ -165,7 +153,7 @@ def test_training_in_every_way(session: Connection, filled: str) -> None:
         told(filled, "model", "drop", f"{MODEL}_more", "--all")
 
 
-def test_a_model_encodes_the_rows_of_a_query(make: Callable[..., HashIndex]) -> None:
+def test_a_model_encodes_the_rows_of_a_query(make):
     """By its layers: shards have no catalog to look its name up in."""
     index = make()
     connection = index.connection
@@ -181,7 +169,7 @@ def test_a_model_encodes_the_rows_of_a_query(make: Callable[..., HashIndex]) -> 
     assert [text for _, text in found] == ["".join("01"[int(bit)] for bit in row) for row in bits]
 
 
-def test_words_and_vectors(make: Callable[..., HashIndex]) -> None:
+def test_words_and_vectors(make):
     """The one row with the word is the fifth by vector: .5 / (60 + 1) + .5 / (60 + 5)."""
     index = make().configure(candidates=2000)
     connection = index.connection
@@ -202,7 +190,7 @@ def test_words_and_vectors(make: Callable[..., HashIndex]) -> None:
     assert [int(row[0]) for row in filtered] == exact(connection, 3, "category = 'b'")
 
 
-def test_functions_of_one_transaction(make: Callable[..., HashIndex]) -> None:
+def test_functions_of_one_transaction(make):
     index = make(access="landmarks")
     connection = index.connection
     assert one(connection, "SELECT hashindex.encode_rows(%s)", INDEX) == 0

@@ -1,7 +1,5 @@
 """Searches after the table or the index has changed."""
 
-from collections.abc import Callable
-
 import pytest
 from fixtures.citus import INDEX, QUERY, TABLE, exact
 
@@ -12,7 +10,7 @@ from pg_hashindex.index.handle import HashIndex
 pytestmark = pytest.mark.citus
 
 
-def test_filter_columns(listed: HashIndex) -> None:
+def test_filter_columns(listed):
     connection = listed.connection
     candidates = connection.execute(
         f"SELECT id FROM hashindex.candidates_{INDEX}(%s, 50, 100, 'category = ''b''')".encode(),
@@ -23,16 +21,13 @@ def test_filter_columns(listed: HashIndex) -> None:
     connection.execute(f"UPDATE {TABLE} SET category = 'moved' WHERE id % 100 = 7".encode())
     condition = "category = 'moved'"
     found = connection.execute(
-        "SELECT id FROM hashindex.search(%s, %s, 10, 2000, filter => %s)",
-        [INDEX, QUERY, condition],
+        "SELECT id FROM hashindex.search(%s, %s, 10, 2000, filter => %s)", [INDEX, QUERY, condition]
     ).fetchall()
     assert [int(row[0]) for row in found] == exact(connection, 10, condition)
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_an_old_snapshot_gets_the_exact_answer(
-    make: Callable[..., HashIndex], filled: str, access: str
-) -> None:
+def test_an_old_snapshot_gets_the_exact_answer(make, filled, access):
     index = make(access=access)
     connection = index.connection
     with connect(filled) as other, other.transaction():

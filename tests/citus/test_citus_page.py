@@ -1,9 +1,6 @@
 """docs/citus.md, as a reader follows it from start to finish."""
 
-from pathlib import Path
-
 import pytest
-from fixtures.citus import Cluster
 from fixtures.pages import REPOSITORY, Reader, blocks_of
 
 from pg_hashindex.db.connection import connect
@@ -12,9 +9,7 @@ from pg_hashindex.index.handle import list_indexes
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
 
 
-def test_the_page_runs(
-    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_page_runs(own_cluster, monkeypatch, tmp_path):
     url = own_cluster.database("docs")
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
     monkeypatch.chdir(tmp_path)

@@ -1,29 +1,14 @@
 """Every command on a distributed table: it works, or is refused before anything changes."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fixtures.citus import (
-    INDEX,
-    MODEL,
-    QUERY,
-    TABLE,
-    Cluster,
-    assert_fresh,
-    exact,
-    faults,
-    install,
-    one,
-)
-from numpy.typing import NDArray
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, exact, faults, install, one
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -34,20 +19,20 @@ pytestmark = pytest.mark.citus
 TURN = "embedding = embedding + '[1,1,1,1,1,1,1,1]'"
 
 
-def run(url: str, *arguments: str) -> str:
+def run(url, *arguments):
     done = CliRunner().invoke(main, [*arguments, "--database-url", url])
     assert done.exit_code == 0, done.output
     return done.output
 
 
-def changed(connection: Connection, *statements: str) -> None:
+def changed(connection, *statements):
     with connection.transaction():
         connection.execute("SET LOCAL citus.enable_unsafe_triggers TO on")
         for statement in statements:
             connection.execute(statement.encode())
 
 
-def mended(index: HashIndex, **options: bool) -> HashIndex:
+def mended(index, **options):
     """Repair an index; what is there then is right."""
     operations.repair(index, **options)
     now = HashIndex.open(index.connection, index.name)
@@ -55,7 +40,7 @@ def mended(index: HashIndex, **options: bool) -> HashIndex:
     return now
 
 
-def test_check_finds_what_is_wrong(spread: HashIndex) -> None:
+def test_check_finds_what_is_wrong(spread):
     connection = spread.connection
     where = f"UPDATE {TABLE} SET {spread.code_column}"
     if spread.layout == "table":
@@ -70,7 +55,7 @@ def test_check_finds_what_is_wrong(spread: HashIndex) -> None:
     assert_fresh(mended(spread, full=True))
 
 
-def test_rebind_takes_a_renamed_table(spread: HashIndex) -> None:
+def test_rebind_takes_a_renamed_table(spread):
     connection = spread.connection
     connection.execute(f"ALTER TABLE {TABLE} RENAME TO renamed".encode())
     try:
@@ -85,7 +70,7 @@ def test_rebind_takes_a_renamed_table(spread: HashIndex) -> None:
         connection.execute(f"ALTER TABLE renamed RENAME TO {TABLE}".encode())
 
 
-def test_drop_of_a_renamed_table(spread: HashIndex) -> None:
+def test_drop_of_a_renamed_table(spread):
     connection = spread.connection
     connection.execute(f"ALTER TABLE {TABLE} RENAME TO renamed".encode())
     try:
@@ -95,7 +80,7 @@ def test_drop_of_a_renamed_table(spread: HashIndex) -> None:
         connection.execute(f"ALTER TABLE renamed RENAME TO {TABLE}".encode())
 
 
-def test_repair_makes_triggers_again(spread: HashIndex) -> None:
+def test_repair_makes_triggers_again(spread):
     connection = spread.connection
     names = [
         row[0]
@@ -109,7 +94,7 @@ def test_repair_makes_triggers_again(spread: HashIndex) -> None:
     assert_fresh(mended(spread))
 
 
-def test_repair_makes_codes_again(listed: HashIndex) -> None:
+def test_repair_makes_codes_again(listed):
     codes = listed.codes.as_string(listed.connection)
     listed.connection.execute(f"DROP TABLE {codes}".encode())
     assert "table" in faults(listed)
@@ -118,7 +103,7 @@ def test_repair_makes_codes_again(listed: HashIndex) -> None:
     assert_fresh(now)
 
 
-def test_a_table_that_is_no_longer_distributed(spread: HashIndex) -> None:
+def test_a_table_that_is_no_longer_distributed(spread):
     connection = spread.connection
     connection.execute(f"SELECT undistribute_table('{TABLE}')".encode())
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
@@ -131,7 +116,7 @@ def test_a_table_that_is_no_longer_distributed(spread: HashIndex) -> None:
     now.drop()
 
 
-def test_a_table_that_is_distributed_later(session: Connection) -> None:
+def test_a_table_that_is_distributed_later(session):
     session.execute(f"SELECT undistribute_table('{TABLE}')".encode())
     plain = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
     plain.encode()
@@ -157,7 +142,7 @@ def test_a_table_that_is_distributed_later(session: Connection) -> None:
     assert faults(spread) == []
 
 
-def test_swap_rollback_and_prune(spread: HashIndex) -> None:
+def test_swap_rollback_and_prune(spread):
     connection = spread.connection
     operations.swap(spread, f"{MODEL}_itq", force=True)
     now = HashIndex.open(connection, INDEX)
@@ -174,13 +159,13 @@ def test_swap_rollback_and_prune(spread: HashIndex) -> None:
     assert one(connection, "SELECT count(*) FROM hashindex.node_index") == 1
 
 
-def test_a_swap_that_is_given_up(spread: HashIndex) -> None:
+def test_a_swap_that_is_given_up(spread):
     spread.connection.execute("SELECT hashindex.begin_swap(%s, %s)", [INDEX, f"{MODEL}_itq"])
     mended(spread, undo=True)
     assert one(spread.connection, "SELECT count(*) FROM hashindex.index") == 1
 
 
-def test_rebalance(listed: HashIndex) -> None:
+def test_rebalance(listed):
     connection = listed.connection
     before = listed.codes
     connection.execute(f"DELETE FROM {TABLE} WHERE id % 4 <> 0".encode())
@@ -192,7 +177,7 @@ def test_rebalance(listed: HashIndex) -> None:
     assert faults(listed) == []
 
 
-def test_a_build_that_was_cut_off_goes_on(make: Callable[..., HashIndex]) -> None:
+def test_a_build_that_was_cut_off_goes_on(make):
     index = make()
     connection = index.connection
     index.configure(access="landmarks")
@@ -202,7 +187,7 @@ def test_a_build_that_was_cut_off_goes_on(make: Callable[..., HashIndex]) -> Non
 
     with pytest.MonkeyPatch.context() as patch:
 
-        def cut(*_: object, **__: object) -> None:
+        def cut(*_, **__):
             raise CutError
 
         patch.setattr("pg_hashindex.index.citus._Shards.encode", cut)
@@ -216,7 +201,7 @@ def test_a_build_that_was_cut_off_goes_on(make: Callable[..., HashIndex]) -> Non
     assert_fresh(index)
 
 
-def test_configure(spread: HashIndex) -> None:
+def test_configure(spread):
     spread.configure(candidates=300, ranking="hamming")
     assert len(spread.search(QUERY, 3)) == 3
     if spread.layout == "table":
@@ -229,21 +214,21 @@ def test_configure(spread: HashIndex) -> None:
         assert_fresh(now)
 
 
-def test_encode_rows_in_one_transaction(session: Connection) -> None:
+def test_encode_rows_in_one_transaction(session):
     session.execute(
         "SELECT hashindex.declare_index(%s, %s, 'embedding', %s)", [INDEX, TABLE, MODEL]
     )
     assert_fresh(HashIndex.open(session, INDEX))
 
 
-def test_throttled_encoding(session: Connection) -> None:
+def test_throttled_encoding(session):
     index = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
     assert index.encode(rows_per_second=20_000) == 2000
     with pytest.raises(HashIndexError, match="leave batch_rows out"):
         index.encode(batch_rows=5)
 
 
-def test_the_command_line(session: Connection, filled: str) -> None:
+def test_the_command_line(session, filled):
     made = ["--table", TABLE, "--column", "embedding", "--model", MODEL]
     run(filled, "index", "create", INDEX, *made, "--access", "landmarks")
     assert "2000 of 2000 rows, 0 wait" in run(filled, "index", "show", INDEX)
@@ -257,12 +242,12 @@ def test_the_command_line(session: Connection, filled: str) -> None:
     assert one(session, "SELECT count(*) FROM hashindex.node_index") == 0
 
 
-def test_tuning(make: Callable[..., HashIndex], filled: str) -> None:
+def test_tuning(make, filled):
     make(access="landmarks")
     run(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20")
 
 
-def test_grants(make: Callable[..., HashIndex], filled: str) -> None:
+def test_grants(make, filled):
     index = make(access="landmarks")
     connection = index.connection
     connection.execute("DROP ROLE IF EXISTS citus_tests_reader")
@@ -285,7 +270,7 @@ def test_grants(make: Callable[..., HashIndex], filled: str) -> None:
         connection.execute("DROP ROLE citus_tests_reader")
 
 
-def test_dropping_leaves_nothing(spread: HashIndex) -> None:
+def test_dropping_leaves_nothing(spread):
     connection = spread.connection
     spread.drop()
     assert one(connection, "SELECT count(*) FROM hashindex.node_index") == 0
@@ -297,7 +282,7 @@ def test_dropping_leaves_nothing(spread: HashIndex) -> None:
     connection.execute(f"INSERT INTO {TABLE} VALUES (9999, 'a', NULL)".encode())
 
 
-def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32]) -> None:
+def test_learned_codes_are_refused(session, rows):
     """Nodes encode their rows by SQL, which does not look learned codes up."""
     model = store.load(session, MODEL)
     learned = known_rows(rows, model.encode(rows), model.n_bits)
@@ -328,7 +313,7 @@ def test_learned_codes_are_refused(session: Connection, rows: NDArray[np.float32
     ],
     ids=["reference", "one node", "tenant"],
 )
-def test_tables_that_are_refused(session: Connection, statements: list[str], message: str) -> None:
+def test_tables_that_are_refused(session, statements, message):
     session.execute(
         "CREATE TABLE odd (id bigint PRIMARY KEY, tenant bigint NOT NULL, embedding vector(8))"
     )
@@ -342,7 +327,7 @@ def test_tables_that_are_refused(session: Connection, statements: list[str], mes
         session.execute("DROP TABLE odd")
 
 
-def test_an_index_of_a_table_that_is_distributed_by_another_column(session: Connection) -> None:
+def test_an_index_of_a_table_that_is_distributed_by_another_column(session):
     session.execute("CREATE TABLE odd AS SELECT id, id % 5 AS tenant, embedding FROM rows_to_copy")
     session.execute("ALTER TABLE odd ADD PRIMARY KEY (id)")
     index = HashIndex.create(session, INDEX, table="odd", column="embedding", model=MODEL)
@@ -361,7 +346,7 @@ def test_an_index_of_a_table_that_is_distributed_by_another_column(session: Conn
         session.execute("DROP TABLE odd")
 
 
-def test_a_table_of_a_distributed_schema(session: Connection) -> None:
+def test_a_table_of_a_distributed_schema(session):
     session.execute("CREATE SCHEMA tenant_one")
     try:
         session.execute("SELECT citus_schema_distribute('tenant_one')")
@@ -381,9 +366,7 @@ def test_a_table_of_a_distributed_schema(session: Connection) -> None:
     [("extversion", "0.7.0", r"has 0\.7\.0"), ("extname", "not_vector", "has none")],
     ids=["another version", "none"],
 )
-def test_a_worker_with_another_pgvector(
-    session: Connection, cluster: Cluster, filled: str, column: str, value: str, message: str
-) -> None:
+def test_a_worker_with_another_pgvector(session, cluster, filled, column, value, message):
     change = f"UPDATE pg_extension SET {column} = %s WHERE {column} = %s".encode()
     found = f"SELECT {column} FROM pg_extension WHERE extname = 'vector'"
     with psycopg.connect(cluster.worker(filled), autocommit=True) as worker:
@@ -397,13 +380,13 @@ def test_a_worker_with_another_pgvector(
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
 
 
-def test_upgrade_under_an_index(spread: HashIndex, filled: str) -> None:
+def test_upgrade_under_an_index(spread, filled):
     install(filled)
     spread.connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
     assert_fresh(spread)
 
 
-def test_a_database_of_its_own_from_start_to_end(own_cluster: Cluster) -> None:
+def test_a_database_of_its_own_from_start_to_end(own_cluster):
     url = own_cluster.database("whole_life")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
@@ -424,9 +407,7 @@ def test_a_database_of_its_own_from_start_to_end(own_cluster: Cluster) -> None:
         assert one(connection, "SELECT count(*) FROM hashindex.model") == 0
 
 
-def test_a_model_that_python_evaluates_is_refused(
-    session: Connection, rows: NDArray[np.float32]
-) -> None:
+def test_a_model_that_python_evaluates_is_refused(session, rows):
     codes = store.load(session, MODEL).encode(rows)
     known = Model("citus_tests_known", "byhand", 8, (), network=known_rows(rows, codes, 16))
     store.save(session, known)

@@ -3,18 +3,16 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, exact, one
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, exact, one
 from fixtures.faults import eventually
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index import citus
-from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = [pytest.mark.citus, pytest.mark.slow]
@@ -31,18 +29,18 @@ WRITES = (
 class Load:
     """Writes and searches of two sessions; counts what succeeds, and keeps what fails."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url):
         self.url, self.done, self.errors = url, 0, list[str]()
-        self.wrong: list[str] = []
+        self.wrong = []
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._repeat, args=[work]) for work in (self.write, self.search)
         ]
 
-    def write(self, connection: Connection, number: int) -> None:
+    def write(self, connection, number):
         connection.execute(WRITES[number % len(WRITES)].format(n=number).encode())
 
-    def search(self, connection: Connection, number: int) -> None:
+    def search(self, connection, number):
         found = connection.execute(
             f"SELECT distance FROM hashindex.search_{INDEX}(%s, 5, 5000)".encode(), [QUERY]
         ).fetchall()
@@ -50,7 +48,7 @@ class Load:
         if len(distances) != 5 or distances != sorted(distances):
             self.wrong.append(f"{distances}")
 
-    def _repeat(self, work: Callable[[Connection, int], None]) -> None:
+    def _repeat(self, work):
         number = 0
         while not self._stop.is_set():
             try:
@@ -63,19 +61,19 @@ class Load:
                 self.errors.append(str(error))
                 time.sleep(0.05)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self):
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
 
 @contextlib.contextmanager
-def stopped(cluster: Cluster, node: int) -> Iterator[None]:
+def stopped(cluster, node):
     """Stop a node without warning, and start it again."""
     cluster.control(node, "stop", "-m", "immediate")
     try:
@@ -85,7 +83,7 @@ def stopped(cluster: Cluster, node: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recovered(url: str) -> Iterator[Connection]:
+def recovered(url):
     """Connect, once what was prepared on nodes that stopped is committed or rolled back."""
     for _ in range(100):
         with contextlib.suppress(psycopg.Error), psycopg.connect(url, autocommit=True) as asking:
@@ -97,9 +95,7 @@ def recovered(url: str) -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("node", [1, 0], ids=["worker", "coordinator"])
-def test_a_node_stops_while_rows_are_written(
-    spread: HashIndex, own_cluster: Cluster, filled: str, node: int
-) -> None:
+def test_a_node_stops_while_rows_are_written(spread, own_cluster, filled, node):
     with Load(filled) as load:
         eventually(lambda: load.done >= 20)
         with stopped(own_cluster, node):
@@ -116,9 +112,7 @@ def test_a_node_stops_while_rows_are_written(
         )
 
 
-def test_a_worker_that_is_down(
-    spread: HashIndex, own_cluster: Cluster, session: Connection
-) -> None:
+def test_a_worker_that_is_down(spread, own_cluster, session):
     with stopped(own_cluster, 2):
         with pytest.raises(HashIndexError, match="connection to the remote node"):
             spread.search(QUERY, 5)
@@ -131,9 +125,9 @@ def test_a_worker_that_is_down(
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_worker_stops_while_an_index_is_made(
-    session: Connection, own_cluster: Cluster, filled: str, access: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    session, own_cluster, filled, access,
+    monkeypatch
+):  # fmt: skip
     index = HashIndex.create(
         session,
         INDEX,
@@ -144,7 +138,7 @@ def test_a_worker_stops_while_an_index_is_made(
     )
     passing = citus._Shards._pass
 
-    def cut(self: citus._Shards, pace: object) -> Iterator[int]:
+    def cut(self, pace):
         done = passing(self, pace)  # type: ignore[arg-type]
         yield next(done)
         with stopped(own_cluster, 1):
@@ -164,9 +158,9 @@ def test_a_worker_stops_while_an_index_is_made(
 
 @pytest.mark.parametrize("step", ["encode", "swap_is_ready", "exchange"])
 def test_a_worker_stops_in_a_swap(
-    spread: HashIndex, own_cluster: Cluster, filled: str, step: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    spread, own_cluster, filled, step,
+    monkeypatch
+):  # fmt: skip
     with Load(filled) as load:
         with monkeypatch.context() as patch:
             from pg_hashindex.operations import swaps as swapping
@@ -174,7 +168,7 @@ def test_a_worker_stops_in_a_swap(
             if step == "encode":
                 encoding = swapping.encode
 
-                def cut_encode(row: IndexRow, **options: object) -> int:
+                def cut_encode(row, **options):
                     with stopped(own_cluster, 1):
                         return encoding(row, **options)  # type: ignore[arg-type]
 
@@ -183,7 +177,7 @@ def test_a_worker_stops_in_a_swap(
                 name = "_exchange" if step == "exchange" else "one_row"
                 calling = getattr(swapping, name)
 
-                def cut(*arguments: object) -> object:
+                def cut(*arguments):
                     if step == "exchange" or step in str(arguments[1]):
                         own_cluster.control(1, "stop", "-m", "immediate")
                         own_cluster.control(1, "start")
@@ -203,7 +197,7 @@ def test_a_worker_stops_in_a_swap(
         assert_fresh(index)
 
 
-def move_everything(connection: Connection, *, to_coordinator: bool) -> None:
+def move_everything(connection, *, to_coordinator):
     """Let the coordinator have shards, or take them from it."""
     connection.execute(
         "SELECT citus_set_node_property(nodename, nodeport, 'shouldhaveshards', %s) "
@@ -218,7 +212,7 @@ def move_everything(connection: Connection, *, to_coordinator: bool) -> None:
         )
 
 
-def test_shards_move_under_load(spread: HashIndex, filled: str) -> None:
+def test_shards_move_under_load(spread, filled):
     connection = spread.connection
     try:
         with Load(filled) as load:
@@ -252,7 +246,7 @@ def test_shards_move_under_load(spread: HashIndex, filled: str) -> None:
         connection.execute("CALL citus_cleanup_orphaned_resources()")
 
 
-def test_a_node_is_added_under_load(spread: HashIndex, own_cluster: Cluster, filled: str) -> None:
+def test_a_node_is_added_under_load(spread, own_cluster, filled):
     connection = spread.connection
     port = own_cluster.port + 2
     node = f"'127.0.0.1', {port}"
@@ -278,7 +272,7 @@ def test_a_node_is_added_under_load(spread: HashIndex, own_cluster: Cluster, fil
         connection.execute("CALL citus_cleanup_orphaned_resources()")
 
 
-def test_a_shard_is_split(spread: HashIndex) -> None:
+def test_a_shard_is_split(spread):
     connection = spread.connection
     name = "column" if spread.layout == "column" else spread.access
     connection.execute(

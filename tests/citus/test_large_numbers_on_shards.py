@@ -1,13 +1,10 @@
 """Rows whose numbers are too large for float32 are left out on their nodes, and named."""
 
-from typing import Any
-
 import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, faults, one
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.server_errors import warning_of
 from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.index.handle import HashIndex
@@ -16,7 +13,7 @@ pytestmark = pytest.mark.citus
 
 LARGE = (5, 200)
 _SET = f"UPDATE {TABLE} SET embedding = array_fill(3e38::real, ARRAY[8])::vector WHERE id = ANY(%s)"
-KINDS: list[dict[str, Any]] = [
+KINDS = [
     {"layout": "table", "access": "scan"},
     {"layout": "table", "access": "landmarks"},
     {"layout": "column", "access": "scan"},
@@ -24,11 +21,11 @@ KINDS: list[dict[str, Any]] = [
 LEFT_OUT = rf"left out 2 rows of .*{TABLE}\S* whose numbers are too large .*: key 5, 200"
 
 
-def enlarge(connection: Connection) -> None:
+def enlarge(connection):
     connection.execute(_SET.encode(), [list(LARGE)])
 
 
-def missing(index: HashIndex) -> set[int]:
+def missing(index):
     """Keys of the rows without a code."""
     index = HashIndex.open(index.connection, index.name)
     codes = index.codes.as_string(index.connection)
@@ -39,7 +36,7 @@ def missing(index: HashIndex) -> set[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_encoding(session: Connection, kind: dict[str, Any]) -> None:
+def test_encoding(session, kind):
     enlarge(session)
     index = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL, **kind)
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
@@ -60,9 +57,9 @@ def test_encoding(session: Connection, kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_encoding_in_one_transaction(session: Connection, layout: str) -> None:
+def test_encoding_in_one_transaction(session, layout):
     enlarge(session)
-    found: list[str | None] = []
+    found = []
     session.add_notice_handler(lambda notice: found.append(warning_of(notice)))
     session.execute(
         "SELECT hashindex.declare_index(%s, %s, 'embedding', %s, layout => %s)",
@@ -76,7 +73,7 @@ def test_encoding_in_one_transaction(session: Connection, layout: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_repair_removes_their_codes(session: Connection, kind: dict[str, Any]) -> None:
+def test_repair_removes_their_codes(session, kind):
     index = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL, **kind)
     index.encode()
     with session.transaction():

@@ -1,17 +1,15 @@
 """Who may do what on a cluster: an administrator who is no superuser, and an attacker."""
 
 import contextlib
-from collections.abc import Iterator
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.attackers import TELLING
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, faults, one
-from numpy.typing import NDArray
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, faults, one
 
 from pg_hashindex import operations, schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 
@@ -21,7 +19,7 @@ SYNC = f"hashindex.sync_{INDEX}()"
 
 
 @contextlib.contextmanager
-def role(url: str, name: str) -> Iterator[None]:
+def role(url, name):
     """Have a role on every node."""
     with psycopg.connect(url, autocommit=True) as superuser:
         superuser.execute(f"DROP ROLE IF EXISTS {name}".encode())
@@ -31,7 +29,7 @@ def role(url: str, name: str) -> Iterator[None]:
         superuser.execute(f"DROP ROLE {name}".encode())
 
 
-def run_on_all(url: str, statement: str) -> None:
+def run_on_all(url, statement):
     with psycopg.connect(url, autocommit=True) as superuser:
         rows = superuser.execute(
             "SELECT success, result FROM run_command_on_all_nodes(%s)", [statement]
@@ -39,7 +37,7 @@ def run_on_all(url: str, statement: str) -> None:
     assert all(success for success, _ in rows), rows
 
 
-def test_the_trigger_function_cannot_be_used(spread: HashIndex, filled: str) -> None:
+def test_the_trigger_function_cannot_be_used(spread, filled):
     """On no node, whatever the name of the index: one that a swap made needs quotes."""
     beside = one(spread.connection, "SELECT hashindex.begin_swap(%s, %s)", INDEX, f"{MODEL}_itq")
     for index in (spread, HashIndex.open(spread.connection, beside)):
@@ -54,9 +52,7 @@ def test_the_trigger_function_cannot_be_used(spread: HashIndex, filled: str) -> 
 
 @pytest.mark.parametrize("place", ["coordinator", "shard", "elsewhere"])
 @pytest.mark.parametrize("owned", ["public", "mallory"])
-def test_a_table_with_the_name_of_a_shard(
-    spread: HashIndex, cluster: Cluster, filled: str, place: str, owned: str
-) -> None:
+def test_a_table_with_the_name_of_a_shard(spread, cluster, filled, place, owned):
     """Its writes change no code and its owner's functions do not run, were he let use the trigger.
 
     On the coordinator, which has no shard; on the worker that has the shard, in another schema;
@@ -118,7 +114,7 @@ def test_a_table_with_the_name_of_a_shard(
             )
 
 
-def _attach(session: Connection, name: str, layout: str) -> None:
+def _attach(session, name, layout):
     if layout == "column":
         timings = ["BEFORE INSERT OR UPDATE ON {} FOR EACH ROW"]
     else:
@@ -133,9 +129,7 @@ def _attach(session: Connection, name: str, layout: str) -> None:
         )
 
 
-def test_an_administrator_who_is_no_superuser(
-    own_cluster: Cluster, rows: NDArray[np.float32]
-) -> None:
+def test_an_administrator_who_is_no_superuser(own_cluster, rows):
     """From the first upgrade to the last; a table that is distributed later, and another's."""
     url = own_cluster.database("administered")
     with connect(url) as superuser:
@@ -182,7 +176,7 @@ def test_an_administrator_who_is_no_superuser(
             keeper.execute("DROP TABLE kept")
 
 
-def _upgrade(url: str) -> None:
+def _upgrade(url):
     engine = create_engine(url)
     with engine.begin() as transaction:
         schema.upgrade(transaction)

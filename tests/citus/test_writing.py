@@ -1,12 +1,11 @@
 """Codes stay those of their rows, whoever writes, and through whichever node."""
 
 import contextlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, Cluster, assert_fresh, one
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, one
 from fixtures.faults import eventually
 
 from pg_hashindex.db.connection import connect
@@ -18,7 +17,7 @@ SHOWN = "-c citus.override_table_visibility=off"
 SINES = "ARRAY(SELECT sin(g * d) FROM generate_series(1, 8) d)::vector"
 
 
-def write_everything(connection: psycopg.Connection) -> None:
+def write_everything(connection):
     """Write in every way that there is."""
     for statement in (
         f"INSERT INTO {TABLE} SELECT 5000 + g, 'd', {SINES} FROM generate_series(1, 50) g",
@@ -46,25 +45,23 @@ def write_everything(connection: psycopg.Connection) -> None:
         copy.write_row((6003, "d", None))
 
 
-def test_every_write_is_seen(spread: HashIndex) -> None:
+def test_every_write_is_seen(spread):
     write_everything(spread.connection)
     assert_fresh(spread)
     assert one(spread.connection, f"SELECT count(embedding) FROM {TABLE}") == spread.summary().codes
     assert {hit.id for hit in spread.search(QUERY, 2)} <= {9, 6000, 6002}
 
 
-def test_landmarks_are_looked_up_by_their_index(
-    session: psycopg.Connection, own_cluster: Cluster, filled: str
-) -> None:
+def test_landmarks_are_looked_up_by_their_index(session, own_cluster, filled):
     """On every worker, by encoding and by triggers, though the planner would read them all."""
     workers = [own_cluster.worker(filled, number) for number in (1, 2)]
     table = ""
 
-    def configure(change: str) -> None:
+    def configure(change):
         database = session.info.dbname
         session.execute(f"ALTER DATABASE {database} {change}".encode())
 
-    def scans(kind: str) -> int:
+    def scans(kind):
         found = 0
         for worker in workers:
             with psycopg.connect(worker, options=SHOWN) as reading:
@@ -88,20 +85,20 @@ def test_landmarks_are_looked_up_by_their_index(
         configure("RESET random_page_cost")
 
 
-def test_writes_through_a_worker(spread: HashIndex, cluster: Cluster, filled: str) -> None:
+def test_writes_through_a_worker(spread, cluster, filled):
     with psycopg.connect(cluster.worker(filled, 2), autocommit=True) as worker:
         write_everything(worker)
     assert_fresh(spread)
 
 
-def test_a_transaction_that_is_rolled_back(spread: HashIndex) -> None:
+def test_a_transaction_that_is_rolled_back(spread):
     with spread.connection.transaction(force_rollback=True):
         write_everything(spread.connection)
     assert_fresh(spread)
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_truncate(spread: HashIndex, cluster: Cluster, filled: str, node: int) -> None:
+def test_truncate(spread, cluster, filled, node):
     with psycopg.connect(cluster.worker(filled) if node else filled, autocommit=True) as other:
         other.execute(f"TRUNCATE {TABLE}".encode())
     assert_fresh(spread)
@@ -110,7 +107,7 @@ def test_truncate(spread: HashIndex, cluster: Cluster, filled: str, node: int) -
     assert [hit.id for hit in spread.search(QUERY, 3)] == [1]
 
 
-def test_rows_that_a_cascade_deletes(spread: HashIndex) -> None:
+def test_rows_that_a_cascade_deletes(spread):
     connection = spread.connection
     connection.execute("CREATE TABLE parents (id bigint PRIMARY KEY)")
     connection.execute(
@@ -129,7 +126,7 @@ def test_rows_that_a_cascade_deletes(spread: HashIndex) -> None:
         connection.execute("DROP TABLE parents CASCADE")
 
 
-def test_a_trigger_of_the_user_that_writes_to_the_row(spread: HashIndex) -> None:
+def test_a_trigger_of_the_user_that_writes_to_the_row(spread):
     """The transition tables do not tell what the row is in the end: the shard does."""
     connection = spread.connection
     connection.execute(
@@ -150,7 +147,7 @@ def test_a_trigger_of_the_user_that_writes_to_the_row(spread: HashIndex) -> None
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-def test_two_writers_of_one_row(spread: HashIndex, filled: str, level: str) -> None:
+def test_two_writers_of_one_row(spread, filled, level):
     # The second writer is refused if its snapshot on the worker is older than the first's commit.
     refusals = [psycopg.errors.SerializationFailure] if level == "REPEATABLE READ" else []
     with connect(filled) as other, ThreadPoolExecutor(1) as threads:
@@ -168,7 +165,7 @@ def test_two_writers_of_one_row(spread: HashIndex, filled: str, level: str) -> N
     assert_fresh(spread)
 
 
-def test_writers_need_no_rights_in_the_schema(spread: HashIndex, filled: str) -> None:
+def test_writers_need_no_rights_in_the_schema(spread, filled):
     connection = spread.connection
     connection.execute("DROP ROLE IF EXISTS citus_tests_writer")
     connection.execute("CREATE ROLE citus_tests_writer LOGIN")
@@ -191,7 +188,7 @@ def test_writers_need_no_rights_in_the_schema(spread: HashIndex, filled: str) ->
         connection.execute("DROP ROLE citus_tests_writer")
 
 
-def test_a_trigger_function_on_another_table_does_nothing(make: Callable[..., HashIndex]) -> None:
+def test_a_trigger_function_on_another_table_does_nothing(make):
     index = make()
     connection = index.connection
     connection.execute(
@@ -213,9 +210,7 @@ def test_a_trigger_function_on_another_table_does_nothing(make: Callable[..., Ha
         connection.execute("DROP TABLE hostile")
 
 
-def test_vectors_of_another_dimension(
-    session: psycopg.Connection, make: Callable[..., HashIndex]
-) -> None:
+def test_vectors_of_another_dimension(session, make):
     session.execute(f"ALTER TABLE {TABLE} ALTER COLUMN embedding TYPE vector".encode())
     index = make()
     with pytest.raises(psycopg.Error, match="the vector has 3 dimensions, the model takes 8"):

@@ -1,19 +1,16 @@
 """The command line, called in this process."""
 
-from collections.abc import Callable
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from fixtures.commands import Run
 from fixtures.report_pages import Page
 
 
 @pytest.fixture
-def write(on: Run, tmp_path: Path) -> Callable[..., Page]:
+def write(on, tmp_path):
     """Write the page of an index, and read it."""
 
-    def written(index: str, *options: object) -> Page:
+    def written(index, *options):
         path = tmp_path / "page.html"
         result = on("report", index, "--html", path, *options)
         assert result.stdout == ""

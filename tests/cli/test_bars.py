@@ -4,14 +4,12 @@ import os
 import pty
 import re
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from fixtures.commands import Run
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 
 pytestmark = pytest.mark.newest
 
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.newest
 BAR = r"{}: +(\d+)%\|[^|]*\| *[\d.k]+/[\d.k]+ \[\d\d:\d\d<[\d:?]+"
 
 
-def on_terminal(arguments: Sequence[str], url: str) -> str:
+def on_terminal(arguments, url):
     """Run the command line on a pseudo-terminal that does not tell its size; return the output."""
     pid, terminal = pty.fork()
     if pid == 0:
@@ -42,13 +40,13 @@ def on_terminal(arguments: Sequence[str], url: str) -> str:
 
 
 @pytest.fixture
-def docs(empty_url: str) -> str:
+def docs(empty_url):
     with connect(empty_url) as connection:
         _fill(connection)
     return empty_url
 
 
-def _fill(connection: Connection) -> None:
+def _fill(connection):
     rows = np.random.default_rng(1).standard_normal((1500, 16)).astype(np.float32)
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, part int, v vector(16))")
     with connection.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
@@ -64,7 +62,7 @@ def _fill(connection: Connection) -> None:
         (["quickstart", "--anyway", "--yes"], ["reading", "encoding", "measuring docs_v"]),
     ],
 )
-def test_bars(docs: str, command: list[str], bars: list[str]) -> None:
+def test_bars(docs, command, bars):
     shown = on_terminal([*command, "--table", "docs", "--column", "v"], docs)
     for bar in bars:
         shares = [int(share) for share in re.findall(BAR.format(bar), shown)]
@@ -75,7 +73,7 @@ def test_bars(docs: str, command: list[str], bars: list[str]) -> None:
     assert "Traceback" not in shown
 
 
-def test_bars_of_tuning(docs: str, run: Run) -> None:
+def test_bars_of_tuning(docs, run):
     run("schema", "upgrade", "--database-url", docs)
     options = ["--recall", ".5", "--minutes", ".1", "--queries", "20"]
     shown = on_terminal(["tune", "--table", "docs", "--column", "v", *options], docs)
@@ -84,6 +82,6 @@ def test_bars_of_tuning(docs: str, run: Run) -> None:
     assert "/6 [" in shown
 
 
-def test_quiet_shows_no_bar(docs: str) -> None:
+def test_quiet_shows_no_bar(docs):
     shown = on_terminal(["-q", "doctor", "--table", "docs", "--column", "v"], docs)
     assert "%|" not in shown

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,24 +26,24 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def bench(run: Run) -> Run:
+def bench(run):
     return functools.partial(run, "bench", "hash")
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     X, y = clustered()
     np.savez(tmp_path / "data.npz", X=X, y=y)
     return tmp_path / "data.npz"
 
 
 @pytest.fixture
-def unlabelled(tmp_path: Path) -> Path:
+def unlabelled(tmp_path):
     np.savez(tmp_path / "unlabelled.npz", X=clustered()[0])
     return tmp_path / "unlabelled.npz"
 
 
-def test_table(bench: Run, data: Path) -> None:
+def test_table(bench, data):
     arguments = ("--methods", "lsh, itq", "--bits", "4,12", "--seed", 3)
     printed = bench("--data", data, *arguments, "--top", "50", "-k", "10,100", "--radius", "1")
     assert "40 queries, 360 database rows, 360 training rows, 12 dimensions" in printed.stderr
@@ -71,7 +70,7 @@ def test_table(bench: Run, data: Path) -> None:
     assert any("peak MB" in line for line in lines)
 
 
-def test_json(bench: Run, data: Path) -> None:
+def test_json(bench, data):
     printed = bench(
         "--data", data, "--methods", "sgh,itq", "--bits", "13", "--json", "--ties", "average",
         "--param", "sgh.n_anchors=17", "--truth", "nearest-k", "--truth", "nearest-fraction",
@@ -85,7 +84,7 @@ def test_json(bench: Run, data: Path) -> None:
     assert "13" in itq["error"]
 
 
-def test_paper_beside_default(bench: Run, data: Path) -> None:
+def test_paper_beside_default(bench, data):
     """The paper's settings have a line where they differ, and parameters win over both."""
     arguments = ("--data", data, "--bits", 6, "--preset", "paper", "--json")
     printed = bench(*arguments, "--methods", "s3plh,itq", "--param", "s3plh.step=2")
@@ -95,7 +94,7 @@ def test_paper_beside_default(bench: Run, data: Path) -> None:
     assert (ours["step"], ours["balance"], paper["step"], paper["balance"]) == (2, True, 2, False)
 
 
-def test_levels(bench: Run, data: Path) -> None:
+def test_levels(bench, data):
     arguments = ("--data", data, "--truth", "nearest-k", "--nearest", "9", "--bits", 6, "--json")
     methods = ("--methods", "itq,cghash")
     plain, _ = json.loads(bench(*arguments, *methods[:1], "itq,lsh").stdout)
@@ -109,7 +108,7 @@ def test_levels(bench: Run, data: Path) -> None:
     assert "'3' is not one of '2', '4'" in bench(*arguments, "--levels", 3, code=2).stderr
 
 
-def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
+def test_split(bench, data, tmp_path):
     numbers = np.arange(400)
     np.savez(tmp_path / "s.npz", query=numbers[:30], database=numbers[30:], train=numbers[-200:])
     printed = bench("--data", data, "--split", tmp_path / "s.npz", "--methods", "lsh", "--bits", 8)
@@ -119,8 +118,8 @@ def test_split(bench: Run, data: Path, tmp_path: Path) -> None:
         assert "give no numbers of them" in refused.stderr
 
 
-def test_default_methods(bench: Run, data: Path, unlabelled: Path) -> None:
-    def compared(path: Path, bits: int, *options: str) -> set[str]:
+def test_default_methods(bench, data, unlabelled):
+    def compared(path, bits, *options):
         printed = bench("--data", path, "--bits", bits, "--train-rows", 200, "--json", *options)
         return {outcome["method"] for outcome in json.loads(printed.stdout)}
 
@@ -136,7 +135,7 @@ def test_default_methods(bench: Run, data: Path, unlabelled: Path) -> None:
     assert compared(data, 6, *small) == (free | from_labels) - {"sign"} - (SMALL.keys() - deep)
 
 
-def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:
+def test_truth_without_labels(bench, unlabelled):
     printed = bench("--data", unlabelled, "--methods", "lsh", "--bits", 8)
     assert "Truth: nearest 2 %" in printed.stdout
     assert "no labels" in printed.stderr
@@ -144,26 +143,24 @@ def test_truth_without_labels(bench: Run, unlabelled: Path) -> None:
     assert "there are no labels; take nearest-fraction" in refused.stderr
 
 
-def test_plot(bench: Run, data: Path, tmp_path: Path) -> None:
+def test_plot(bench, data, tmp_path):
     for name in ("plot.png", "plot.svg"):
         arguments = ("--methods", "lsh,pcah", "--bits", "4,8", "--plot", tmp_path / name)
         assert f"wrote {tmp_path / name}" in bench("--data", data, *arguments).stderr
         assert (tmp_path / name).stat().st_size > 5_000
 
 
-def test_a_full_disk_leaves_no_half_picture(
-    bench: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_no_half_picture(bench, data, tmp_path, monkeypatch):
     arguments = ("--data", data, "--methods", "lsh", "--bits", "4,8", "--plot")
 
     class Half(io.FileIO):
-        def write(self, content: Any, /) -> int:
+        def write(self, content, /):
             super().write(content[:100])
             raise OSError(28, "No space left on device")
 
     before = Path.open
 
-    def opened(self: Path, mode: str = "r", *arguments: Any) -> Any:
+    def opened(self, mode="r", *arguments):
         return Half(self, mode) if mode == "xb" else before(self, mode, *arguments)
 
     (tmp_path / "old.png").write_bytes(b"before")
@@ -177,7 +174,7 @@ def test_a_full_disk_leaves_no_half_picture(
     assert (tmp_path / "old.png").read_bytes() == b"before"
 
 
-def test_seeds(bench: Run, data: Path) -> None:
+def test_seeds(bench, data):
     arguments = ("--data", data, "--methods", "lsh,pcah", "--bits", 8)
     drawn = load_split(data, random_state=5)
     single = [
@@ -195,7 +192,7 @@ def test_seeds(bench: Run, data: Path) -> None:
     assert f"{sum(maps) / 2:.4f} ± {deviation:.4f}" in line
 
 
-def test_protocol_of_few_labels(bench: Run, tmp_path: Path) -> None:
+def test_protocol_of_few_labels(bench, tmp_path):
     """Labels of some rows, triplets and a graph reach the methods that learn from them."""
     X, y = clustered()
     numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
@@ -239,7 +236,7 @@ def test_protocol_of_few_labels(bench: Run, tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.usefixtures("one_torch_thread")
-def test_pairs_and_another_column_for_the_graph(bench: Run, tmp_path: Path) -> None:
+def test_pairs_and_another_column_for_the_graph(bench, tmp_path):
     X, y = clustered()
     numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
     rng = np.random.default_rng(0)
@@ -273,7 +270,7 @@ def test_pairs_and_another_column_for_the_graph(bench: Run, tmp_path: Path) -> N
         )
 
 
-def test_failures_are_lines(bench: Run, data: Path) -> None:
+def test_failures_are_lines(bench, data):
     printed = bench("--data", data, "--methods", "itq,lsh", "--bits", "16")
     assert "itq, 16 bits failed: " in printed.stdout
     assert any(line.startswith("lsh") for line in printed.stdout.splitlines())
@@ -328,7 +325,7 @@ def test_failures_are_lines(bench: Run, data: Path) -> None:
         (["--plot", "no folder/plot.png"], 3, "there is no folder"),
     ],
 )
-def test_refuses(bench: Run, data: Path, arguments: list[str], code: int, message: str) -> None:
+def test_refuses(bench, data, arguments, code, message):
     refused = bench("--data", data, "--methods", "lsh", *arguments, code=code)
     assert_one_error(refused, message)
 
@@ -351,32 +348,30 @@ def test_refuses(bench: Run, data: Path, arguments: list[str], code: int, messag
         ({"X": np.eye(30), "y": np.arange(30)}, "shares a label .*3 queries and 27 rows"),
     ],
 )
-def test_refuses_data(
-    bench: Run, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
-) -> None:
+def test_refuses_data(bench, tmp_path, arrays, message):
     np.savez(tmp_path / "data.npz", **arrays)
     refused = bench("--data", tmp_path / "data.npz", "--methods", "lsh", "-k", "1", code=3)
     assert_one_error(refused, message)
 
 
-def test_refuses_files(bench: Run, tmp_path: Path) -> None:
+def test_refuses_files(bench, tmp_path):
     (tmp_path / "text.npz").write_text("no archive")
     for path in (tmp_path / "none.npz", tmp_path, tmp_path / "text.npz"):
         assert_one_error(bench("--data", path, code=3), f"cannot read arrays from {path}")
 
 
-def assert_one_error(refused: Result, message: str) -> None:
+def assert_one_error(refused, message):
     (line,) = [line for line in refused.stderr.splitlines() if line.startswith("Error: ")]
     assert re.search(message, line), line
     assert refused.stdout == ""
 
 
-def test_needs_neither_matplotlib_nor_a_database_server() -> None:
+def test_needs_neither_matplotlib_nor_a_database_server():
     code = "import sys, pg_hashindex.cli; print('matplotlib' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 
 
-def test_bits_are_checked_before_anything_is_read(bench: Run, tmp_path: Path) -> None:
+def test_bits_are_checked_before_anything_is_read(bench, tmp_path):
     refused = bench("--data", tmp_path / "none.npz", "--bits", "0", code=2)
     assert "0 is not in 1 to 16000" in refused.stderr

@@ -4,23 +4,19 @@ import json
 import re
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from click.testing import Result
 from fixtures.health import profiled
-from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
 
 
-def test_an_index_that_is_well(on: Run, index: HashIndex) -> None:
+def test_an_index_that_is_well(on, index):
     lines = on("index", "check", "items_idx").stdout.splitlines()
     assert lines[0].split() == ["check", "status", "value", "detail"]
     drift = [line for line in lines if "_drift" in line]
@@ -39,16 +35,7 @@ def test_an_index_that_is_well(on: Run, index: HashIndex) -> None:
         ("ALTER TABLE items RENAME TO goods", 1, "broken", "table"),
     ],
 )
-def test_exit_codes(
-    on: Run,
-    connection: Connection,
-    items: str,
-    model: object,
-    fault: str,
-    code: int,
-    status: str,
-    check: str | None,
-) -> None:
+def test_exit_codes(on, connection, items, model, fault, code, status, check):
     HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     ).encode()
@@ -63,9 +50,7 @@ def test_exit_codes(
         assert f"\n{check}: {finding['advice']}\n" in printed
 
 
-def test_unchecked_objects_are_not_findings(
-    run: Run, on: Run, url: str, connection: Connection, index: HashIndex
-) -> None:
+def test_unchecked_objects_are_not_findings(run, on, url, connection, index):
     assert "index 'nothing' does not exist" in on("index", "check", "nothing", code=3).output
     assert "No such option" in on("index", "check", "items_idx", "--ful", code=2).output
     assert "no database" in run("index", "check", "items_idx", code=2).output
@@ -77,9 +62,7 @@ def test_unchecked_objects_are_not_findings(
     assert output.startswith("Error: the schema hashindex is missing or old")
 
 
-def test_training_facts_of_a_model(
-    on: Run, connection: Connection, lsh_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_training_facts_of_a_model(on, connection, lsh_model, vectors):
     store.save(connection, lsh_model)
     store.save(connection, profiled(lsh_model, vectors))
     shown = {name: on("model", "show", name).stdout for name in ("lsh", "profiled")}
@@ -91,7 +74,7 @@ def test_training_facts_of_a_model(
     assert json.loads(on("model", "show", "profiled", "--json").stdout)["profile_rows"] == 300
 
 
-def test_help_tells_the_exit_codes(run: Run) -> None:
+def test_help_tells_the_exit_codes(run):
     text = " ".join(run("index", "check", "--help").output.split())
     assert (
         'Exit code 0 if all is well, 1 if something is broken or a warning: "status" in the JSON '

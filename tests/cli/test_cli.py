@@ -3,8 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 import numpy as np
@@ -13,12 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from fixtures.commands import children
 from fixtures.servers import make_folder
-from numpy.typing import NDArray
 from pg_hashindex.cli import main
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection, connect
-from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.db.connection import connect
 
 pytestmark = pytest.mark.newest
 
@@ -26,12 +23,12 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def rows() -> NDArray[np.float32]:
+def rows():
     return np.random.default_rng(1).standard_normal((1200, 8)).astype(np.float32)
 
 
 @pytest.fixture
-def docs(connection: Connection, rows: NDArray[np.float32]) -> str:
+def docs(connection, rows):
     """A table of 1,200 rows, enough to train on."""
     connection.execute('CREATE TABLE "My Docs" (id int PRIMARY KEY, v vector(8))')
     with connection.cursor() as cursor:
@@ -41,14 +38,14 @@ def docs(connection: Connection, rows: NDArray[np.float32]) -> str:
     return '"My Docs"'
 
 
-def commands(command: click.Command, path: str = "") -> Iterator[tuple[str, click.Command]]:
+def commands(command, path=""):
     yield path, command
     if isinstance(command, click.Group):
         for name, child in children(command).items():
             yield from commands(child, f"{path} {name}".strip())
 
 
-def test_everything_has_help(run: Run) -> None:
+def test_everything_has_help(run):
     for path, command in commands(main):
         assert command.help, path
         for parameter in command.params:
@@ -57,15 +54,15 @@ def test_everything_has_help(run: Run) -> None:
         assert "Usage" in run(*path.split(), "--help").stdout
 
 
-def test_version(run: Run) -> None:
+def test_version(run):
     assert run("--version").stdout.startswith("pg-hashindex, version 0.")
 
 
-def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[np.float32]) -> None:
+def test_the_whole_way(run, empty_url, tmp_path, rows):
     sqlalchemy_url = empty_url.replace("postgresql", "postgresql+psycopg")
     source = ["--table", "docs", "--column", "v"]
 
-    def on(*arguments: str) -> Result:
+    def on(*arguments):
         return run(*arguments, "--database-url", sqlalchemy_url)
 
     run("schema", "status", "--database-url", empty_url, code=1)
@@ -142,11 +139,11 @@ def test_the_whole_way(run: Run, empty_url: str, tmp_path: Path, rows: NDArray[n
     run("schema", "status", "--database-url", empty_url, code=1)
 
 
-def test_schema_sql_needs_no_database(run: Run) -> None:
+def test_schema_sql_needs_no_database(run):
     assert run("schema", "sql").stdout.rstrip().endswith("COMMIT;")
 
 
-def test_names_as_sql_writes_them(on: Run, docs: str) -> None:
+def test_names_as_sql_writes_them(on, docs):
     on(
         "model", "train", "it's a \"model\"", "--table", docs, "--column", "v",
         "--method", "itq", "--bits", "8",
@@ -156,7 +153,7 @@ def test_names_as_sql_writes_them(on: Run, docs: str) -> None:
     assert on("index", "show", "A-b").stdout.count('"My Docs"') == 1
 
 
-def test_downgrade_asks(run: Run, url: str) -> None:
+def test_downgrade_asks(run, url):
     result = CliRunner().invoke(main, ["schema", "downgrade", "--database-url", url], input="n\n")
     assert result.exit_code == 1
     assert "Aborted" in result.output
@@ -181,7 +178,7 @@ def test_downgrade_asks(run: Run, url: str) -> None:
         (["schema", "nothing"], 2, "No such command"),
     ],
 )
-def test_refused(on: Run, arguments: list[str], code: int, message: str) -> None:
+def test_refused(on, arguments, code, message):
     result = on(*arguments, code=code)
     assert message in result.stderr
     assert result.stdout == ""
@@ -201,14 +198,14 @@ def test_refused(on: Run, arguments: list[str], code: int, message: str) -> None
         (["--bits", "8", "--from", "/nothing.npy"], "No such file"),
     ],
 )
-def test_training_refused(on: Run, docs: str, arguments: list[str], message: str) -> None:
+def test_training_refused(on, docs, arguments, message):
     result = on("model", "train", "m", "--method", "lsh", *arguments, code=3)
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert json.loads(on("model", "list", "--json").stdout) == []
 
 
-def test_levels(on: Run, docs: str) -> None:
+def test_levels(on, docs):
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--bits", "8", *source, "--levels", "4"]
     printed = on(*train, "--method", "itq").stdout
@@ -224,7 +221,7 @@ def test_levels(on: Run, docs: str) -> None:
         assert status[name] == "ok", name
 
 
-def test_training_warns_of_low_recall(on: Run, docs: str) -> None:
+def test_training_warns_of_low_recall(on, docs):
     """With the next thing to try, as long as there is one."""
     train = ["model", "train", "m", "--table", docs, "--column", "v", "--method", "itq", "--bits"]
     warned = on(*train, 1).stderr
@@ -235,7 +232,7 @@ def test_training_warns_of_low_recall(on: Run, docs: str) -> None:
     assert "warning" not in on(*train, 8, "--levels", "4").stderr
 
 
-def test_bad_parameters(on: Run, docs: str) -> None:
+def test_bad_parameters(on, docs):
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--method", "lsh", "--bits", "8", *source]
     assert "not KEY=VALUE" in on(*train, "--param", "x", code=2).stderr
@@ -275,22 +272,18 @@ def test_bad_parameters(on: Run, docs: str) -> None:
     assert "export" not in on("model", "export", "m", "/nothing/there", code=3).stdout
 
 
-def test_no_database(run: Run) -> None:
+def test_no_database(run):
     result = run("model", "list", code=2)
     assert "PG_HASHINDEX_DATABASE_URL" in result.stderr
     assert "server start" in result.stderr
 
 
-def test_the_environment_names_the_database(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_database(run, url, monkeypatch):
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
     run("model", "list")
 
 
-def test_which_database(
-    run: Run, url: str, empty_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_which_database(run, url, empty_url, monkeypatch):
     """The option, our variable, DATABASE_URL, then what libpq reads: the first one counts."""
     parts = psycopg.conninfo.conninfo_to_dict(url)
     monkeypatch.setenv("PGHOST", str(parts["host"]))
@@ -306,7 +299,7 @@ def test_which_database(
     assert "schema upgrade" in run("model", "list", "--database-url", empty_url, code=3).stderr
 
 
-def test_an_index_is_dropped_when_somebody_says_so(on: Run, docs: str) -> None:
+def test_an_index_is_dropped_when_somebody_says_so(on, docs):
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
     on("index", "create", "i", *source, "--model", "m")
@@ -317,7 +310,7 @@ def test_an_index_is_dropped_when_somebody_says_so(on: Run, docs: str) -> None:
     assert "does not exist" in on("index", "drop", "i", code=3).stderr
 
 
-def test_columns_of_what_is_found(on: Run, connection: Connection, docs: str) -> None:
+def test_columns_of_what_is_found(on, connection, docs):
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
     on("index", "create", "i", *source, "--model", "m")
@@ -356,7 +349,7 @@ def test_columns_of_what_is_found(on: Run, connection: Connection, docs: str) ->
         "not a url secret",
     ],
 )
-def test_unreachable(run: Run, address: str) -> None:
+def test_unreachable(run, address):
     for command in (["model", "list"], ["schema", "status"]):
         result = run(*command, "--database-url", address, code=3)
         assert result.stderr.startswith("Error: cannot connect to")
@@ -366,7 +359,7 @@ def test_unreachable(run: Run, address: str) -> None:
         assert "secret" not in str(result.exception.__context__)
 
 
-def test_without_the_schema(run: Run, empty_url: str) -> None:
+def test_without_the_schema(run, empty_url):
     for command in (
         ["model", "list"],
         ["index", "list"],
@@ -377,21 +370,21 @@ def test_without_the_schema(run: Run, empty_url: str) -> None:
         assert "pg-hashindex schema upgrade" in result.stderr
 
 
-def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None:
+def test_without_pgvector(run, make_database):
     bare = make_database("template0")
     for command in (["model", "list"], ["schema", "upgrade"]):
         result = run(*command, "--database-url", bare, code=3)
         assert "CREATE EXTENSION vector" in result.stderr
 
 
-def test_undecodable_argument(run: Run, url: str) -> None:
+def test_undecodable_argument(run, url):
     """Bytes of a terminal in another encoding."""
     result = run("model", "show", "caf\udce9", "--database-url", url, code=3)
     assert result.stderr.startswith("Error: ")
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> None:
+def test_results_and_notes_do_not_mix(on, docs, tmp_path):
     """stdout has the complete JSON and nothing else, so it can be piped."""
     source = ["--table", docs, "--column", "v"]
     train = on("model", "train", "m", "--method", "lsh", "--bits", "8", *source, "--json")
@@ -418,7 +411,7 @@ def test_results_and_notes_do_not_mix(on: Run, docs: str, tmp_path: Path) -> Non
 
 
 @pytest.fixture
-def server_folder() -> Iterator[Path]:
+def server_folder():
     folder = make_folder("pg_hashindex-demo-")
     yield folder
     shutil.rmtree(folder)
@@ -426,9 +419,7 @@ def server_folder() -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.newest
-def test_demo(
-    run: Run, server: EmbeddedServer, server_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo(run, server, server_folder, monkeypatch):
     """Twice: the second run starts over. The server goes down both times."""
     monkeypatch.setattr("pg_hashindex.cli.demo._CANDIDATES", (25,))
     arguments = ["--data-dir", str(server_folder / "data"), "--pg-version", str(server.version)]

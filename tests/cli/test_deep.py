@@ -2,22 +2,17 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
-from fixtures.commands import Run
 from fixtures.deep import SMALL
 from fixtures.known import assert_queued
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 
@@ -34,7 +29,7 @@ TABLE = ("--table", "things", "--column", "v", "--labels", "topic")
 CREATE = ("index", "create", "i", "--table", "things", "--column", "v", "--model", "m")
 
 
-def training(method: str, *options: object, **params: Any) -> list[object]:
+def training(method, *options, **params):
     """Return the command that trains a small model of 12 bits."""
     given = [f"{name}={json.dumps(value)}" for name, value in {**SMALL[method], **params}.items()]
     return [
@@ -46,7 +41,7 @@ def training(method: str, *options: object, **params: Any) -> list[object]:
 
 
 @pytest.fixture
-def things(connection: Connection) -> None:
+def things(connection):
     """400 rows, 100 of which have a topic; two tags a row, most of them of the row's topic."""
     connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(12), topic text)")
     connection.execute("CREATE TABLE tags (thing int, tag text)")
@@ -70,7 +65,7 @@ def things(connection: Connection) -> None:
         )
 
 
-def vectors_of(connection: Connection) -> tuple[NDArray[np.float32], list[str]]:
+def vectors_of(connection):
     rows = connection.execute(
         "SELECT t.v, c.code::text FROM things t JOIN hashindex.i_codes c USING (id) ORDER BY id"
     ).fetchall()
@@ -78,9 +73,7 @@ def vectors_of(connection: Connection) -> tuple[NDArray[np.float32], list[str]]:
 
 
 @pytest.mark.usefixtures("things")
-def test_an_inductive_model_is_encoded_in_sql(
-    on: Run, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
     monkeypatch.setattr(
         "click.testing._NamedTextIOWrapper.isatty", lambda self: self.name == "<stderr>"
     )
@@ -120,7 +113,7 @@ def test_an_inductive_model_is_encoded_in_sql(
 
 
 @pytest.mark.usefixtures("things")
-def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connection) -> None:
+def test_a_transductive_model_is_encoded_in_python(on, connection):
     options = (*TABLE, "--graph-query", TAGS)
     trained = on(*training("bgdh", *options, variant="transductive", batch_contexts=2048))
     assert re.search(r"^evaluated in +Python$", trained.stdout, re.M)
@@ -158,7 +151,7 @@ def test_a_transductive_model_is_encoded_in_python(on: Run, connection: Connecti
 
 @pytest.mark.slow
 @pytest.mark.newest
-def test_a_network_for_images(on: Run, connection: Connection) -> None:
+def test_a_network_for_images(on, connection):
     rng = np.random.default_rng(0)
     images = rng.random((4, 64))[np.arange(60) % 4] + 0.1 * rng.random((60, 64))
     connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(64), topic int)")
@@ -183,15 +176,13 @@ def test_a_network_for_images(on: Run, connection: Connection) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_a_training_goes_on_from_its_checkpoint(
-    on: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_goes_on_from_its_checkpoint(on, tmp_path, monkeypatch):
     file = tmp_path / "c.pt"
     command = training("bgdh", *TABLE, "--graph-query", TAGS, "--json")
     expected = json.loads(on(*command).stdout)
     write, writes = Checkpoint.write, []
 
-    def interrupted(self: Checkpoint, state: Any) -> None:
+    def interrupted(self, state):
         write(self, state)
         writes.append(state["round"])
         if state["round"] == 4:
@@ -220,7 +211,7 @@ WHERE a.id < 100 AND b.id < 100 AND a.id % 10 = 0 AND b.id > a.id
 
 
 @pytest.mark.usefixtures("things")
-def test_pairs_and_a_graph_of_another_column(on: Run, connection: Connection) -> None:
+def test_pairs_and_a_graph_of_another_column(on, connection):
     """Pairs in place of labels; a vector of two dimensions says which rows are joined."""
     connection.execute("ALTER TABLE things ADD side halfvec(2)")
     connection.execute("UPDATE things SET side = format('[%s, 1]', id % 2)::halfvec")
@@ -259,9 +250,7 @@ def test_pairs_and_a_graph_of_another_column(on: Run, connection: Connection) ->
     ],
 )
 @pytest.mark.usefixtures("things")
-def test_refused_in_a_line(
-    on: Run, connection: Connection, options: tuple[str, ...], message: str
-) -> None:
+def test_refused_in_a_line(on, connection, options, message):
     connection.execute("ALTER TABLE things ADD w vector(3)")
     connection.execute("UPDATE things SET w = '[1, 2, 3]' WHERE id = 3")
     refused = on(*training("bgdh", *TABLE), *options, code=3)

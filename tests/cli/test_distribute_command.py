@@ -6,18 +6,14 @@ import pytest
 from click.testing import Result
 from fixtures.checks import assert_fresh
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
 
 
-def test_a_plain_database_says_so(
-    on: Run, connection: Connection, items: str, model: Model
-) -> None:
+def test_a_plain_database_says_so(on, connection, items, model):
     made = HashIndex.create(connection, "Its-1", table=items, column="embedding", model="lsh")
     made.encode()
     for arguments in ([], ["--no-encode", "--json"]):

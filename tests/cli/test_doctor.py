@@ -2,50 +2,45 @@
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from fixtures.commands import Run
 from fixtures.databases import run_as_admin
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
 from pg_hashindex.quality.doctor_advice import _small_index
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
-from pg_hashindex.server import EmbeddedServer
 
 ROWS, DIMENSION = 600, 8
 
 
 @pytest.fixture
-def bare(empty_url: str) -> Connection:
+def bare(empty_url):
     """A database with pgvector alone."""
     with connect(empty_url) as connection:
         yield connection
 
 
 @pytest.fixture
-def on_bare(run: Run, empty_url: str) -> Run:
-    def invoke(*arguments: object, code: int | None = 0) -> Any:
+def on_bare(run, empty_url):
+    def invoke(*arguments, code=0):
         return run(*arguments, "--database-url", empty_url, code=code)
 
     return invoke
 
 
 @pytest.fixture
-def points() -> NDArray[np.float32]:
+def points():
     return np.random.default_rng(5).standard_normal((ROWS, DIMENSION)).astype(np.float32)
 
 
-def fill(connection: Connection, table: str, vectors: NDArray[Any], kind: str = "vector") -> None:
+def fill(connection, table, vectors, kind="vector"):
     connection.execute(
         f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
     )
@@ -58,25 +53,22 @@ def fill(connection: Connection, table: str, vectors: NDArray[Any], kind: str = 
 
 
 @pytest.fixture
-def docs(bare: Connection, points: NDArray[np.float32]) -> str:
+def docs(bare, points):
     """Rows 0 to 599, of which a tenth are in each part."""
     fill(bare, "docs", points)
     return "docs"
 
 
-def report(on: Run, *options: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        on("doctor", "--table", "docs", "--column", "v", "--json", *options).stdout
-    )
-    return found
+def report(on, *options):
+    return json.loads(on("doctor", "--table", "docs", "--column", "v", "--json", *options).stdout)
 
 
-def nearest(points: NDArray[Any], queries: NDArray[Any], k: int) -> list[set[int]]:
+def nearest(points, queries, k):
     distances = np.linalg.norm(points[None] - queries[:, None], axis=2)
     return [set(row) for row in np.argsort(distances, axis=1, kind="stable")[:, :k]]
 
 
-def test_nothing_is_installed_or_written(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_nothing_is_installed_or_written(on_bare, bare, docs):
     """Nor could it be: the transaction is a read-only one."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     state = "SELECT oid, relname, relfilenode, relpages FROM pg_class ORDER BY oid"
@@ -89,7 +81,7 @@ def test_nothing_is_installed_or_written(on_bare: Run, bare: Connection, docs: s
         diagnose(bare, "docs", "v", filters=["nextval('counter') > id"])
 
 
-def test_facts(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_facts(on_bare, bare, docs):
     bare.execute("UPDATE docs SET v = NULL WHERE id < 60")
     # Another column out of line does not mean that vectors are TOASTed.
     bare.execute(
@@ -119,7 +111,7 @@ def test_facts(on_bare: Run, bare: Connection, docs: str) -> None:
     assert [advice["kind"] for advice in found["advice"]] == ["leave"]
 
 
-def test_dead_rows(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_dead_rows(on_bare, bare, docs):
     bare.execute("DELETE FROM docs WHERE id < 300")
     bare.execute("SELECT pg_stat_force_next_flush()")
     found = report(on_bare)
@@ -132,7 +124,7 @@ def test_dead_rows(on_bare: Run, bare: Connection, docs: str) -> None:
     assert table["last_vacuum"]
 
 
-def test_recall_by_brute_force(on_bare: Run, bare: Connection, docs: str, points, tmp_path) -> None:
+def test_recall_by_brute_force(on_bare, bare, docs, points, tmp_path):
     """IVFFlat with one probe answers from one list alone: its recall is known by counting."""
     bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
     queries = np.random.default_rng(9).standard_normal((40, DIMENSION)).astype(np.float32)
@@ -164,7 +156,7 @@ def test_recall_by_brute_force(on_bare: Run, bare: Connection, docs: str, points
     assert advice["commands"][0].startswith("SET ivfflat.probes = ")
 
 
-def test_a_row_is_not_its_own_answer(on_bare: Run, bare: Connection, points) -> None:
+def test_a_row_is_not_its_own_answer(on_bare, bare, points):
     """Each of 3 rows has two others, and a search finds both."""
     fill(bare, "docs", points[:3])
     bare.execute("CREATE INDEX ON docs USING hnsw (v vector_cosine_ops)")
@@ -175,7 +167,7 @@ def test_a_row_is_not_its_own_answer(on_bare: Run, bare: Connection, points) -> 
     assert found["scopes"][0]["metric"] == "cosine"
 
 
-def test_queries_of_a_table(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_queries_of_a_table(on_bare, bare, docs):
     bare.execute("CREATE TABLE log AS SELECT v FROM docs WHERE id < 7")
     assert report(on_bare, "--queries-from", "log")["queries"] == 7
     assert report(on_bare, "--queries-from", "SELECT v FROM log", "--queries", "5")["queries"] == 5
@@ -193,7 +185,7 @@ def test_queries_of_a_table(on_bare: Run, bare: Connection, docs: str) -> None:
         assert "Traceback" not in result.stderr
 
 
-def test_filters(on_bare: Run, bare: Connection, docs: str, points) -> None:
+def test_filters(on_bare, bare, docs, points):
     """HNSW thins answers out: of 40 elements a tenth are in a part; iterative scans go on."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     found = report(on_bare, "--filter", "part = 3", "--filter", "part IN (1, 2) -- two")
@@ -209,7 +201,7 @@ def test_filters(on_bare: Run, bare: Connection, docs: str, points) -> None:
     assert found["worst_recall"] == min(p["recall"] for p in found["points"] if p["current"])
 
 
-def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
+def test_a_filter_that_matches_nothing(on_bare, docs):
     result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 99")
     assert "no query has a neighbour where part = 99" in result.stderr
 
@@ -229,16 +221,14 @@ def test_a_filter_that_matches_nothing(on_bare: Run, docs: str) -> None:
         ("count(*) > 1", "aggregate functions are not allowed"),
     ],
 )
-def test_filters_that_are_not_conditions(
-    on_bare: Run, bare: Connection, docs: str, filter_: str, why: str
-) -> None:
+def test_filters_that_are_not_conditions(on_bare, bare, docs, filter_, why):
     result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=3)
     assert f"filter {filter_!r} cannot be used on docs" in result.stderr
     assert why in result.stderr
     assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,)
 
 
-def test_fail_under(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_fail_under(on_bare, bare, docs):
     command = ["doctor", "--table", "docs", "--column", "v", "--fail-under"]
     on_bare(*command, "1")  # exact searches
     bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
@@ -256,7 +246,7 @@ def test_fail_under(on_bare: Run, bare: Connection, docs: str) -> None:
         assert "Invalid value for '--fail-under'" in on_bare(*command, wrong, code=2).stderr
 
 
-def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_out_of_time(on_bare, bare, docs):
     """A recall that could not be measured does not pass."""
     command = ["doctor", "--table", "docs", "--column", "v"]
     for timeout in ("0", "-1", "nan", "inf"):
@@ -268,13 +258,13 @@ def test_out_of_time(on_bare: Run, bare: Connection, docs: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["-k", "--queries"])
-def test_numbers_out_of_range(on_bare: Run, docs: str, option: str) -> None:
+def test_numbers_out_of_range(on_bare, docs, option):
     for wrong in ("0", "-1", str(2**40)):
         result = on_bare("doctor", "--table", "docs", "--column", "v", option, wrong, code=3)
         assert f"is {wrong}; it must be 1 to" in result.stderr
 
 
-def test_kinds_of_indexes(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_kinds_of_indexes(on_bare, bare, docs):
     """Over a cast, over signs with a re-rank, and over some rows."""
     bare.execute("CREATE INDEX half ON docs USING hnsw ((v::halfvec(8)) halfvec_cosine_ops)")
     bare.execute(
@@ -298,7 +288,7 @@ def test_kinds_of_indexes(on_bare: Run, bare: Connection, docs: str) -> None:
     assert conditions == {None, "part = 3"}
 
 
-def test_an_index_that_is_not_valid(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_an_index_that_is_not_valid(on_bare, bare, docs):
     bare.execute("CREATE INDEX broken ON docs USING hnsw (v vector_l2_ops)")
     bare.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken'::regclass")
     result = on_bare("doctor", "--table", "docs", "--column", "v")
@@ -306,7 +296,7 @@ def test_an_index_that_is_not_valid(on_bare: Run, bare: Connection, docs: str) -
     assert "not valid" in result.stdout
 
 
-def test_high_dimensions(on_bare: Run, bare: Connection) -> None:
+def test_high_dimensions(on_bare, bare):
     """Above 2,000 pgvector has no index of a vector; it is kept out of line."""
     vectors = np.random.default_rng(2).standard_normal((60, 2100)).astype(np.float32)
     fill(bare, "docs", vectors)
@@ -320,7 +310,7 @@ def test_high_dimensions(on_bare: Run, bare: Connection) -> None:
     assert report(on_bare)["worst_recall"] > 0.9
 
 
-def test_vectors_out_of_line_are_brought_into_their_rows(on_bare: Run, bare: Connection) -> None:
+def test_vectors_out_of_line_are_brought_into_their_rows(on_bare, bare):
     """By the commands of the advice; after them there is none."""
     vectors = np.random.default_rng(2).standard_normal((60, 1536)).astype(np.float32)
     fill(bare, "docs", vectors)
@@ -342,7 +332,7 @@ def test_vectors_out_of_line_are_brought_into_their_rows(on_bare: Run, bare: Con
     assert "halfvec(700);" in result.stdout
 
 
-def test_halfvec(on_bare: Run, bare: Connection, points) -> None:
+def test_halfvec(on_bare, bare, points):
     fill(bare, "docs", points, "halfvec")
     bare.execute("CREATE INDEX ON docs USING hnsw (v halfvec_ip_ops)")
     found = report(on_bare)
@@ -351,7 +341,7 @@ def test_halfvec(on_bare: Run, bare: Connection, points) -> None:
     assert found["worst_recall"] > 0.5
 
 
-def test_a_partitioned_table(on_bare: Run, bare: Connection, points) -> None:
+def test_a_partitioned_table(on_bare, bare, points):
     """It is looked at as a whole."""
     bare.execute(
         f"CREATE TABLE docs (id int, v vector({DIMENSION})) PARTITION BY RANGE (id);"
@@ -373,7 +363,7 @@ def test_a_partitioned_table(on_bare: Run, bare: Connection, points) -> None:
     assert found["points"][0]["recall"] > 0.9
 
 
-def test_a_materialised_view_and_a_view(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_a_materialised_view_and_a_view(on_bare, bare, docs):
     bare.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs")
     on_bare("doctor", "--table", "kept", "--column", "v")
     bare.execute("CREATE VIEW seen AS SELECT * FROM docs")
@@ -381,7 +371,7 @@ def test_a_materialised_view_and_a_view(on_bare: Run, bare: Connection, docs: st
     assert "seen is a view: give the table behind it" in result.stderr
 
 
-def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
+def test_a_foreign_table(on_bare, bare):
     bare.execute(
         "CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER far FOREIGN DATA WRAPPER nothing;"
         "CREATE FOREIGN TABLE docs (id int, v vector(8)) SERVER far"
@@ -405,9 +395,7 @@ def test_a_foreign_table(on_bare: Run, bare: Connection) -> None:
         ("docs; DROP TABLE docs", "v", "is not a table"),
     ],
 )
-def test_unreadable_objects(
-    on_bare: Run, bare: Connection, docs: str, table: str, column: str, why: str
-) -> None:
+def test_unreadable_objects(on_bare, bare, docs, table, column, why):
     bare.execute(
         "CREATE TABLE plain (a int); CREATE TABLE empty (v vector(3));"
         "CREATE TABLE nulls (v vector(3));"
@@ -422,7 +410,7 @@ def test_unreadable_objects(
     ]
 
 
-def test_a_column_without_dimension(on_bare: Run, bare: Connection, points) -> None:
+def test_a_column_without_dimension(on_bare, bare, points):
     fill(bare, "docs", points)
     bare.execute("ALTER TABLE docs ALTER COLUMN v TYPE vector")
     bare.execute("CREATE INDEX cast_ivf ON docs USING ivfflat ((v::vector(8)) vector_l2_ops)")
@@ -431,15 +419,13 @@ def test_a_column_without_dimension(on_bare: Run, bare: Connection, points) -> N
     assert found["points"]
 
 
-def test_one_row(on_bare: Run, bare: Connection, points) -> None:
+def test_one_row(on_bare, bare, points):
     fill(bare, "docs", points[:1])
     result = on_bare("doctor", "--table", "docs", "--column", "v")
     assert "no query has a neighbour: nothing was compared" in result.stderr
 
 
-def test_a_role_without_rights(
-    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
-) -> None:
+def test_a_role_without_rights(run, server, bare, docs, empty_url):
     run_as_admin(server, "CREATE ROLE stranger LOGIN")
     theirs = empty_url.replace("postgres@", "stranger@")
     command = ["doctor", "--table", "docs", "--column", "v", "--database-url", theirs]
@@ -456,7 +442,7 @@ def test_a_role_without_rights(
         run_as_admin(server, "DROP ROLE stranger")
 
 
-def test_a_locked_table(on_bare: Run, bare: Connection, docs: str, empty_url: str) -> None:
+def test_a_locked_table(on_bare, bare, docs, empty_url):
     """As VACUUM FULL holds it."""
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
@@ -466,7 +452,7 @@ def test_a_locked_table(on_bare: Run, bare: Connection, docs: str, empty_url: st
     on_bare("doctor", "--table", "docs", "--column", "v")
 
 
-def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None:
+def test_without_pgvector(run, make_database):
     result = run(
         "doctor", "--table", "t", "--column", "v", "--database-url", make_database("template0"),
         code=3,
@@ -474,12 +460,12 @@ def test_without_pgvector(run: Run, make_database: Callable[[str], str]) -> None
     assert "CREATE EXTENSION vector" in result.stderr
 
 
-def test_inside_a_transaction(bare: Connection, docs: str) -> None:
+def test_inside_a_transaction(bare, docs):
     with bare.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
         diagnose(bare, "docs", "v")
 
 
-def test_settings_are_as_before(bare: Connection, docs: str) -> None:
+def test_settings_are_as_before(bare, docs):
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     bare.execute("SET hnsw.ef_search = 77; SET statement_timeout = '77s'; SET enable_sort = on")
     found = diagnose(bare, "docs", "v", filters=["part = 1"], sample=5)
@@ -492,7 +478,7 @@ def test_settings_are_as_before(bare: Connection, docs: str) -> None:
     assert bare.execute("SHOW hnsw.ef_search").fetchone() == ("77",)
 
 
-def test_larger_than_memory(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_larger_than_memory(on_bare, bare, docs):
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     bare.execute(
         sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
@@ -518,7 +504,7 @@ def test_larger_than_memory(on_bare: Run, bare: Connection, docs: str) -> None:
 
 
 @pytest.mark.parametrize("dimension", [384, 700])
-def test_the_size_of_hnsw_is_foreseen(bare: Connection, dimension: int) -> None:
+def test_the_size_of_hnsw_is_foreseen(bare, dimension):
     vectors = np.random.default_rng(1).standard_normal((400, dimension)).astype(np.float32)
     fill(bare, "docs", vectors)
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
@@ -526,9 +512,7 @@ def test_the_size_of_hnsw_is_foreseen(bare: Connection, dimension: int) -> None:
     assert hnsw_bytes(400, "vector", dimension) == pytest.approx(size, rel=0.1)
 
 
-def test_a_search_is_compiled_only_if_the_users_would_be(
-    bare: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_is_compiled_only_if_the_users_would_be(bare, docs, monkeypatch):
     """JIT takes 100 ms and more at each execution: settings that choose a plan do not call for it.
 
     Before PostgreSQL 18 a re-rank's sort that is switched off costs 1e10 more.
@@ -539,10 +523,10 @@ def test_a_search_is_compiled_only_if_the_users_would_be(
     )
     bare.execute("SET jit = on; SET jit_above_cost = 100000; SET jit_optimize_above_cost = -1")
     limits = "SELECT current_setting('jit')::boolean, current_setting('jit_above_cost')::float8"
-    seen: dict[str, bool] = {}
+    seen = {}
     ask = _Doctor._ask
 
-    def spy(doctor: _Doctor, statement: sql.Composable, asked: Any, *rest: Any, **more: Any) -> Any:
+    def spy(doctor, statement, asked, *rest, **more):
         ((plan,),) = RawCursor(bare).execute(
             sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) ") + statement, [asked[0].vector]
         )
@@ -560,11 +544,9 @@ def test_a_search_is_compiled_only_if_the_users_would_be(
     # Who has all statements compiled gets that measured.
     bare.execute("SET jit_above_cost = 0")
     monkeypatch.setattr("pg_hashindex.quality.doctor._WARM_UP", 0)
-    limit_now: list[bool] = []
+    limit_now = []
 
-    def look(
-        doctor: _Doctor, statement: sql.Composable, asked: Any, *rest: Any, **more: Any
-    ) -> Any:
+    def look(doctor, statement, asked, *rest, **more):
         ((plan,),) = RawCursor(bare).execute(
             sql.SQL("EXPLAIN (FORMAT JSON) ") + statement, [asked[0].vector]
         )
@@ -578,7 +560,7 @@ def test_a_search_is_compiled_only_if_the_users_would_be(
     assert all(limit_now)
 
 
-def test_a_filter_that_lacks_a_btree(on_bare: Run, bare: Connection, monkeypatch: Any) -> None:
+def test_a_filter_that_lacks_a_btree(on_bare, bare, monkeypatch):
     vectors = np.random.default_rng(3).standard_normal((600, 500)).astype(np.float32)
     fill(bare, "docs", vectors)
     bare.execute('ALTER TABLE docs ADD kind varchar(9), ADD "On Sale" date')
@@ -617,7 +599,7 @@ def test_a_filter_that_lacks_a_btree(on_bare: Run, bare: Connection, monkeypatch
     assert "btree" not in [one["kind"] for one in again["advice"]]
 
 
-def test_a_metric_that_nothing_tells(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_a_metric_that_nothing_tells(on_bare, bare, docs):
     command = ["doctor", "--table", "docs", "--column", "v"]
     assert "cosine (assumed: nothing tells; name --metric)" in on_bare(*command).stdout
     assert "assumed" not in on_bare(*command, "--metric", "cosine").stdout
@@ -626,7 +608,7 @@ def test_a_metric_that_nothing_tells(on_bare: Run, bare: Connection, docs: str) 
     assert (found["metric"], found["metric_assumed"]) == ("l2", False)
 
 
-def test_findings_are_told_when_they_are_there(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
     """With the share that is done, which ends at all of it."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     said = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 3").stderr
@@ -643,7 +625,7 @@ def test_findings_are_told_when_they_are_there(on_bare: Run, bare: Connection, d
     assert "recall" not in on_bare("-q", "doctor", "--table", "docs", "--column", "v").stderr
 
 
-def test_signs_are_measured_without_an_index(on_bare: Run, bare: Connection) -> None:
+def test_signs_are_measured_without_an_index(on_bare, bare):
     """Plain and centred, beside what an index of them finds; the better one is advised."""
     rng = np.random.default_rng(4)
     # All on one side of 0: plain signs say nothing.
@@ -674,7 +656,7 @@ def test_signs_are_measured_without_an_index(on_bare: Run, bare: Connection) -> 
     assert "mean" not in str(_small_index(found))
 
 
-def test_tables_that_quickstart_refuses(on_bare: Run, bare: Connection, docs: str) -> None:
+def test_tables_that_quickstart_refuses(on_bare, bare, docs):
     """The doctor says so, and does not end in that command."""
     small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
     bare.execute(sql.SQL(small).format(sql.Identifier(bare.info.dbname)))

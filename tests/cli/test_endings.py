@@ -9,20 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fixtures.commands import Run
 from pg_hashindex.cli._shared import confirm
 
 from pg_hashindex import store
 from pg_hashindex.db import locks
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
-def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def ended(code, *arguments):
     return subprocess.run(
         [sys.executable, "-c", f"{code}\nfrom pg_hashindex.__main__ import run\nrun()", *arguments],
         capture_output=True,
@@ -32,7 +29,7 @@ def ended(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("module", ["click", "pg_hashindex.cli.model", "numpy"])
-def test_ctrl_c_while_python_imports(module: str) -> None:
+def test_ctrl_c_while_python_imports(module):
     found = ended(
         "import sys\n"
         "class Press:\n"
@@ -46,7 +43,7 @@ def test_ctrl_c_while_python_imports(module: str) -> None:
     assert (found.returncode, found.stdout, found.stderr) == (130, "", "interrupted\n")
 
 
-def test_ctrl_c_while_a_command_works(url: str, connection: Connection) -> None:
+def test_ctrl_c_while_a_command_works(url, connection):
     with connection.transaction():
         connection.execute("LOCK TABLE hashindex.model IN ACCESS EXCLUSIVE MODE")
         process = subprocess.Popen(
@@ -65,8 +62,8 @@ def test_ctrl_c_while_a_command_works(url: str, connection: Connection) -> None:
     assert (process.returncode, said) == (130, "interrupted\n")
 
 
-def test_ctrl_c_at_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    def press(*_: object, **__: object) -> str:
+def test_ctrl_c_at_a_question(monkeypatch):
+    def press(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("click.termui.visible_prompt_func", press)
@@ -75,15 +72,13 @@ def test_ctrl_c_at_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_an_export_to_a_full_disk_leaves_nothing(
-    on: Run, model: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
-) -> None:
+def test_an_export_to_a_full_disk_leaves_nothing(on, model, tmp_path, monkeypatch, force):
     file = tmp_path / "m.model"
     if force:
         file.write_bytes(b"before")
     opening = Path.open
 
-    def full(path: Path, mode: str = "r", *others: object, **named: object) -> object:
+    def full(path, mode="r", *others, **named):
         opened = opening(path, mode, *others, **named)  # type: ignore[call-overload]
         if mode != "xb":
             return opened
@@ -98,12 +93,12 @@ def test_an_export_to_a_full_disk_leaves_nothing(
 
 
 @pytest.mark.parametrize("device", ["/dev/full", "/dev/zero"])
-def test_a_device_is_not_a_model_file(on: Run, device: str) -> None:
+def test_a_device_is_not_a_model_file(on, device):
     said = on("model", "import", device, code=3).stderr
     assert said == f"Error: {device} is a device, not a model file\n"
 
 
-def test_a_model_from_a_pipe(on: Run, model: object, tmp_path: Path) -> None:
+def test_a_model_from_a_pipe(on, model, tmp_path):
     on("model", "export", "lsh", tmp_path / "m")
     reading, writing = os.pipe()
     os.write(writing, (tmp_path / "m").read_bytes())
@@ -112,7 +107,7 @@ def test_a_model_from_a_pipe(on: Run, model: object, tmp_path: Path) -> None:
     os.close(reading)
 
 
-def test_files_are_named(on: Run, tmp_path: Path) -> None:
+def test_files_are_named(on, tmp_path):
     gone = tmp_path / "gone"
     said = on("model", "import", gone, code=3).stderr
     assert said == f"Error: {gone}: No such file or directory\n"
@@ -126,7 +121,7 @@ def test_files_are_named(on: Run, tmp_path: Path) -> None:
         ["index", "swap", "items_idx", "--model", "lsh", "--tolerance", "nan"],
     ],
 )
-def test_nan_is_not_a_share(on: Run, arguments: list[str]) -> None:
+def test_nan_is_not_a_share(on, arguments):
     assert "is not in the range 0<=x<=1" in on(*arguments, code=2).stderr
 
 
@@ -150,14 +145,8 @@ ACTIONS = [
 
 @pytest.mark.parametrize("limit", ["lock_timeout", "statement_timeout"])
 def test_time_outs_name_the_table_and_the_next_step(
-    run: Run,
-    url: str,
-    connection: Connection,
-    items: str,
-    model: Model,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-) -> None:
+    run, url, connection, items, model, monkeypatch, limit
+):
     monkeypatch.setattr(locks, "PATIENCE", 0.0)
     HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
     with connection.transaction():
@@ -171,9 +160,7 @@ def test_time_outs_name_the_table_and_the_next_step(
             assert "run the command again" in told, action
 
 
-def test_a_model_as_a_script(
-    on: Run, url: str, connection: Connection, vectors: object, tmp_path: Path
-) -> None:
+def test_a_model_as_a_script(on, url, connection, vectors, tmp_path):
     """It is stored by SQL alone, as it was to the last bit."""
     name = 'it\'s a "model" \\'
     model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", levels=4)  # type: ignore[arg-type]

@@ -7,9 +7,7 @@ import psycopg
 import pytest
 from click.testing import Result
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -17,20 +15,20 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def index(connection: Connection, items: str, model: Model) -> HashIndex:
+def index(connection, items, model):
     """An index whose searches keep all of the 300 rows."""
     made = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=301)
 
 
-def recorded(connection: Connection) -> list[tuple[object, ...]]:
+def recorded(connection):
     return connection.execute(
         "SELECT query_set, candidates, queries FROM hashindex.recall_history ORDER BY id"
     ).fetchall()
 
 
-def test_saved_and_asked_again(on: Run, index: HashIndex, connection: Connection) -> None:
+def test_saved_and_asked_again(on, index, connection):
     evaluate = ("evaluate", "i", "--candidates", "20")
     result = on(*evaluate, "--save", "night", "--queries", "30")
     assert "saved 30 queries as night" in result.stderr
@@ -48,7 +46,7 @@ def test_saved_and_asked_again(on: Run, index: HashIndex, connection: Connection
     assert recorded(connection)[4:] == [(None, 9, 3), (None, 301, 3)]
 
 
-def test_the_history_is_printed(on: Run, index: HashIndex) -> None:
+def test_the_history_is_printed(on, index):
     empty = on("evaluate", "i", "--history")
     assert (empty.stdout, "nothing is recorded yet; --save NAME" in empty.stderr) == ("", True)
     on("evaluate", "i", "--queries", "8", "--candidates", "5", "--save", "a")
@@ -76,7 +74,7 @@ def test_the_history_is_printed(on: Run, index: HashIndex) -> None:
     assert len(json.loads(on("evaluate", "i", "--history", "--json").stdout)) == 3
 
 
-def test_exit_code_1_where_recall_is_less(on: Run, index: HashIndex) -> None:
+def test_exit_code_1_where_recall_is_less(on, index):
     """By the index's own candidates, whatever others are tried."""
     evaluate = ("evaluate", "i", "--queries", "30", "--candidates", "1")
     passed = json.loads(on(*evaluate, "--fail-under", "1", "--json").stdout)
@@ -96,7 +94,7 @@ def test_exit_code_1_where_recall_is_less(on: Run, index: HashIndex) -> None:
         on(*evaluate, "--fail-under", wrong, code=2)
 
 
-def test_a_read_only_server(on: Run, run: Run, index: HashIndex, url: str) -> None:
+def test_a_read_only_server(on, run, index, url):
     on("evaluate", "i", "--queries", "8", "--candidates", "301", "--save", "a", "--no-record")
     there = psycopg.conninfo.make_conninfo(url, options="-c default_transaction_read_only=on")
     evaluate = ("evaluate", "i", "--set", "a", "--candidates", "301", "--database-url", there)
@@ -108,7 +106,7 @@ def test_a_read_only_server(on: Run, run: Run, index: HashIndex, url: str) -> No
     assert recorded(index.connection) == []
 
 
-def test_a_log_of_queries_is_saved(on: Run, index: HashIndex) -> None:
+def test_a_log_of_queries_is_saved(on, index):
     log = "SELECT embedding FROM items ORDER BY id LIMIT 6"
     result = on(
         "evaluate", "i", "--queries-from", log, "--queries", "4", "--candidates", "301",
@@ -120,7 +118,7 @@ def test_a_log_of_queries_is_saved(on: Run, index: HashIndex) -> None:
     assert (one["queries"], one["rows"]) == (4, 0)
 
 
-def test_what_is_refused(on: Run, index: HashIndex) -> None:
+def test_what_is_refused(on, index):
     on("evaluate", "i", "--queries", "3", "--candidates", "301", "--save", "a")
     for options in (
         ("--set", "a", "--save", "b"),

@@ -1,14 +1,11 @@
 """Drawing what evaluate prints."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -16,13 +13,13 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def index(connection: Connection, items: str, model: Model) -> HashIndex:
+def index(connection, items, model):
     made = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     made.encode()
     return made.configure(candidates=30)
 
 
-def test_curves(on: Run, index: HashIndex, tmp_path: Path) -> None:
+def test_curves(on, index, tmp_path):
     evaluate = ("evaluate", "i", "--queries", 5, "--candidates", 20, "--candidates", 40)
     plot = tmp_path / "recall.svg"
     result = on(*evaluate, "--save", "a", "--plot", plot)
@@ -40,7 +37,7 @@ def test_curves(on: Run, index: HashIndex, tmp_path: Path) -> None:
     assert b"<!-- set a, 30 candidates, k 10 -->" in history.read_bytes()
 
 
-def test_what_is_refused(on: Run, index: HashIndex, tmp_path: Path) -> None:
+def test_what_is_refused(on, index, tmp_path):
     history = ("evaluate", "i", "--history")
     result = on(*history, "--plot", tmp_path / "a.svg", code=3)
     assert "no recall is recorded" in result.stderr

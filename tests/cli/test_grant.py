@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from fixtures.roles import As, denied, make_administrator
+from fixtures.roles import denied, make_administrator
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
@@ -14,13 +13,13 @@ CODES = "SELECT count(*) FROM hashindex.items_idx_codes"
 
 
 @pytest.fixture
-def table_index(connection: Connection, items: str, model: object) -> HashIndex:
+def table_index(connection, items, model):
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return index
 
 
-def test_grant_and_revoke(on, connection: Connection, table_index: HashIndex, as_role: As) -> None:
+def test_grant_and_revoke(on, connection, table_index, as_role):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
     with denied():
@@ -41,9 +40,7 @@ def test_grant_and_revoke(on, connection: Connection, table_index: HashIndex, as
     assert reader.execute(CODES).fetchone() == (300,)
 
 
-def test_one_that_is_refused_leaves_all_as_it_was(
-    on, connection: Connection, table_index: HashIndex, as_role: As
-) -> None:
+def test_one_that_is_refused_leaves_all_as_it_was(on, connection, table_index, as_role):
     reader = as_role("reader")
     as_role("stranger")
     connection.execute("GRANT SELECT ON items TO reader")
@@ -62,13 +59,11 @@ def test_one_that_is_refused_leaves_all_as_it_was(
         (("items_idx", "public"), 3, 'role "public" may not read columns'),
     ],
 )
-def test_refusals(on, table_index: HashIndex, arguments, code: int, message: str) -> None:
+def test_refusals(on, table_index, arguments, code, message):
     assert message in on("index", "grant", *arguments, code=code).output
 
 
-def test_rights_to_create_an_index(
-    on, connection: Connection, table_index: HashIndex, as_role: As
-) -> None:
+def test_rights_to_create_an_index(on, connection, table_index, as_role):
     as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
     where = ("--table", "items", "--column", "embedding", "--model", "lsh")
@@ -78,7 +73,7 @@ def test_rights_to_create_an_index(
     on("index", "create", "second", *where, "--trust-owner")
 
 
-def test_a_schema_of_a_superuser(on, connection: Connection, as_role: As) -> None:
+def test_a_schema_of_a_superuser(on, connection, as_role):
     """An upgrade says which role to make, so that triggers run with less."""
     said = on("schema", "upgrade").output
     assert "belongs to superuser postgres" in said

@@ -2,19 +2,16 @@
 
 import json
 import time
-from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
-from fixtures.commands import Run, children
+from fixtures.commands import children
 from fixtures.tagged import Tagged
 from pg_hashindex.cli import main
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import HASHERS
 
 pytestmark = pytest.mark.newest
@@ -24,7 +21,7 @@ TRAIN = ("model", "train", "m", "--bits", "12", "--method", "tagged")
 
 
 @pytest.fixture(autouse=True)
-def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tagged(monkeypatch):
     monkeypatch.setitem(HASHERS, Tagged.method, Tagged)
     group = children(main)["model"]
     assert isinstance(group, click.Group)
@@ -33,7 +30,7 @@ def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def things(connection: Connection) -> None:
+def things(connection):
     """400 rows with a topic; those whose id 4 divides have no owner, others one or two."""
     X, y = clustered()
     connection.execute(
@@ -56,7 +53,7 @@ def things(connection: Connection) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_a_graph_of_the_table(on: Run, connection: Connection, tmp_path: Path) -> None:
+def test_a_graph_of_the_table(on, connection, tmp_path):
     file = tmp_path / "c.pt"
     options = ("--device", "cpu", "--checkpoint", file, "--json")
     trained = on(*TRAIN, *TABLE, "--graph-query", "owners", *options)
@@ -80,13 +77,11 @@ def test_a_graph_of_the_table(on: Run, connection: Connection, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("things")
-def test_no_session_waits_while_a_model_trains(
-    on: Run, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_session_waits_while_a_model_trains(on, connection, monkeypatch):
     learn = Tagged._learn
     sessions = []
 
-    def watched(hasher: Tagged, *arguments: Any) -> Any:
+    def watched(hasher, *arguments):
         # A server takes a moment to see that a client is gone.
         for _ in range(100):
             row = connection.execute(
@@ -104,7 +99,7 @@ def test_no_session_waits_while_a_model_trains(
     assert sessions == [(0,)]
 
 
-def test_a_graph_of_a_file(on: Run, tmp_path: Path) -> None:
+def test_a_graph_of_a_file(on, tmp_path):
     X, y = clustered()
     edges = np.array([[row, row % 7] for row in range(400)])
     np.savez(tmp_path / "f.npz", X=X, y=y, owned=edges)
@@ -131,7 +126,7 @@ UNREAD = ("--table", "x", "--method", "itq-cca")
     ],
 )
 @pytest.mark.usefixtures("things")
-def test_refused(on: Run, arguments: tuple[str, ...], code: int, message: str) -> None:
+def test_refused(on, arguments, code, message):
     refused = on(*TRAIN, *TABLE, *arguments, code=code)
     assert message in refused.stderr
     assert "tagged" in refused.stderr or "those" not in message

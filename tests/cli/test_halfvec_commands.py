@@ -6,14 +6,12 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from pg_hashindex.db.connection import Connection
-
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
 
 
-def test_from_a_halfvec_column_to_answers(on: Run, connection: Connection) -> None:
+def test_from_a_halfvec_column_to_answers(on, connection):
     connection.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, v halfvec(16)); "
         "INSERT INTO docs SELECT i, (SELECT array_agg(round(9 * sin(i * j)::numeric)) "

@@ -7,10 +7,8 @@ import pytest
 from click.testing import Result
 from fixtures.jobs import add_job
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import Job
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -18,17 +16,17 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def index(connection: Connection, items: str, model: Model) -> HashIndex:
+def index(connection, items, model):
     return HashIndex.create(connection, "My-idx", table=items, column="embedding", model="lsh")
 
 
-def test_nothing_runs(on: Run, connection: Connection) -> None:
+def test_nothing_runs(on, connection):
     result = on("jobs")
     assert "no job runs, and none is dead" in result.stderr
     assert json.loads(on("jobs", "--json").stdout) == []
 
 
-def test_one_that_runs(on: Run, index: HashIndex) -> None:
+def test_one_that_runs(on, index):
     with Job(index.connection, "encode", "My-idx") as job:
         job.phase("encoding", 400)
         index.connection.execute(
@@ -50,7 +48,7 @@ def test_one_that_runs(on: Run, index: HashIndex) -> None:
     assert found["resume"] is None
 
 
-def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
+def test_dead_ones_and_how_to_go_on(on, index):
     for kind, subject in (
         ("encode", "My-idx"), ("tune", "items"), ("swap", "My-idx"), ("encode", "gone"),
     ):  # fmt: skip
@@ -79,7 +77,7 @@ def test_dead_ones_and_how_to_go_on(on: Run, index: HashIndex) -> None:
     assert "job 4 failed: given up" in everything.stderr
 
 
-def test_encoding_at_a_pace(on: Run, index: HashIndex) -> None:
+def test_encoding_at_a_pace(on, index):
     result = on("index", "encode", "My-idx", "--throttle", "1e6")
     assert "encoded 300 rows" in result.stderr
     assert "rows_per_second must be above 0" in on(

@@ -7,20 +7,15 @@ import sys
 import termios
 from os import close, read
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-from fixtures.commands import Run
 from fixtures.items import one_layout
 from pg_hashindex.cli import _shared, main
 
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.index.handle import HashIndex
-
 pytestmark = pytest.mark.newest
 
-ANSWERS: dict[str, tuple[tuple[str, ...], int]] = {
+ANSWERS = {
     "done": (("index", "check", "items_idx"), 0),
     "schema is current": (("schema", "status"), 0),
     "recall is missed": (("evaluate", "items_idx", "--queries", "5", "--fail-under", "1"), 1),
@@ -35,21 +30,21 @@ ANSWERS: dict[str, tuple[tuple[str, ...], int]] = {
 
 @one_layout
 @pytest.mark.parametrize("case", ANSWERS)
-def test_exit_codes(on: Run, index: HashIndex, case: str) -> None:
+def test_exit_codes(on, index, case):
     arguments, code = ANSWERS[case]
     index.configure(candidates=10)
     on(*arguments, code=code)
 
 
-def test_no_server(run: Run) -> None:
+def test_no_server(run):
     run("model", "list", "--database-url", "postgresql://127.0.0.1:1/db", code=3)
 
 
 @pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(monkeypatch):
     @click.command()
     @click.option("--ask", is_flag=True)
-    def wait(ask: bool) -> None:
+    def wait(ask):
         """Wait until somebody gives up."""
         if ask:
             monkeypatch.setattr("click.termui.visible_prompt_func", _interrupt)
@@ -59,24 +54,24 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(main.commands, "wait", wait)
 
 
-def _interrupt(*_: object) -> Any:
+def _interrupt(*_):
     raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("interrupted")
 @pytest.mark.parametrize("options", [(), ("--ask",)])
-def test_ctrl_c(run: Run, options: tuple[str, ...]) -> None:
+def test_ctrl_c(run, options):
     assert run("wait", *options, code=130).stderr.endswith("interrupted\n")
 
 
-def test_the_page_says_what_exit_codes_mean() -> None:
+def test_the_page_says_what_exit_codes_mean():
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     for code in (0, _shared.NO, 2, _shared.COULD_NOT, _shared.STOPPED):
         assert f"\n| {code} | " in page
 
 
 @one_layout
-def test_quiet(on: Run, index: HashIndex) -> None:
+def test_quiet(on, index):
     """Results and errors stay."""
     loud = on("index", "encode", "items_idx")
     assert "encoding the rows of" in loud.stderr
@@ -86,7 +81,7 @@ def test_quiet(on: Run, index: HashIndex) -> None:
     assert refused.stderr.startswith("Error: ")
 
 
-def test_verbose(on: Run, run: Run) -> None:
+def test_verbose(on, run):
     """An error comes with its traceback, and with no password."""
     refused = on("-v", "index", "show", "nothing", code=3).stderr
     assert refused.startswith("Traceback (most recent call last):")
@@ -98,7 +93,7 @@ def test_verbose(on: Run, run: Run) -> None:
 
 
 @one_layout
-def test_progress_without_a_terminal(on: Run, index: HashIndex) -> None:
+def test_progress_without_a_terminal(on, index):
     """One line when something long begins, one when it has ended."""
     lines = on("index", "encode", "items_idx").stderr.splitlines()
     assert lines[0].startswith("encoding the rows of")
@@ -108,10 +103,10 @@ def test_progress_without_a_terminal(on: Run, index: HashIndex) -> None:
 
 
 @one_layout
-def test_progress_in_a_terminal(url: str, index: HashIndex) -> None:
+def test_progress_in_a_terminal(url, index):
     """Bars, unless -q is given."""
 
-    def shown(*flags: str) -> str:
+    def shown(*flags):
         terminal, its = pty.openpty()
         termios.tcsetwinsize(its, (24, 100))
         command = "import sys; from pg_hashindex.cli import main; main()"
@@ -137,7 +132,7 @@ def test_progress_in_a_terminal(url: str, index: HashIndex) -> None:
 
 
 @one_layout
-def test_search_shows_text_columns(on: Run, connection: Connection, index: HashIndex) -> None:
+def test_search_shows_text_columns(on, connection, index):
     connection.execute(
         "ALTER TABLE items ADD n int, ADD gone text, ADD a varchar(9), ADD b text, ADD c text; "
         "ALTER TABLE items DROP gone; UPDATE items SET a = 'one ' || id, b = 'b', n = 3"

@@ -2,22 +2,17 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 from click.testing import Result
 from fixtures.known import OTHERS
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.models.model import Model
 
 Run = Callable[..., Result]
 
 
-def test_the_way_of_an_index_encoded_in_python(
-    on: Run, connection: Connection, items: str, known_model: Model, tmp_path: Path
-) -> None:
+def test_the_way_of_an_index_encoded_in_python(on, connection, items, known_model, tmp_path):
     store.save(connection, known_model)
     create = ["index", "create", "i", "--table", items, "--column", "embedding"]
     created = on(*create, "--model", "known", "--no-encode")

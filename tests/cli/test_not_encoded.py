@@ -2,17 +2,10 @@
 
 import json
 
-from fixtures.commands import Run
-
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.models.model import Model
-
 SAID = "not yet encoded: exact"
 
 
-def test_an_index_that_is_not_yet_encoded(
-    on: Run, connection: Connection, items: str, model: Model
-) -> None:
+def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     made = ("index", "create", "items_idx", "--table", items, "--column", "embedding")
     result = on(*made, "--model", "lsh", "--no-encode")
     assert SAID in result.output

@@ -1,25 +1,21 @@
 """pg-hashindex quickstart: one command from a table to searches, cut off and run again anywhere."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from fixtures.commands import Run
 from fixtures.databases import run_as_admin
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.owners import trust_owners
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import reaching
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.quality.tuning import Advice, Goal, Trial, recommend
-from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
 
@@ -29,25 +25,25 @@ NAME = "docs_v"
 
 
 @pytest.fixture
-def bare(empty_url: str) -> Iterator[Connection]:
+def bare(empty_url):
     """A database with pgvector alone."""
     with connect(empty_url) as connection:
         yield connection
 
 
 @pytest.fixture
-def start(run: Run, empty_url: str, docs: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+def start(run, empty_url, docs, monkeypatch):
     """Run it, measuring with fewer queries than for users."""
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 20)
 
-    def invoke(*options: object, code: int | None = 0) -> Any:
+    def invoke(*options, code=0):
         return run(*START, *options, "--database-url", empty_url, code=code)
 
     return invoke
 
 
 @pytest.fixture
-def docs(bare: Connection) -> str:
+def docs(bare):
     """Rows in 30 clusters, as embeddings are."""
     rng = np.random.default_rng(3)
     centres = rng.standard_normal((30, DIMENSION))
@@ -56,7 +52,7 @@ def docs(bare: Connection) -> str:
     return "docs"
 
 
-def fill(connection: Connection, table: str, vectors: Any, kind: str = "vector") -> None:
+def fill(connection, table, vectors, kind="vector"):
     connection.execute(
         f"CREATE TABLE {table} (id int PRIMARY KEY, part int, v {kind}({vectors.shape[1]}))"
     )
@@ -67,7 +63,7 @@ def fill(connection: Connection, table: str, vectors: Any, kind: str = "vector")
     connection.execute(f"ANALYZE {table}")
 
 
-def snapshot(connection: Connection) -> Any:
+def snapshot(connection):
     """Return the relations of our schema and of public, and the indexes' rows."""
     made = connection.execute(
         "SELECT c.oid, c.relname, c.relfilenode FROM pg_class c "
@@ -80,13 +76,13 @@ def snapshot(connection: Connection) -> Any:
     return made, rows, models
 
 
-def recall(connection: Connection) -> float:
+def recall(connection):
     index = HashIndex.open(connection, NAME)
     found = evaluate.evaluate(index, queries=200, candidates=[index.candidates])
     return found.points[0].recall
 
 
-def test_from_nothing(start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_nothing(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 100)
     result = start("--anyway", "--yes")
     assert "installed schema hashindex" in result.stderr
@@ -107,7 +103,7 @@ def test_from_nothing(start: Run, bare: Connection, monkeypatch: pytest.MonkeyPa
     ]  # fmt: skip
 
 
-def test_undone(start: Run, bare: Connection, run: Run, empty_url: str) -> None:
+def test_undone(start, bare, run, empty_url):
     before = snapshot(bare)
     printed = start("--anyway", "--yes").stdout
     for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
@@ -115,7 +111,7 @@ def test_undone(start: Run, bare: Connection, run: Run, empty_url: str) -> None:
     assert snapshot(bare) == before
 
 
-def test_twice(start: Run, bare: Connection) -> None:
+def test_twice(start, bare):
     start("--anyway", "--yes")
     before = snapshot(bare)
     # Nobody is asked: there is nothing to do, though it would be HNSW's table.
@@ -125,7 +121,7 @@ def test_twice(start: Run, bare: Connection) -> None:
     assert snapshot(bare) == before
 
 
-def test_asks_before_it_changes_anything(start: Run, bare: Connection) -> None:
+def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
     result = start("--anyway", code=1)  # there is nobody who answers
     assert "1. install schema hashindex" in result.stderr
@@ -138,7 +134,7 @@ def test_asks_before_it_changes_anything(start: Run, bare: Connection) -> None:
     assert snapshot(bare) == before
 
 
-def test_hnsw_suits_better(start: Run, bare: Connection) -> None:
+def test_hnsw_suits_better(start, bare):
     before = snapshot(bare)
     stopped = start("--yes", code=1)
     assert "HNSW suits you better" in stopped.stderr
@@ -152,7 +148,7 @@ def test_hnsw_suits_better(start: Run, bare: Connection) -> None:
 
 
 @pytest.mark.parametrize("reason", ["memory", "writes", "filters"])
-def test_reasons_for_codes(start: Run, bare: Connection, reason: str) -> None:
+def test_reasons_for_codes(start, bare, reason):
     options = []
     if reason == "memory":
         bare.execute(
@@ -171,7 +167,7 @@ def test_reasons_for_codes(start: Run, bare: Connection, reason: str) -> None:
     assert "Go on?" in result.stderr
 
 
-def test_more_than_2000_dimensions(run: Run, bare: Connection, empty_url: str) -> None:
+def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
     fill(bare, "docs", vectors[:, :2010])
     result = run(*START, "--database-url", empty_url, code=1)
@@ -192,14 +188,12 @@ STEPS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
-def test_cut_off(
-    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch, step: str, when: str
-) -> None:
+def test_cut_off(start, bare, monkeypatch, step, when):
     """Wherever it is cut off, the same command brings it to the same end."""
     where, name = STEPS[step]
     whole = getattr(where, name)
 
-    def cut(*arguments: Any, **options: Any) -> None:
+    def cut(*arguments, **options):
         if when == "after":
             whole(*arguments, **options)
         raise KeyboardInterrupt
@@ -221,9 +215,7 @@ def test_cut_off(
     assert "nothing was changed" in start(*options).stderr
 
 
-def test_landmarks_of_large_tables(
-    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_landmarks_of_large_tables(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._LANDMARK_ROWS", ROWS)
     start("--anyway", "--yes")
     index = HashIndex.open(bare, NAME)
@@ -245,19 +237,10 @@ def test_landmarks_of_large_tables(
         (lambda _, kept: min(0.9, 0.5 + kept / 4000), (64, 1600), "the codes of model docs_v:1"),
     ],
 )  # fmt: skip
-def test_the_setting_that_helps_is_raised(
-    start: Run,
-    bare: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    recall: Callable[[int, int], float],
-    chosen: tuple[int, int],
-    said: str | None,
-) -> None:
+def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chosen, said):
     """Candidates, lists or both; the best settings are kept, not the last ones tried."""
 
-    def measure(
-        self: Measuring, index: Any, candidates: int, done: Any, *, probes: int
-    ) -> Measured:
+    def measure(self, index, candidates, done, *, probes):
         found = recall(probes, candidates)
         assert HashIndex.open(bare, NAME).probes == 64  # nothing is configured in between
         return Measured(
@@ -288,14 +271,14 @@ def test_the_setting_that_helps_is_raised(
         assert f"searches keep {chosen[1]} candidates, of {chosen[0]} lists, from" in result.stderr
 
 
-def test_missing_filter_column(start: Run, bare: Connection) -> None:
+def test_missing_filter_column(start, bare):
     before = snapshot(bare)
     refused = start("--filter-columns", "part,parts", "--yes", code=3)
     assert "docs has no column 'parts': check --filter-columns" in refused.stderr
     assert snapshot(bare) == before
 
 
-def test_an_index_with_other_settings(start: Run, bare: Connection) -> None:
+def test_an_index_with_other_settings(start, bare):
     start("--anyway", "--yes")
     before = snapshot(bare)
     for option, value, has in [
@@ -309,14 +292,14 @@ def test_an_index_with_other_settings(start: Run, bare: Connection) -> None:
     assert snapshot(bare) == before
 
 
-def test_filter_columns_and_name(start: Run, bare: Connection) -> None:
+def test_filter_columns_and_name(start, bare):
     start("--filter-columns", "part", "--name", "mine", "--yes")
     index = HashIndex.open(bare, "mine")
     assert list(index.filter_columns) == ["part"]
     assert index.model == "mine"
 
 
-def test_halfvec_and_names_to_be_quoted(run: Run, bare: Connection, empty_url: str) -> None:
+def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1200, 16)).astype(np.float32)
     bare.execute('CREATE SCHEMA "My Shop"')
     fill(bare, '"My Shop"."The Docs"', vectors, "halfvec")
@@ -334,7 +317,7 @@ def test_halfvec_and_names_to_be_quoted(run: Run, bare: Connection, empty_url: s
     assert "nothing was changed" in again.stderr
 
 
-def test_a_name_that_is_taken(start: Run, bare: Connection, run: Run, empty_url: str) -> None:
+def test_a_name_that_is_taken(start, bare, run, empty_url):
     start("--anyway", "--yes")
     fill(bare, "others", np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32))
     others = ["quickstart", "--table", "others", "--column", "v", "--anyway", "--yes"]
@@ -345,7 +328,7 @@ def test_a_name_that_is_taken(start: Run, bare: Connection, run: Run, empty_url:
     assert f"there is a model '{NAME}' of 32 dimensions" in taken.stderr
 
 
-def test_a_server_that_only_reads(start: Run, bare: Connection) -> None:
+def test_a_server_that_only_reads(start, bare):
     before = snapshot(bare)
     bare.execute(
         sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(
@@ -357,9 +340,7 @@ def test_a_server_that_only_reads(start: Run, bare: Connection) -> None:
     assert snapshot(bare) == before
 
 
-def test_roles_without_rights(
-    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
-) -> None:
+def test_roles_without_rights(run, server, bare, docs, empty_url):
     """Each refusal says what to grant; once all of it is granted, it goes through."""
     run_as_admin(server, "CREATE ROLE newcomer LOGIN", "CREATE ROLE holder")
     bare.execute("GRANT CREATE ON SCHEMA public TO holder; ALTER TABLE docs OWNER TO holder")
@@ -392,9 +373,7 @@ def test_roles_without_rights(
         run_as_admin(server, "DROP ROLE newcomer", "DROP ROLE holder")
 
 
-def test_a_foreign_schema(
-    run: Run, server: EmbeddedServer, bare: Connection, docs: str, empty_url: str
-) -> None:
+def test_a_foreign_schema(run, server, bare, docs, empty_url):
     with create_engine(empty_url).begin() as connection:
         schema.upgrade(connection)
     run_as_admin(server, "CREATE ROLE newcomer LOGIN")
@@ -425,9 +404,7 @@ def test_a_foreign_schema(
         ),
     ],
 )
-def test_tables_that_cannot_be_indexed(
-    start: Run, bare: Connection, statement: str, why: str
-) -> None:
+def test_tables_that_cannot_be_indexed(start, bare, statement, why):
     bare.execute(statement.encode())
     before = snapshot(bare)
     result = start("--anyway", "--yes", code=3)
@@ -435,22 +412,20 @@ def test_tables_that_cannot_be_indexed(
     assert snapshot(bare) == before
 
 
-def test_a_locked_table(start: Run, empty_url: str) -> None:
+def test_a_locked_table(start, empty_url):
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
         assert "docs is locked, as by VACUUM FULL" in start("--anyway", "--yes", code=3).stderr
 
 
-def test_usage(start: Run) -> None:
+def test_usage(start):
     for wrong in ("nan", "2", "-1"):
         assert "Invalid value for '--recall'" in start("--recall", wrong, code=2).stderr
     both = start("--tune", "--filter-columns", "part", code=2)
     assert "--tune makes an index without --filter-columns" in both.stderr
 
 
-def test_a_recall_out_of_reach(
-    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recall_out_of_reach(start, bare, monkeypatch):
     """It is said, with what to try; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.reaching.CANDIDATES", (10,))
     monkeypatch.setattr("pg_hashindex.cli.quickstart._BITS", 4)
@@ -461,9 +436,7 @@ def test_a_recall_out_of_reach(
     assert HashIndex.open(bare, NAME).waiting() == 0
 
 
-def test_tuning_that_finds_hnsw_better(
-    start: Run, bare: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_that_finds_hnsw_better(start, bare, monkeypatch):
     """It says so with the commands for it, and stops: no model and no index is kept."""
     hnsw = Trial("pgvector", 0.97, 9_000, 1.0, 0.97, 2.0, 3.0, 2.0, ef_search=40)
     codes = Trial("codes", 0.96, 900, 1.0, 0.96, 4.0, 5.0, 4.0, method="itq", bits=64)
@@ -483,7 +456,7 @@ def test_tuning_that_finds_hnsw_better(
 
 
 @pytest.mark.slow
-def test_tuned(start: Run, bare: Connection) -> None:
+def test_tuned(start, bare):
     """Whatever is recommended: an index by it, or the reason why there is none."""
     result = start("--tune", "--anyway", "--yes", "--recall", "0.9", code=None)
     names = [index.name for index in list_indexes(bare)]

@@ -6,9 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -16,13 +14,13 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def made(connection: Connection, items: str, model: Model) -> HashIndex:
+def made(connection, items, model):
     index = HashIndex.create(connection, "Its-1", table=items, column="embedding", model="lsh")
     index.encode()
     return index
 
 
-def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
+def test_repair_says_what_it_did(on, made):
     result = on("index", "repair", "Its-1")
     assert (result.stdout, result.stderr.splitlines()[-1]) == ("", "index Its-1 is in order")
     made.connection.execute(
@@ -45,7 +43,7 @@ def test_repair_says_what_it_did(on: Run, made: HashIndex) -> None:
     assert done == {"name": "Its-1", "done": [], "left": []}
 
 
-def test_leftovers_set_the_exit_code(on: Run, made: HashIndex) -> None:
+def test_leftovers_set_the_exit_code(on, made):
     made.connection.execute('UPDATE hashindex."Its-1_codes" SET code = ~code WHERE id = 7')
     failed = on("index", "repair", "Its-1", "--json", code=1)
     assert len(json.loads(failed.stdout)["left"]) == 1
@@ -56,13 +54,13 @@ def test_leftovers_set_the_exit_code(on: Run, made: HashIndex) -> None:
     ]
 
 
-def test_an_index_without_its_table(on: Run, made: HashIndex) -> None:
+def test_an_index_without_its_table(on, made):
     made.connection.execute("DROP TABLE items")
     assert "pg-hashindex index drop Its-1" in on("index", "repair", "Its-1", code=3).stderr
     on("index", "drop", "Its-1", "--yes")
 
 
-def test_orphans(on: Run, made: HashIndex) -> None:
+def test_orphans(on, made):
     assert on("index", "repair", "--orphans", "--json").stdout == "[]\n"
     made.connection.execute("DELETE FROM hashindex.index")
     lines = on("index", "repair", "--orphans").stdout.splitlines()
@@ -73,5 +71,5 @@ def test_orphans(on: Run, made: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["i", "--orphans"], ["--orphans", "--full"]])
-def test_conflicting_arguments(on: Run, arguments: list[str]) -> None:
+def test_conflicting_arguments(on, arguments):
     on("index", "repair", *arguments, code=2)

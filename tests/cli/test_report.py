@@ -3,18 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import Result
-from fixtures.report_pages import SECTIONS, Page, create, words
-from numpy.typing import NDArray
+from fixtures.report_pages import SECTIONS, create, words
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.operations.report import gather, save_page
 from pg_hashindex.quality.tuning import Goal, Trial
 from pg_hashindex.quality.tuning.advice import Advice
@@ -24,7 +20,7 @@ pytestmark = pytest.mark.newest
 Run = Callable[..., Result]
 
 
-def advice(index: HashIndex, **other: Any) -> Advice:
+def advice(index, **other):
     trials = [
         Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5),
         Trial("pgvector", 0.97, 9_000_000, 1.0, 0.97, 1.0, 1.5, ef_search=40),
@@ -52,14 +48,8 @@ def advice(index: HashIndex, **other: Any) -> Advice:
 
 
 def test_its_numbers_are_those_of_the_database(
-    on: Run,
-    write: Callable[..., Page],
-    connection: Connection,
-    items: str,
-    model: Model,
-    vectors: NDArray[np.float32],
-    tmp_path: Path,
-) -> None:
+    on, write, connection, items, model, vectors, tmp_path
+):
     index = create(connection, access="landmarks")
     index.encode()
     evaluate = ("evaluate", "i", "--candidates", 25, "--queries", 20)
@@ -103,14 +93,7 @@ def test_its_numbers_are_those_of_the_database(
     assert "Recommended: it is the fastest." in words(page.by_id("tune"))
 
 
-def test_text_of_advice_is_no_html(
-    on: Run,
-    write: Callable[..., Page],
-    connection: Connection,
-    items: str,
-    model: Model,
-    tmp_path: Path,
-) -> None:
+def test_text_of_advice_is_no_html(on, write, connection, items, model, tmp_path):
     index = create(connection)
     index.encode()
     trial = Trial(
@@ -129,7 +112,7 @@ def test_text_of_advice_is_no_html(
     assert "<b>&$x_$" in words(next(page.by_id("frontier").iter("svg")))
 
 
-def check_facts(page: Page, connection: Connection) -> None:
+def check_facts(page, connection):
     codes, landmarks = tables_of(connection)
     sizes = connection.execute(
         "SELECT pg_total_relation_size(x.indrelid) - pg_relation_size(x.indexrelid), "
@@ -163,7 +146,7 @@ def check_facts(page: Page, connection: Connection) -> None:
     assert page.key_figures()["size"][0] == size(sizes[0] + sizes[1])
 
 
-def tables_of(connection: Connection) -> tuple[str, str]:
+def tables_of(connection):
     """Return the tables that codes and landmarks are in: a build makes new ones."""
     row = connection.execute(
         "SELECT 'hashindex.' || code_table, 'hashindex.' || landmark_table "
@@ -173,13 +156,11 @@ def tables_of(connection: Connection) -> tuple[str, str]:
     return row[0], row[1]
 
 
-def size(n_bytes: int) -> str:
+def size(n_bytes):
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 100_000 else f"{n_bytes / 1e3:.1f} kB"
 
 
-def check_recall(
-    page: Page, connection: Connection, vectors: NDArray[np.float32], counts: list[int]
-) -> None:
+def check_recall(page, connection, vectors, counts):
     """Recall of the five nearest other rows: brute force in NumPy against searches in SQL."""
     asked = connection.execute(
         "SELECT row_id::integer, vector FROM hashindex.saved_query ORDER BY number"
@@ -208,7 +189,7 @@ def check_recall(
     assert float(spread[0]["from ms"]) <= own <= float(spread[-1]["to ms"])
 
 
-def check_bits(page: Page, connection: Connection) -> None:
+def check_bits(page, connection):
     codes, _ = tables_of(connection)
     ones = connection.execute(
         f"SELECT b, avg(get_bit(code, b)) FROM {codes}, generate_series(0, 11) b "
@@ -235,7 +216,7 @@ def check_bits(page: Page, connection: Connection) -> None:
     assert f"{pairs[0][2]:.3f}" in words(page.by_id("correlation"))
 
 
-def check_lists(page: Page, connection: Connection) -> None:
+def check_lists(page, connection):
     codes, landmarks = tables_of(connection)
     lengths = [
         row[0]
@@ -254,7 +235,7 @@ def check_lists(page: Page, connection: Connection) -> None:
     assert f"{len(lengths)} landmarks" in words(page.by_id("lists"))
 
 
-def check_history(page: Page, connection: Connection) -> None:
+def check_history(page, connection):
     rows = connection.execute(
         "SELECT query_set, candidates::text, queries::text, recall "
         "FROM hashindex.recall_history ORDER BY id DESC"
@@ -267,9 +248,7 @@ def check_history(page: Page, connection: Connection) -> None:
     assert shown == [(*row[:3], f"{row[3]:.4g}") for row in rows]
 
 
-def test_the_same_draw_gives_the_same_numbers(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_the_same_draw_gives_the_same_numbers(connection, items, model):
     create(connection).encode()
     index = HashIndex.open(connection, "i")
     first, again, other = (
@@ -283,9 +262,7 @@ def test_the_same_draw_gives_the_same_numbers(
     assert recalls[0] != recalls[2]
 
 
-def test_what_is_refused(
-    on: Run, connection: Connection, items: str, model: Model, tmp_path: Path
-) -> None:
+def test_what_is_refused(on, connection, items, model, tmp_path):
     index = create(connection)
     index.encode()
     (tmp_path / "folder").mkdir()
@@ -314,7 +291,7 @@ def test_what_is_refused(
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_failed_write_keeps_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_file(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     path.write_text("before")
     link = tmp_path / "link.html"
@@ -323,7 +300,7 @@ def test_a_failed_write_keeps_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     save_page("first", link)
     assert (path.read_text(), link.read_text(), link.is_symlink()) == ("before", "first", False)
 
-    def full(self: Path, target: Path) -> Path:
+    def full(self, target):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -5,15 +5,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from click.testing import Result
 from fixtures.report_pages import Page, words
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -32,7 +29,7 @@ _OPTIONS = (
 )
 
 
-def loaded(path: Path, profile: Path) -> tuple[str, str]:
+def loaded(path, profile):
     """Open a page; return what it is then, and what the browser's console says."""
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if program is None:
@@ -50,9 +47,7 @@ def loaded(path: Path, profile: Path) -> tuple[str, str]:
 
 
 @pytest.mark.slow
-def test_in_a_browser(
-    on: Run, connection: Connection, items: str, model: Model, tmp_path: Path
-) -> None:
+def test_in_a_browser(on, connection, items, model, tmp_path):
     name = "items_idx"
     table = '"</h1><script>document.title = 1</script>"'
     connection.execute(f"ALTER TABLE items RENAME TO {table}".encode())

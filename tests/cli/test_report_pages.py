@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 from fixtures.report_pages import QUICK, SECTIONS, Page, create, words
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.report import gather
@@ -20,9 +18,7 @@ pytestmark = pytest.mark.newest
 Run = Callable[..., Result]
 
 
-def test_text_of_the_database_is_no_html(
-    write: Callable[..., Page], connection: Connection, items: str, lsh_model: Model
-) -> None:
+def test_text_of_the_database_is_no_html(write, connection, items, lsh_model):
     store.save(connection, Model("<b>&$x_$ 索引", "lsh", 8, lsh_model.layers))
     connection.execute('ALTER TABLE items RENAME TO "</td><img src=x>"')
     connection.execute(
@@ -54,9 +50,7 @@ def test_text_of_the_database_is_no_html(
     assert "<i>$x_$</i>" in drawn
 
 
-def test_nothing_comes_from_elsewhere(
-    run: Run, connection: Connection, items: str, model: Model, url: str, tmp_path: Path
-) -> None:
+def test_nothing_comes_from_elsewhere(run, connection, items, model, url, tmp_path):
     """Also in a read-only session."""
     create(connection).encode()
     reading = url + "&options=-c%20default_transaction_read_only%3Don"
@@ -85,21 +79,13 @@ def test_nothing_comes_from_elsewhere(
         assert [one.tag for one in figure] == ["h3", "svg", "figcaption"]
 
 
-def test_the_session_is_left_as_it_was(
-    on: Run,
-    connection: Connection,
-    items: str,
-    model: Model,
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_session_is_left_as_it_was(on, connection, items, model, url, tmp_path, monkeypatch):
     """A pooler lends it to somebody else next, who may want to write."""
     create(connection).encode()
     asked = "SELECT name, setting FROM pg_settings WHERE source = 'session' ORDER BY name"
     found = []
 
-    def watched(index: HashIndex, **more: Any) -> Any:
+    def watched(index, **more):
         gathered = gather(index, **more)
         found.append(index.connection.execute(asked).fetchall())
         return gathered
@@ -110,50 +96,50 @@ def test_the_session_is_left_as_it_was(
         assert found == [plain.execute(asked).fetchall()]
 
 
-def no_rows(connection: Connection) -> str:
+def no_rows(connection):
     connection.execute("DELETE FROM items")
     create(connection).encode()
     return 'Not known: "public"."items" has fewer than two rows with a vector'
 
 
-def one_row(connection: Connection) -> str:
+def one_row(connection):
     connection.execute("DELETE FROM items WHERE id > 1")
     create(connection).encode()
     return 'Not known: "public"."items" has fewer than two rows with a vector'
 
 
-def no_codes(connection: Connection) -> str:
+def no_codes(connection):
     create(connection)
     return "There are no codes yet"
 
 
-def by_scan(connection: Connection) -> str:
+def by_scan(connection):
     create(connection).encode()
     return "No recall is recorded yet"
 
 
-def in_a_column(connection: Connection) -> str:
+def in_a_column(connection):
     create(connection, layout="column").encode()
     return "accessscan"
 
 
-def no_landmarks(connection: Connection) -> str:
+def no_landmarks(connection):
     create(connection, access="landmarks")
     return "The landmarks are not built yet. To build them:pg-hashindex index encode i"
 
 
-def by_landmarks_without_rows(connection: Connection) -> str:
+def by_landmarks_without_rows(connection):
     connection.execute("DELETE FROM items")
     create(connection, access="landmarks").encode()
     return "has fewer than two rows"
 
 
-def in_python(connection: Connection) -> str:
+def in_python(connection):
     create(connection, model="known").encode()
     return "encoded inPython"
 
 
-def table_renamed(connection: Connection) -> str:
+def table_renamed(connection):
     create(connection).encode()
     connection.execute("ALTER TABLE items RENAME TO goods")
     return "broken"
@@ -167,14 +153,7 @@ def table_renamed(connection: Connection) -> str:
     ],
     ids=lambda kind: kind.__name__,
 )  # fmt: skip
-def test_of_every_kind_of_index(
-    write: Callable[..., Page],
-    connection: Connection,
-    items: str,
-    model: Model,
-    known_model: Model,
-    kind: Callable[[Connection], str],
-) -> None:
+def test_of_every_kind_of_index(write, connection, items, model, known_model, kind):
     store.save(connection, known_model)
     expected = kind(connection)
     page = write("i", *QUICK)

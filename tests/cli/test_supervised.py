@@ -2,17 +2,13 @@
 
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
-from fixtures.commands import Run
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 
@@ -28,7 +24,7 @@ CLICKS = """
 
 
 @pytest.fixture
-def things(connection: Connection) -> None:
+def things(connection):
     """Three copies, with noise, of 400 rows in 8 clusters; a sixth of them without a topic."""
     X, y = clustered()
     X = np.tile(X, (3, 1)) + 0.01 * np.random.default_rng(0).standard_normal((1200, 12))
@@ -46,11 +42,11 @@ def things(connection: Connection) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_metric_of_a_table(on: Run, connection: Connection) -> None:
+def test_metric_of_a_table(on, connection):
     """That of a vector index which has one of ours, otherwise cosine."""
     train = ("model", "train", "m", *SOURCE, "--method", "lsh")
 
-    def metric() -> str:
+    def metric():
         trained = on(*train, "--bits", "12", "--json")
         return str(json.loads(trained.stdout)["metric"])
 
@@ -66,7 +62,7 @@ def test_metric_of_a_table(on: Run, connection: Connection) -> None:
 
 @pytest.mark.parametrize("method", ["itq-cca", "s3plh", "ksh", "sdh", "fsdh", "sadih", "cghash"])
 @pytest.mark.usefixtures("things")
-def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> None:
+def test_labels_of_a_column(on, connection, method):
     """Each supervised method, from a table to an index that knows topics."""
     trained = on(*TRAIN, "--method", method, "--labels", "topic", "--json")
     training = json.loads(trained.stdout)["training"]
@@ -81,7 +77,7 @@ def test_labels_of_a_column(on: Run, connection: Connection, method: str) -> Non
 
 
 @pytest.mark.usefixtures("things")
-def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None:
+def test_learned_codes_from_training_to_a_check(on, tmp_path):
     """They travel in a file; drift and wrong codes are looked for beside them."""
     file = tmp_path / "m.model"
     train = (*TRAIN, "--codes", "learned", "--json")
@@ -100,13 +96,13 @@ def test_learned_codes_from_training_to_a_check(on: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("things")
-def test_both_truths(on: Run) -> None:
+def test_both_truths(on):
     """By distance and by label, each over the rows that it can be measured by."""
     on(*TRAIN, "--method", "itq")
     on("index", "create", "things_idx", *SOURCE, "--model", "m")
     evaluate = ("evaluate", "things_idx", "--queries", 50)
 
-    def by(*truths: str) -> Any:
+    def by(*truths):
         return json.loads(on(*evaluate, *truths, "--json").stdout).get("codes", {})
 
     both = by("--codes", "--labels", "topic")
@@ -118,7 +114,7 @@ def test_both_truths(on: Run) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_copies_of_bits_are_noted(on: Run, connection: Connection) -> None:
+def test_copies_of_bits_are_noted(on, connection):
     """LSH cuts a line of rows only at its centre, so it has one distinct bit."""
     connection.execute("ALTER TABLE things ADD flat vector(1)")
     connection.execute("UPDATE things SET flat = ARRAY[id]::vector")
@@ -134,7 +130,7 @@ def test_copies_of_bits_are_noted(on: Run, connection: Connection) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
+def test_a_key_of_nothing(on, tmp_path):
     """--id says what pairs, triplets and graphs name: without them it would be ignored."""
     np.savez(tmp_path / "f.npz", X=clustered()[0], t=[[0, 1, 2]])
     from_file = ("--from", tmp_path / "f.npz", "--triplets", "t")
@@ -149,7 +145,7 @@ def test_a_key_of_nothing(on: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_several_labels_a_row(on: Run) -> None:
+def test_several_labels_a_row(on):
     trained = on(*TRAIN, "--method", "sdh", "--labels", "tags")
     assert "label precision" in trained.stdout
     assert "classes 10" in trained.stdout
@@ -157,7 +153,7 @@ def test_several_labels_a_row(on: Run) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_clicks(on: Run, connection: Connection) -> None:
+def test_clicks(on, connection):
     """Triplets by key, from a query; the weights they give order what a search keeps."""
     trained = on(*TRAIN, "--method", "cghash", "--triplets", CLICKS, "--json")
     training = json.loads(trained.stdout)["training"]
@@ -181,7 +177,7 @@ def test_clicks(on: Run, connection: Connection) -> None:
 
 
 @pytest.mark.usefixtures("things")
-def test_arrays_of_a_file(on: Run, tmp_path: Path) -> None:
+def test_arrays_of_a_file(on, tmp_path):
     X, y = clustered()
     np.savez(tmp_path / "f.npz", X=X, y=y, near=[[0, 1, 1], [2, 3, -1]], t=[[0, 1, 2]])
     train = ("model", "train", "f", "--from", tmp_path / "f.npz", "--bits", 8, "--force")
@@ -213,7 +209,7 @@ def test_arrays_of_a_file(on: Run, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("things")
-def test_refused(on: Run, arguments: list[str], message: str) -> None:
+def test_refused(on, arguments, message):
     result = on(*TRAIN, *arguments, code=3)
     assert message in result.stderr
     assert "Traceback" not in result.stderr

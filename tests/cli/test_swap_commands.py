@@ -2,24 +2,20 @@
 
 import json
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def swapped(connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]) -> str:
+def swapped(connection, items, model, vectors):
     HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
     for name, seed in (("better", 1), ("worse", 2)):
         n_bits = 30 if name == "better" else 2
@@ -28,14 +24,14 @@ def swapped(connection: Connection, items: str, model: Model, vectors: NDArray[n
     return "items_idx"
 
 
-def run(url: str, *arguments: str, code: int = 0) -> tuple[str, str]:
+def run(url, *arguments, code=0):
     done = CliRunner().invoke(main, ["index", *arguments, "--database-url", url])
     assert done.exit_code == code, done.output
     assert "Traceback" not in done.output
     return done.stdout, done.stderr
 
 
-def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
+def test_the_whole_way(url, connection, swapped):
     HashIndex.open(connection, swapped).configure(candidates=12)
     before = evaluate(HashIndex.open(connection, swapped), queries=50, candidates=[12])
     out, _ = run(url, "swap", swapped, "--model", "better", "--queries", "50", "--json")
@@ -60,7 +56,7 @@ def test_the_whole_way(url: str, connection: Connection, swapped: str) -> None:
     assert err.startswith("Error: index 'items_idx' has no former codes to prune")
 
 
-def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:
+def test_less_recall_is_refused_and_forced(url, swapped):
     _, err = run(url, "configure", swapped, "--candidates", "20")
     _, err = run(url, "swap", swapped, "--model", "worse", code=1)
     assert "by more than the tolerance of 0.01: index 'items_idx' keeps model lsh:1" in err
@@ -71,7 +67,7 @@ def test_less_recall_is_refused_and_forced(url: str, swapped: str) -> None:
     assert "index items_idx has model worse:1" in err
 
 
-def test_a_saved_set_is_compared_on(url: str, swapped: str) -> None:
+def test_a_saved_set_is_compared_on(url, swapped):
     done = CliRunner().invoke(
         main, ["evaluate", swapped, "--queries", "30", "--save", "mine", "--database-url", url]
     )

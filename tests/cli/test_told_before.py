@@ -4,13 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from fixtures.commands import Run
 from fixtures.items import one_layout
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.training import sampling
 
 pytestmark = pytest.mark.newest
@@ -28,16 +24,12 @@ TABLE = ["--table", "items", "--column", "embedding"]
         (["--method", "itq", "--bits", "8", "--param", "x=1"], "'x'"),
     ],
 )
-def test_training_is_refused_before_rows_are_read(
-    on: Run, items: str, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+def test_training_is_refused_before_rows_are_read(on, items, monkeypatch, arguments, message):
     monkeypatch.delattr(sampling.TableSource, "find")
     assert message in on("model", "train", "m", *TABLE, *arguments, code=3).stderr
 
 
-def test_a_metric_that_the_model_was_not_trained_for(
-    on: Run, connection: Connection, items: str, model: object
-) -> None:
+def test_a_metric_that_the_model_was_not_trained_for(on, connection, items, model):
     said = on("index", "create", "i", "--model", "lsh", *TABLE, "--metric", "cosine").stderr
     assert (
         'warning: index "i" ranks by cosine, and model "lsh" was trained for l2; Train a model for '
@@ -47,8 +39,8 @@ def test_a_metric_that_the_model_was_not_trained_for(
 
 
 @one_layout
-def test_configure_in_sql_says_that_nothing_is_built_yet(index: HashIndex) -> None:
-    said: list[str | None] = []
+def test_configure_in_sql_says_that_nothing_is_built_yet(index):
+    said = []
     index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))
     statement = "SELECT hashindex.configure_index('items_idx', access => 'landmarks')"
     index.connection.execute(statement)
@@ -57,15 +49,13 @@ def test_configure_in_sql_says_that_nothing_is_built_yet(index: HashIndex) -> No
     ]
 
 
-def test_evaluate_measures_the_settings_of_the_index(on: Run, index: HashIndex) -> None:
+def test_evaluate_measures_the_settings_of_the_index(on, index):
     index.configure(candidates=37)
     found = json.loads(on("evaluate", "items_idx", "--queries", "5", "--json").stdout)
     assert 37 in [point["candidates"] for point in found["points"]]
 
 
-def test_errors_offer_the_codes_of_before_first(
-    on: Run, index: HashIndex, lsh_model: Model
-) -> None:
+def test_errors_offer_the_codes_of_before_first(on, index, lsh_model):
     store.save(index.connection, replace(lsh_model, name="other"))
     store.save(index.connection, replace(lsh_model, name="third"))
     operations.swap(index, "other")
@@ -76,7 +66,7 @@ def test_errors_offer_the_codes_of_before_first(
     assert said.index("rollback") < said.index("prune")
 
 
-def test_no_bars_without_a_terminal(on: Run, items: str, model: object) -> None:
+def test_no_bars_without_a_terminal(on, items, model):
     said = on("index", "create", "i", "--model", "lsh", *TABLE, "--access", "landmarks").stderr
     assert said.count("\r") == 0
     assert len(said.splitlines()) < 4

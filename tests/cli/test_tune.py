@@ -3,8 +3,6 @@
 import json
 import shlex
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from pgvector import Vector
 from psycopg import RawCursor
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
@@ -29,7 +26,7 @@ QUICK = ("--queries", "30", "--minutes", "2")
 
 
 @pytest.fixture
-def docs(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> str:
+def docs(connection, monkeypatch):
     """A table, and few models to try on it."""
     rows = np.random.default_rng(2).standard_normal((1200, 8)).astype(np.float32)
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(8))")
@@ -38,14 +35,14 @@ def docs(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> str:
             copy.write_row((number, Vector(row)))
     every = models.of_table
 
-    def some(*arguments: Any) -> Any:
+    def some(*arguments):
         return [one for one in every(*arguments) if one.name == "lsh 64 bits"]
 
     monkeypatch.setattr(running, "of_table", some)
     return "docs"
 
 
-def test_a_table(on: Run, docs: str, connection: Connection, tmp_path: Path) -> None:
+def test_a_table(on, docs, connection, tmp_path):
     source = ("tune", "--table", docs, "--column", "v")
     plot = tmp_path / "frontier.svg"
     result = on(*source, "--recall", "0.9", "--plot", plot, *QUICK)
@@ -65,15 +62,10 @@ def test_a_table(on: Run, docs: str, connection: Connection, tmp_path: Path) -> 
     assert found == (0,)
 
 
-def test_json(on: Run, docs: str) -> None:
+def test_json(on, docs):
     source = ("tune", "--table", docs, "--column", "v", "-k", "5", "--json", *QUICK)
     printed = json.loads(on(*source, "--recall", "0.9", "--max-bytes", "100000000").stdout)
-    assert printed["goal"] == {
-        "recall": 0.9,
-        "k": 5,
-        "max_ms": None,
-        "max_bytes": 100_000_000,
-    }
+    assert printed["goal"] == {"recall": 0.9, "k": 5, "max_ms": None, "max_bytes": 100_000_000}
     assert printed["recommended"]["recall"] >= 0.9
     assert printed["applied"] is None
     assert (printed["rows"], printed["sample_rows"], printed["queries"]) == (1200, 1170, 30)
@@ -85,7 +77,7 @@ def test_json(on: Run, docs: str) -> None:
     assert sum(trial["frontier"] for trial in printed["trials"]) >= 1
 
 
-def test_nothing_reaches_it(on: Run, docs: str) -> None:
+def test_nothing_reaches_it(on, docs):
     source = ("tune", "--table", docs, "--column", "v", "--recall", "1", "--max-ms", "1e-6")
     result = on(*source, *QUICK, code=1)
     assert "nothing reaches recall 1 within 1e-06 ms" in result.stdout
@@ -94,7 +86,7 @@ def test_nothing_reaches_it(on: Run, docs: str) -> None:
     assert "nothing is applied" in applied.stderr
 
 
-def test_apply_to_an_index(on: Run, docs: str, connection: Connection) -> None:
+def test_apply_to_an_index(on, docs, connection):
     rows = np.random.default_rng(0).standard_normal((500, 8)).astype(np.float32)
     store.save(connection, LSH(n_bits=64, random_state=0).fit(rows).to_model("m"))
     index = HashIndex.create(connection, "docs_idx", table=docs, column="v", model="m")
@@ -107,9 +99,7 @@ def test_apply_to_an_index(on: Run, docs: str, connection: Connection) -> None:
     assert now.waiting() == 0
 
 
-def test_apply_to_a_table(
-    on: Run, docs: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_apply_to_a_table(on, docs, connection, monkeypatch):
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", *QUICK, "--apply")
     # On so few rows it is chance which is fastest.
     chosen = Trial("codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="scan", candidates=30)
@@ -122,9 +112,7 @@ def test_apply_to_a_table(
     assert "exists already" in on(*source, "--name", "made", code=3).stderr
 
 
-def test_the_statements_for_codes_make_them(
-    on: Run, docs: str, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_statements_for_codes_make_them(on, docs, connection, monkeypatch):
     chosen = Trial(
         "codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="landmarks",
         ranking="asymmetric", candidates=30, probes=8,
@@ -145,20 +133,15 @@ def test_the_statements_for_codes_make_them(
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("the disk is full"), KeyboardInterrupt()])
 def test_results_are_not_lost_where_applying_fails(
-    on: Run,
-    docs: str,
-    connection: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    failure: BaseException,
-) -> None:
+    on, docs, connection, monkeypatch, tmp_path, failure
+):
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", *QUICK, "--apply")
     chosen = Trial("codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="scan", candidates=30)
     monkeypatch.setattr(running, "recommend", lambda trials, goal: (chosen, "the test says so"))
 
     encode = encoding.encode_missing
 
-    def fail(index: HashIndex, *arguments: Any, **more: Any) -> int:
+    def fail(index, *arguments, **more):
         if index.name in ("one", "two"):
             raise failure
         return encode(index, *arguments, **more)
@@ -178,15 +161,15 @@ def test_results_are_not_lost_where_applying_fails(
     assert (made.candidates, made.summary().codes) == (30, 1200)
 
 
-def test_a_name_that_no_index_can_have(on: Run, docs: str) -> None:
+def test_a_name_that_no_index_can_have(on, docs):
     source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", "--apply")
     result = on(*source, "--name", "n" * 41, code=3)
     assert "is not 1 to 40 letters" in result.stderr
     assert "drawing" not in result.stderr
 
 
-def test_how_to_have_hnsw(on: Run, docs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_pgvector(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
+def test_how_to_have_hnsw(on, docs, monkeypatch):
+    def by_pgvector(trials, goal):
         return next(one for one in trials if one.kind == "pgvector"), "the test says so"
 
     monkeypatch.setattr(running, "recommend", by_pgvector)
@@ -209,11 +192,11 @@ def test_how_to_have_hnsw(on: Run, docs: str, monkeypatch: pytest.MonkeyPatch) -
         (("--table", "t", "--column", "v", "--apply"), "needs the --name"),
     ],
 )
-def test_wrong_usage(on: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_wrong_usage(on, arguments, message):
     assert message in on("tune", *arguments, "--recall", "0.9", code=2).stderr
 
 
-def test_refused(on: Run, docs: str, tmp_path: Path) -> None:
+def test_refused(on, docs, tmp_path):
     source = ("tune", "--table", docs, "--column", "v")
     for arguments, message in (
         (("tune", "none", "--recall", "0.9"), "index 'none' does not exist"),
@@ -224,7 +207,7 @@ def test_refused(on: Run, docs: str, tmp_path: Path) -> None:
         assert message in on(*arguments, code=3).stderr
 
 
-def test_the_figure_shows_what_was_tried() -> None:
+def test_the_figure_shows_what_was_tried():
     trials = [
         Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5),
         Trial("pgvector", 0.97, 9, 1.0, 0.97, 1.0, 1.5, ef_search=40),

@@ -7,14 +7,12 @@ import pytest
 from click.testing import Result
 from fixtures.items import one_layout
 
-from pg_hashindex.index.handle import HashIndex
-
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
 
 
-def test_within_a_radius(on: Run, index: HashIndex) -> None:
+def test_within_a_radius(on, index):
     wanted = index.within_like(5, 3)
     found = json.loads(on("within", "items_idx", "--like", 5, "--radius", 3, "--json").stdout)
     assert found == [hit._asdict() for hit in wanted]
@@ -39,15 +37,13 @@ def test_within_a_radius(on: Run, index: HashIndex) -> None:
         (["--radius", "3", "--query", "[1]"], 3, "expected 8"),
     ],
 )
-def test_refused(on: Run, index: HashIndex, options: list[str], code: int, message: str) -> None:
+def test_refused(on, index, options, code, message):
     assert message in on("within", "items_idx", *options, code=code).output
 
 
 @pytest.mark.parametrize("option", [["--query", "[1]"], ["--query", "[1]", "--json"]])
 @pytest.mark.parametrize("command", [["search"], ["within", "--radius", "3"]])
-def test_a_renamed_table_is_told_before_the_query(
-    on: Run, index: HashIndex, command: list[str], option: list[str]
-) -> None:
+def test_a_renamed_table_is_told_before_the_query(on, index, command, option):
     """A query of a wrong dimension is not what is wrong first."""
     index.connection.execute("ALTER TABLE items RENAME TO things")
     said = on(command[0], "items_idx", *command[1:], *option, code=3).stderr

@@ -2,14 +2,12 @@
 
 import asyncio
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.known import stored_codes
-from numpy.typing import NDArray
 from pgvector import Vector
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -18,7 +16,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 from pg_hashindex import store
 from pg_hashindex.contrib.sqlalchemy import HashIndex
 from pg_hashindex.contrib.sqlalchemy.declared import declared_on
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import (
     DuplicateNameError,
     HashIndexError,
@@ -29,12 +27,11 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.index import handle as live
 from pg_hashindex.models import codes
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
-def items_table(*declared: HashIndex, metadata: sa.MetaData | None = None) -> sa.Table:
+def items_table(*declared, metadata=None):
     return sa.Table(
         "items",
         sa.MetaData() if metadata is None else metadata,
@@ -46,20 +43,20 @@ def items_table(*declared: HashIndex, metadata: sa.MetaData | None = None) -> sa
 
 
 @pytest.fixture
-def engine(url: str) -> Iterator[sa.Engine]:
+def engine(url):
     engine = create_engine(url)
     yield engine
     engine.dispose()
 
 
-def indexes(connection: Connection) -> list[tuple[Any, ...]]:
+def indexes(connection):
     return connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, m.name || ':' || m.version "
         "FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY 1"
     ).fetchall()
 
 
-def objects_of_indexes(connection: Connection) -> list[tuple[Any, ...]]:
+def objects_of_indexes(connection):
     return connection.execute(
         "SELECT relname FROM pg_class WHERE relname ~ 'items_idx' "
         "UNION ALL SELECT proname FROM pg_proc WHERE proname ~ 'items_idx' "
@@ -67,7 +64,7 @@ def objects_of_indexes(connection: Connection) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def assert_encoded(connection: Connection, model: Model, vectors: NDArray[np.float32]) -> None:
+def assert_encoded(connection, model, vectors):
     """Each row of items has the code that the model gives its vector, and there is no other."""
     index = live.HashIndex.open(connection, "items_idx")
     stored = stored_codes(index)
@@ -77,9 +74,7 @@ def assert_encoded(connection: Connection, model: Model, vectors: NDArray[np.flo
     }
 
 
-def test_an_index_comes_and_goes_with_its_table(
-    engine: sa.Engine, connection: Connection, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_comes_and_goes_with_its_table(engine, connection, model, vectors):
     class Base(DeclarativeBase):
         pass
 
@@ -110,15 +105,7 @@ def test_an_index_comes_and_goes_with_its_table(
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.parametrize("kind", ["vector", "halfvec"])
-def test_rows_that_are_there_are_encoded(
-    engine: sa.Engine,
-    connection: Connection,
-    items: str,
-    model: Model,
-    vectors: NDArray[np.float32],
-    layout: Any,
-    kind: str,
-) -> None:
+def test_rows_that_are_there_are_encoded(engine, connection, items, model, vectors, layout, kind):
     if kind == "halfvec":
         connection.execute("ALTER TABLE items ALTER embedding TYPE halfvec(8)")
         vectors = vectors.astype(np.float16).astype(np.float32)
@@ -148,18 +135,14 @@ def test_rows_that_are_there_are_encoded(
     assert objects_of_indexes(connection) == []
 
 
-def test_rows_are_left_to_be_encoded(
-    engine: sa.Engine, connection: Connection, items: str, model: Model
-) -> None:
+def test_rows_are_left_to_be_encoded(engine, connection, items, model):
     index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
     with engine.begin() as transaction:
         index.create(transaction, encode=False)
     assert live.HashIndex.open(connection, "items_idx").waiting() == 300
 
 
-def test_unsupported_migrations_are_reported(
-    engine: sa.Engine, connection: Connection, items: str, model: Model, known_model: Model
-) -> None:
+def test_unsupported_migrations_are_reported(engine, connection, items, model, known_model):
     store.save(connection, known_model)
     table = items_table()
     path = HashIndex("path_idx", table.c.embedding, model="lsh", access="landmarks", probes=9)
@@ -185,9 +168,7 @@ def test_unsupported_migrations_are_reported(
     assert live.HashIndex.open(connection, "network_idx").waiting() == 300
 
 
-def test_missing_model(
-    engine: sa.Engine, connection: Connection, items: str, lsh_model: Model
-) -> None:
+def test_missing_model(engine, connection, items, lsh_model):
     table = items_table()
     with (
         engine.begin() as transaction,
@@ -211,7 +192,7 @@ def test_missing_model(
     assert live.HashIndex.open(connection, "items_idx").waiting() == 0
 
 
-def test_a_database_without_the_schema(empty_url: str) -> None:
+def test_a_database_without_the_schema(empty_url):
     metadata = sa.MetaData()
     items_table(HashIndex("items_idx", "embedding", model="lsh"), metadata=metadata)
     engine = create_engine(empty_url)
@@ -227,9 +208,7 @@ def test_a_database_without_the_schema(empty_url: str) -> None:
     engine.dispose()
 
 
-def test_a_column_of_another_dimension(
-    engine: sa.Engine, connection: Connection, model: Model
-) -> None:
+def test_a_column_of_another_dimension(engine, connection, model):
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(16))")
     index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
     with (
@@ -239,9 +218,7 @@ def test_a_column_of_another_dimension(
         index.create(transaction)
 
 
-def test_an_index_of_that_name_on_another_table_stays(
-    engine: sa.Engine, connection: Connection, items: str, model: Model
-) -> None:
+def test_an_index_of_that_name_on_another_table_stays(engine, connection, items, model):
     live.HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     metadata = sa.MetaData()
     other = sa.Table("others", metadata, sa.Column("id", sa.Integer, primary_key=True))
@@ -253,9 +230,7 @@ def test_an_index_of_that_name_on_another_table_stays(
     assert indexes(connection) == [("items_idx", "public", "items", "lsh:1")]
 
 
-def test_copies_of_a_table_have_indexes_of_their_own(
-    engine: sa.Engine, connection: Connection, model: Model
-) -> None:
+def test_copies_of_a_table_have_indexes_of_their_own(engine, connection, model):
     table = items_table(HashIndex("items_idx", "embedding", model="lsh", candidates=33))
     shop = sa.MetaData()
     copy = table.to_metadata(shop, schema="shop")
@@ -278,7 +253,7 @@ def test_copies_of_a_table_have_indexes_of_their_own(
     assert indexes(connection) == []
 
 
-def test_schemas_are_translated(engine: sa.Engine, connection: Connection, model: Model) -> None:
+def test_schemas_are_translated(engine, connection, model):
     table = items_table(HashIndex("items_idx", "embedding", model="lsh"))
     connection.execute("CREATE SCHEMA tenant")
     with engine.begin() as transaction:
@@ -288,11 +263,11 @@ def test_schemas_are_translated(engine: sa.Engine, connection: Connection, model
     assert indexes(connection) == [("items_idx", "tenant", "items", "lsh:1")]
 
 
-def test_an_async_engine(url: str, connection: Connection, items: str) -> None:
+def test_an_async_engine(url, connection, items):
     table = items_table(HashIndex("items_idx", "embedding", model="lsh", defer=True))
     engine = create_async_engine(url.replace("postgresql://", "postgresql+psycopg://"))
 
-    async def run() -> None:
+    async def run():
         async with engine.begin() as transaction:
             await transaction.run_sync(table.info["hash_indexes"]["items_idx"].create)
         await engine.dispose()
@@ -301,7 +276,7 @@ def test_an_async_engine(url: str, connection: Connection, items: str) -> None:
         asyncio.run(run())
 
 
-def test_on_another_database_there_are_no_indexes() -> None:
+def test_on_another_database_there_are_no_indexes():
     metadata = items_table(HashIndex("items_idx", "embedding", model="lsh")).metadata
     engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
     metadata.create_all(engine)
@@ -311,8 +286,8 @@ def test_on_another_database_there_are_no_indexes() -> None:
     engine.dispose()
 
 
-def test_the_statements_can_be_printed() -> None:
-    printed: list[str] = []
+def test_the_statements_can_be_printed():
+    printed = []
     engine = sa.create_mock_engine(
         "postgresql+psycopg://", lambda statement, *_, **__: printed.append(str(statement))
     )
@@ -333,7 +308,7 @@ def test_the_statements_can_be_printed() -> None:
     ]
 
 
-def declare(column: Any, **options: Any) -> None:
+def declare(column, **options):
     HashIndex("items_idx", column, **{"model": "lsh", **options})
 
 
@@ -365,12 +340,12 @@ class Thing(Mapping):
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),
     ],
 )
-def test_invalid_declarations(declaration: Any, message: str) -> None:
+def test_invalid_declarations(declaration, message):
     with pytest.raises(InvalidInputError, match=message):
         declaration()
 
 
-def test_a_column_may_be_given_before_it_has_a_table() -> None:
+def test_a_column_may_be_given_before_it_has_a_table():
     class Other(Mapping):
         __tablename__ = "others"
         id: Mapped[int] = mapped_column(primary_key=True)
@@ -383,7 +358,7 @@ def test_a_column_may_be_given_before_it_has_a_table() -> None:
     assert table.info["hash_indexes"]["t_idx"].column is column
 
 
-def test_a_name_is_declared_once() -> None:
+def test_a_name_is_declared_once():
     metadata = sa.MetaData()
     first = HashIndex("items_idx", "embedding", model="lsh")
     table = items_table(first, metadata=metadata)
@@ -400,9 +375,7 @@ def test_a_name_is_declared_once() -> None:
     assert mapped.column is Thing.__table__.c.embedding
 
 
-def test_a_writer_waits_until_rows_are_encoded(
-    engine: sa.Engine, url: str, connection: Connection, items: str, model: Model
-) -> None:
+def test_a_writer_waits_until_rows_are_encoded(engine, url, connection, items, model):
     index = HashIndex("items_idx", items_table().c.embedding, model="lsh")
     with connect(url) as writer, engine.connect() as migration:
         writer.execute("SET lock_timeout = '50ms'")

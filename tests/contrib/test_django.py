@@ -8,9 +8,6 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import django
 import numpy as np
@@ -21,16 +18,14 @@ from django.conf import settings
 from django.core import checks
 from django.core.management import call_command
 from django.db import connections, models
-from numpy.typing import NDArray
 from pgvector import Bit, HalfVector, Vector
 from pgvector.django import VectorField
 
 from pg_hashindex import HashIndex as Handle
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InUseError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -60,52 +55,46 @@ ROWS = 300
 class Project:
     """A project whose migrations are in an empty folder."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder, url):
         self.folder = folder
         self.use(url)
 
-    def use(self, url: str) -> None:
+    def use(self, url):
         parts = psycopg.conninfo.conninfo_to_dict(url)
         connections["default"].close()
         for name in ("dbname", "user", "host", "port"):
             key = "NAME" if name == "dbname" else name.upper()
             connections["default"].settings_dict[key] = str(parts.get(name, ""))
 
-    def declare(self, *indexes: HashIndex) -> None:
+    def declare(self, *indexes):
         Item._meta.indexes = list(indexes)
 
-    def run(self, command: str, *arguments: str, **options: Any) -> str:
+    def run(self, command, *arguments, **options):
         importlib.invalidate_caches()
         for name in [name for name in sys.modules if name.startswith("shop_migrations")]:
             del sys.modules[name]
-        out: list[str] = []
+        out = []
 
         class Out:
-            def write(self, text: str) -> None:
+            def write(self, text):
                 out.append(text)
 
-            def flush(self) -> None: ...
+            def flush(self): ...
 
         call_command(command, *arguments, stdout=Out(), no_color=True, **options)
         return "".join(out)
 
-    def migrate(self, to: str | None = None) -> str:
+    def migrate(self, to=None):
         return self.run("migrate", "shop", *([to] if to else []))
 
-    def makemigrations(self, name: str) -> str:
+    def makemigrations(self, name):
         self.run("makemigrations", "shop", name=name)
         (written,) = self.folder.glob(f"*_{name}.py")
         return written.read_text()
 
 
 @pytest.fixture
-def project(
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    lsh_model: Model,
-    connection: Connection,
-) -> Iterator[Project]:
+def project(url, tmp_path, monkeypatch, lsh_model, connection):
     folder = tmp_path / "shop_migrations"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -118,7 +107,7 @@ def project(
 
 
 @pytest.fixture
-def shop(project: Project, vectors: NDArray[np.float32]) -> Project:
+def shop(project, vectors):
     """300 items with prices 0 to 6 in turn, of two makers, and their index."""
     project.makemigrations("first")
     project.migrate()
@@ -138,18 +127,14 @@ def shop(project: Project, vectors: NDArray[np.float32]) -> Project:
     return project
 
 
-def exact(
-    vectors: NDArray[np.float32], query: NDArray[Any], keep: Callable[[int], bool], k: int
-) -> list[int]:
+def exact(vectors, query, keep, k):
     """The ids of the nearest rows that Python lets through, by brute force."""
     order = np.argsort(((vectors - query) ** 2).sum(axis=1), kind="stable")
     return [int(i) + 1 for i in order if keep(int(i))][:k]
 
 
-def test_migrations_make_swap_and_drop_an_index(
-    shop: Project, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
-    def check(model: str, version: int) -> None:
+def test_migrations_make_swap_and_drop_an_index(shop, connection, vectors):
+    def check(model, version):
         index = Handle.open(connection, "items_idx")
         assert (index.model, index.model_version, index.waiting()) == (model, version, 0)
         found = Item.objects.nearest("embedding", vectors[3], 5, candidates=ROWS)
@@ -177,9 +162,7 @@ def test_migrations_make_swap_and_drop_an_index(
     check("sharper", 1)
 
 
-def test_an_index_is_dropped_and_made_again(
-    shop: Project, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_is_dropped_and_made_again(shop, connection, vectors):
     shop.declare()
     shop.makemigrations("none")
     shop.migrate()
@@ -212,7 +195,7 @@ def test_an_index_is_dropped_and_made_again(
 Q, F = models.Q, models.F
 
 # A queryset, which rows Python keeps of it, and whether they are chosen by a subquery.
-FILTERED: list[tuple[Any, Callable[[int], bool], bool]] = [
+FILTERED = [
     (Item.objects.filter(price=3), lambda i: i % 7 == 3, False),
     (Item.objects.exclude(price__in=[1, 2]), lambda i: i % 7 not in (1, 2), False),
     (
@@ -237,9 +220,7 @@ FILTERED: list[tuple[Any, Callable[[int], bool], bool]] = [
 ]
 
 
-def test_filters_restrict_the_search(
-    shop: Project, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_filters_restrict_the_search(shop, connection, vectors):
     query = vectors[3] + np.float32(0.1)
     for _ in range(2):  # rows that match are compared at once, and then looked up
         for queryset, keep, by_subquery in FILTERED:
@@ -252,13 +233,11 @@ def test_filters_restrict_the_search(
         look_codes_up(connection)
 
 
-async def test_a_search_is_a_queryset_like_any_other(
-    shop: Project, vectors: NDArray[np.float32]
-) -> None:
+async def test_a_search_is_a_queryset_like_any_other(shop, vectors):
     wanted = exact(vectors, vectors[3], lambda i: i % 7 == 3, 10)
     distances = np.sqrt(((vectors - vectors[3]) ** 2).sum(axis=1))
 
-    def check() -> None:
+    def check():
         found = Item.objects.filter(price=3).nearest("embedding", vectors[3], candidates=ROWS)
         assert [item.distance for item in found] == pytest.approx(
             [distances[i - 1] for i in wanted], abs=1e-5
@@ -300,9 +279,7 @@ async def test_a_search_is_a_queryset_like_any_other(
     await sync_to_async(connections.close_all)()
 
 
-def test_another_key_and_columns_beside_the_codes(
-    shop: Project, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
     given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
     shop.declare(HashIndex(**given, key="code", filter_columns=["price", "name"]))
     shop.makemigrations("kept")
@@ -317,9 +294,7 @@ def test_another_key_and_columns_beside_the_codes(
         assert [item.pk for item in found] == exact(vectors, vectors[3], kept.__contains__, 5)
 
 
-def test_a_table_of_another_schema_with_uuid_keys(
-    project: Project, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_a_table_of_another_schema_with_uuid_keys(project, connection, vectors):
     class Far(models.Model):
         id = models.UUIDField(primary_key=True, default=uuid.uuid4)
         number = models.IntegerField()
@@ -347,12 +322,8 @@ def test_a_table_of_another_schema_with_uuid_keys(
 
 
 def test_the_schema_is_installed_and_indexes_wait_for_their_model(
-    project: Project,
-    make_database: Callable[[str], str],
-    vector_template: str,
-    lsh_model: Model,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    project, make_database, vector_template, lsh_model, caplog
+):
     project.use(url := make_database(vector_template))
     shutil.rmtree(project.folder)
     project.folder.mkdir()
@@ -390,16 +361,14 @@ def test_the_schema_is_installed_and_indexes_wait_for_their_model(
         assert session.execute("SELECT to_regnamespace('hashindex')").fetchone() == (None,)
 
 
-def test_unworkable_options_are_refused_by_name(
-    shop: Project, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     query = vectors[0]
 
-    def refused(message: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+    def refused(message, call, *arguments, **options):
         with pytest.raises(InvalidInputError, match=message):
             call(*arguments, **options)
 
-    def declare(**options: Any) -> HashIndex:
+    def declare(**options):
         return HashIndex(**{"fields": ["embedding"], "model": "lsh", "name": "i", **options})
 
     refused("'i' takes no expressions", HashIndex, F("embedding"), model="lsh", name="i")

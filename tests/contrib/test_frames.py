@@ -3,20 +3,15 @@
 import asyncio
 import sys
 import uuid
-from typing import Any
 
-import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
-from numpy.typing import NDArray
 
 from pg_hashindex import AsyncHashIndex, HashIndex
 from pg_hashindex.contrib.pandas import to_frame
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.search import Hit
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -24,7 +19,7 @@ pandas = pytest.importorskip("pandas")
 
 
 @pytest.fixture
-def named(connection: Connection, items: str, model: Model) -> HashIndex:
+def named(connection, items, model):
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name
     )
@@ -32,7 +27,7 @@ def named(connection: Connection, items: str, model: Model) -> HashIndex:
     return index
 
 
-def assert_frame(frame: Any, hits: list[Hit], id_dtype: str = "int64") -> None:
+def assert_frame(frame, hits, id_dtype="int64"):
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == ["id", "distance"]
     assert [str(dtype) for dtype in frame.dtypes] == [id_dtype, "float64"]
@@ -40,8 +35,8 @@ def assert_frame(frame: Any, hits: list[Hit], id_dtype: str = "int64") -> None:
     assert list(zip(frame["id"], frame["distance"], strict=True)) == hits
 
 
-def test_every_way_to_ask(named: HashIndex, vectors: NDArray[np.float32], url: str) -> None:
-    async def in_async() -> list[Hit]:
+def test_every_way_to_ask(named, vectors, url):
+    async def in_async():
         async with await psycopg.AsyncConnection.connect(url) as connection:
             return await (await AsyncHashIndex.open(connection, named.name)).search(vectors[3], 4)
 
@@ -57,9 +52,7 @@ def test_every_way_to_ask(named: HashIndex, vectors: NDArray[np.float32], url: s
         assert_frame(to_frame(hits), hits)
 
 
-def test_without_an_answer_the_columns_are_there(
-    named: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_without_an_answer_the_columns_are_there(named, vectors):
     nothing = named.search(vectors[3], where=sa.column("category") == "none")
     assert_frame(to_frame(nothing), [], "object")
     # It can be joined all the same.
@@ -78,9 +71,7 @@ def test_without_an_answer_the_columns_are_there(
         ("uuid", [uuid.UUID(int=1), uuid.UUID(int=2)], "object"),
     ],
 )
-def test_keys_of_other_types(
-    connection: Connection, model: Model, key_type: str, keys: list[Any], dtype: str
-) -> None:
+def test_keys_of_other_types(connection, model, key_type, keys, dtype):
     connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(8))".encode())
     index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
     query = [1.0] + [0.0] * 7
@@ -93,7 +84,7 @@ def test_keys_of_other_types(
     )
 
 
-def test_where_pandas_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_pandas_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(HashIndexError, match=r"pip install 'pg_hashindex\[pandas\]'"):
         to_frame([])

@@ -1,15 +1,13 @@
 """The vector store while its table, its index and its writers change."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
+from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, stores
 
 from pg_hashindex import HashIndex, operations, store
 from pg_hashindex.contrib.documents import table
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
@@ -19,21 +17,15 @@ pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def make_store(url: str) -> Iterator[Make]:
+def make_store(url):
     yield from stores(url)
 
 
-def test_an_index_that_misses_documents_is_not_used(
-    make_store: Make, connection: Connection
-) -> None:
+def test_an_index_that_misses_documents_is_not_used(make_store, connection):
     made = make_store()
     model = make_store(table="other").train_index(method="lsh", n_bits=16, force=True)
     index = HashIndex.create(
-        connection,
-        "late",
-        table="langchain_documents",
-        column="embedding",
-        model="other_idx",
+        connection, "late", table="langchain_documents", column="embedding", model="other_idx"
     )
     index.configure(ranking="hamming")
     whole = made.similarity_search("question", 120, candidates=1)
@@ -45,7 +37,7 @@ def test_an_index_that_misses_documents_is_not_used(
     assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
 
 
-def test_a_table_that_was_dropped_and_made_again(make_store: Make, connection: Connection) -> None:
+def test_a_table_that_was_dropped_and_made_again(make_store, connection):
     """The index of the former table has codes of documents with the same ids."""
     made = make_store()
     made.train_index(method="lsh", n_bits=16, force=True)
@@ -63,7 +55,7 @@ def test_a_table_that_was_dropped_and_made_again(make_store: Make, connection: C
     assert len(again.similarity_search("question", 1, candidates=1)) == 1
 
 
-def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:
+def test_a_name_that_postgresql_cuts_off(make_store):
     """The index is of a table of fewer letters."""
     made = make_store(table="t" * 70)
     made.train_index("i", method="lsh", n_bits=16, force=True)
@@ -72,7 +64,7 @@ def test_a_name_that_postgresql_cuts_off(make_store: Make) -> None:
         made.train_index("j", method="lsh", n_bits=16, force=True)
 
 
-def test_documents_that_only_python_encodes(make_store: Make, connection: Connection) -> None:
+def test_documents_that_only_python_encodes(make_store, connection):
     """A network as any other, which has a code for the rows that it knows."""
     made = make_store(texts=TEXTS[:50], metric="l2")
     codes = np.arange(120, dtype=np.uint8)[:, None]
@@ -89,7 +81,7 @@ def test_documents_that_only_python_encodes(make_store: Make, connection: Connec
     assert [document.id for document in found] == ["064", "000"]
 
 
-def test_waiting_rows_are_found(make_store: Make, connection: Connection) -> None:
+def test_waiting_rows_are_found(make_store, connection):
     """Inside a transaction nothing can be encoded by Python."""
     made = make_store(source=connection, metric="l2")
     network = known_rows(VECTORS, np.arange(120, dtype=np.uint8)[:, None], 8)
@@ -109,13 +101,13 @@ def test_waiting_rows_are_found(make_store: Make, connection: Connection) -> Non
     assert [document.id for document in made.similarity_search("text 5", 2)] == ["005", "again"]
 
 
-def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> None:
+def test_indexes_that_come_and_go(make_store, connection):
     """While a store is open: it is swapped, another one comes, both go."""
     made = make_store()
     made.train_index("one", method="lsh", n_bits=16, force=True)
     index = HashIndex.open(connection, "one")
 
-    def answers() -> int:
+    def answers():
         return len(made.similarity_search("question", 3, candidates=3))
 
     assert answers() == 3
@@ -138,16 +130,14 @@ def test_indexes_that_come_and_go(make_store: Make, connection: Connection) -> N
     assert answers() == 3
 
 
-def test_writers_of_the_same_documents(
-    make_store: Make, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writers_of_the_same_documents(make_store, connection, monkeypatch):
     """In opposite orders, at once: none waits for another that waits for it."""
     # So that they are written by several statements.
     monkeypatch.setattr(table, "_BATCH_ROWS", 20)
     made = make_store()
     made.train_index(method="lsh", n_bits=16, force=True)
 
-    def write(number: int) -> None:
+    def write(number):
         step = 1 if number % 2 else -1
         texts = [f"writer {number}"] * len(IDS)
         made.add_embeddings(texts, (VECTORS + number)[::step], ids=IDS[::step])

@@ -1,8 +1,5 @@
 """Filters of the vector store: which documents they keep, and that they are only ever values."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 import pytest
 import sqlalchemy as sa
@@ -12,7 +9,6 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from pg_hashindex import connect
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
 
@@ -21,7 +17,7 @@ VECTORS = np.random.default_rng(5).standard_normal((200, DIMENSION)).astype(np.f
 QUERY = VECTORS[0] + np.float32(0.2)
 
 #: Metadata of the first documents; those from 9 on have {"n": their number}.
-METADATA: list[dict[str, Any]] = [
+METADATA = [
     {"section": "games", "year": 2019, "tags": ["a", "b"]},
     {"section": "games", "year": 2020.5, "tags": ["b"]},
     {"section": "python", "year": 2021, "draft": True},
@@ -33,7 +29,7 @@ METADATA: list[dict[str, Any]] = [
     {},
 ]
 #: A filter, and the numbers of the documents below 9 that it keeps, or of all with "n" instead.
-KEPT: list[tuple[Any, list[int]]] = [
+KEPT = [
     ({"section": "games"}, [0, 1]),
     ({"section": {"$eq": "python"}, "draft": True}, [2]),
     ({"year": 2021}, [2]),
@@ -63,9 +59,7 @@ KEPT: list[tuple[Any, list[int]]] = [
 
 
 @pytest.fixture(scope="module", params=["plain", "indexed"])
-def filtered(
-    request: pytest.FixtureRequest, server: EmbeddedServer, schema_template: str
-) -> Iterator[HashIndexVectorStore]:
+def filtered(request, server, schema_template):
     """200 documents, without an index and with one."""
     run_as_admin(server, f"CREATE DATABASE langchain_filters TEMPLATE {schema_template}")
     url = server.uri("langchain_filters")
@@ -90,32 +84,32 @@ def filtered(
     run_as_admin(server, "DROP DATABASE langchain_filters WITH (FORCE)")
 
 
-def nearest_of(kept: list[int], k: int) -> list[tuple[str, float]]:
+def nearest_of(kept, k):
     distances = np.linalg.norm(VECTORS[kept] - QUERY, axis=1)
     order = np.argsort(distances, kind="stable")[:k]
     return [(str(kept[place]), pytest.approx(float(distances[place]))) for place in order]
 
 
-def found(made: HashIndexVectorStore, k: int, **options: Any) -> list[tuple[str | None, float]]:
+def found(made, k, **options):
     hits = made.similarity_search_with_score_by_vector(QUERY, k, **options)
     return [(document.id, distance) for document, distance in hits]
 
 
 @pytest.mark.parametrize(("given", "kept"), KEPT, ids=[str(given) for given, _ in KEPT])
-def test_filtered_documents(filtered: HashIndexVectorStore, given: Any, kept: list[int]) -> None:
+def test_filtered_documents(filtered, given, kept):
     """As many answers as match, up to k: the filter goes in before candidates are counted."""
     for k in (3, 200):
         # All candidates: what is compared is the filter, not the codes.
         assert found(filtered, k, filter=given, candidates=200) == nearest_of(kept, k)
 
 
-def test_a_filter_restricts_the_candidates(filtered: HashIndexVectorStore) -> None:
+def test_a_filter_restricts_the_candidates(filtered):
     """Hardly any of the four nearest rows by code matches."""
     hits = found(filtered, 4, filter={"n": {"$gte": 196}}, candidates=4)
     assert sorted(hits) == sorted(nearest_of([196, 197, 198, 199], 4))
 
 
-def test_an_expression_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
+def test_an_expression_of_sqlalchemy(filtered):
     """On columns of the user's own beside ours, too."""
     name = filtered._documents.table.name
     rows = sa.Table(name, sa.MetaData(), sa.Column("id", sa.Text), sa.Column("rating", sa.Integer))
@@ -154,13 +148,13 @@ def test_an_expression_of_sqlalchemy(filtered: HashIndexVectorStore) -> None:
     ],
     ids=str,
 )
-def test_invalid_filters(filtered: HashIndexVectorStore, given: Any, message: str) -> None:
+def test_invalid_filters(filtered, given, message):
     with pytest.raises(InvalidInputError, match=message):
         found(filtered, 3, filter=given)
 
 
-def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
-    given: dict[str, Any] = {"n": 198}
+def test_a_filter_without_a_bottom(filtered):
+    given = {"n": 198}
     for _ in range(50):
         given = {"$not": given}
     assert found(filtered, 200, filter=given, candidates=200) == nearest_of([198], 200)
@@ -170,7 +164,7 @@ def test_a_filter_without_a_bottom(filtered: HashIndexVectorStore) -> None:
         found(filtered, 3, filter=given)
 
 
-def test_unknown_options_are_refused(filtered: HashIndexVectorStore) -> None:
+def test_unknown_options_are_refused(filtered):
     for option in ({"filters": {"section": "games"}}, {"where": {}}, {"score_threshold": 0.5}):
         with pytest.raises(InvalidInputError, match="known are filter, candidates"):
             filtered.similarity_search("text", k=3, **option)

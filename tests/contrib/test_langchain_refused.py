@@ -3,21 +3,17 @@
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.databases import run_as_admin
-from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, Make, stores
-from fixtures.roles import As
+from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, stores
 from langchain_core.documents import Document
-from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.embeddings import DeterministicFakeEmbedding
 
 from pg_hashindex import HashIndex, connect, store, training
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import (
     ConnectionFailedError,
     DuplicateNameError,
@@ -28,13 +24,12 @@ from pg_hashindex.errors import (
     UnknownIndexError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def make_store(url: str) -> Iterator[Make]:
+def make_store(url):
     yield from stores(url)
 
 
@@ -42,9 +37,7 @@ HOSTILE = "we\"ird'; DROP TABLE x; --%s {0} $1 :x"
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_names_and_values_are_nothing_else(
-    make_store: Make, connection: Connection, indexed: bool
-) -> None:
+def test_names_and_values_are_nothing_else(make_store, connection, indexed):
     connection.execute(f'CREATE SCHEMA "{HOSTILE.replace(chr(34), chr(34) * 2)}"'.encode())
     made = make_store(table=HOSTILE, schema=HOSTILE)
     if indexed:
@@ -79,7 +72,7 @@ def test_names_and_values_are_nothing_else(
     ],
     ids=repr,
 )
-def test_documents_that_cannot_be_stored(make_store: Make, entry: Any, message: str) -> None:
+def test_documents_that_cannot_be_stored(make_store, entry, message):
     made = make_store(texts=TEXTS[:3])
     wrong = {"texts": ["a"], "embeddings": [[1.0] * 8], **entry}
     with pytest.raises(InvalidInputError, match=message):
@@ -87,7 +80,7 @@ def test_documents_that_cannot_be_stored(make_store: Make, entry: Any, message: 
     assert len(made.similarity_search("a", 10)) == 3
 
 
-def test_ids_are_no_text(make_store: Make) -> None:
+def test_ids_are_no_text(make_store):
     """Whose letters would be ids."""
     made = make_store(texts=[])
     made.add_texts(["a", "b"], ids=["1", "12"])
@@ -97,7 +90,7 @@ def test_ids_are_no_text(make_store: Make) -> None:
     assert len(made.get_by_ids(["1", "12"])) == 2
 
 
-def test_foreign_metadata_that_is_not_an_object(make_store: Make, connection: Connection) -> None:
+def test_foreign_metadata_that_is_not_an_object(make_store, connection):
     made = make_store(texts=TEXTS[:3])
     connection.execute("UPDATE langchain_documents SET metadata = '[1]' WHERE id = '001'")
     with pytest.raises(InvalidInputError, match=r"document '001' is \[1\], not an object"):
@@ -106,7 +99,7 @@ def test_foreign_metadata_that_is_not_an_object(make_store: Make, connection: Co
     assert [document.metadata for document in made.get_by_ids(IDS[:3])] == [{}, {}, {}]
 
 
-def test_a_backslash_is_no_nul(make_store: Make) -> None:
+def test_a_backslash_is_no_nul(make_store):
     document = Document(id="i", page_content="\\u0000", metadata={"a": "\\u0000\\", "\\": "\\\\"})
     made = make_store(texts=[])
     made.add_documents([document])
@@ -114,10 +107,8 @@ def test_a_backslash_is_no_nul(make_store: Make) -> None:
     assert json.loads(document.model_dump_json())["metadata"] == document.metadata
 
 
-def test_invalid_store_arguments(
-    make_store: Make, url: str, connection: Connection, empty_url: str, server: EmbeddedServer
-) -> None:
-    def opened(source: Any = url, embeddings: Embeddings = EMBEDDINGS, **kwargs: Any) -> Any:
+def test_invalid_store_arguments(make_store, url, connection, empty_url, server):
+    def opened(source=url, embeddings=EMBEDDINGS, **kwargs):
         return HashIndexVectorStore(embeddings, source, **kwargs)
 
     with pytest.raises(InvalidInputError, match='"public"."documents" does not exist; .*create_t'):
@@ -161,7 +152,7 @@ def test_invalid_store_arguments(
     run_as_admin(server, "DROP DATABASE langchain_bare WITH (FORCE)")
 
 
-def test_without_our_schema_and_with_pgvector_elsewhere(make_store: Make, empty_url: str) -> None:
+def test_without_our_schema_and_with_pgvector_elsewhere(make_store, empty_url):
     with connect(empty_url) as connection:
         connection.execute("CREATE SCHEMA extensions; ALTER EXTENSION vector SET SCHEMA extensions")
     made = make_store(source=empty_url, metric="l2")
@@ -171,9 +162,7 @@ def test_without_our_schema_and_with_pgvector_elsewhere(make_store: Make, empty_
         made.train_index(method="lsh", n_bits=16, force=True)
 
 
-def test_a_role_that_may_not_save_models(
-    make_store: Make, connection: Connection, as_role: As, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_role_that_may_not_save_models(make_store, connection, as_role, monkeypatch):
     """It hears so before it trains one."""
     make_store()
     session = as_role("langchain_trainer")
@@ -187,7 +176,7 @@ def test_a_role_that_may_not_save_models(
         HashIndexVectorStore(EMBEDDINGS, session).train_index(method="lsh", n_bits=16, force=True)
 
 
-def test_a_pool_that_is_used_up(make_store: Make, url: str) -> None:
+def test_a_pool_that_is_used_up(make_store, url):
     engine = sa.create_engine(
         url.replace("postgresql:", "postgresql+psycopg:", 1),
         pool_size=1,
@@ -201,18 +190,16 @@ def test_a_pool_that_is_used_up(make_store: Make, url: str) -> None:
     engine.dispose()
 
 
-def test_nothing_is_embedded_for_a_store_without_a_database() -> None:
+def test_nothing_is_embedded_for_a_store_without_a_database():
     class Dear(DeterministicFakeEmbedding):
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        def embed_documents(self, texts):
             raise AssertionError("was asked for")
 
     with pytest.raises(InvalidInputError, match="a psycopg.Connection, got NoneType"):
         HashIndexVectorStore.from_texts(TEXTS, Dear(size=DIMENSION))
 
 
-def test_a_role_that_may_not_create_a_table(
-    make_store: Make, connection: Connection, as_role: As
-) -> None:
+def test_a_role_that_may_not_create_a_table(make_store, connection, as_role):
     make_store()
     session = as_role("langchain_writer")
     with pytest.raises(MissingRightsError):
@@ -223,7 +210,7 @@ def test_a_role_that_may_not_create_a_table(
     assert len(make_store(source=session).similarity_search("question", 200)) == 120
 
 
-def test_a_table_of_another_dimension_is_refused(url: str) -> None:
+def test_a_table_of_another_dimension_is_refused(url):
     HashIndexVectorStore.create_table(url, 8)
     HashIndexVectorStore.create_table(url, 8)
     with pytest.raises(InvalidInputError, match="have 9 dimensions, and those of table .* 8"):
@@ -231,12 +218,12 @@ def test_a_table_of_another_dimension_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize("dimension", [0, 16001, 2**40, "8"])
-def test_unsupported_dimensions(url: str, dimension: Any) -> None:
+def test_unsupported_dimensions(url, dimension):
     with pytest.raises(InvalidInputError, match="dimension"):
         HashIndexVectorStore.create_table(url, dimension)
 
 
-def test_a_role_that_may_not_read_codes(make_store: Make, as_role: As) -> None:
+def test_a_role_that_may_not_read_codes(make_store, as_role):
     """It searches too, by exact distance."""
     make_store().train_index(method="lsh", n_bits=16, force=True)
     session = as_role("langchain_reader")
@@ -249,14 +236,14 @@ def test_a_role_that_may_not_read_codes(make_store: Make, as_role: As) -> None:
         assert len(reader.similarity_search("question", 1, candidates=1)) == 1
 
 
-def test_too_few_documents_are_not_trained_on(make_store: Make) -> None:
+def test_too_few_documents_are_not_trained_on(make_store):
     made = make_store()
     with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 bits"):
         made.train_index()
     assert made.train_index(force=True).n_bits == DIMENSION
 
 
-def test_half_precision_and_columns_of_the_user_s_own(url: str, connection: Connection) -> None:
+def test_half_precision_and_columns_of_the_user_s_own(url, connection):
     connection.execute(
         "CREATE TABLE mine (n int DEFAULT 5, id varchar(9) PRIMARY KEY, embedding halfvec(8), "
         "metadata jsonb, content text)"
@@ -271,7 +258,7 @@ def test_half_precision_and_columns_of_the_user_s_own(url: str, connection: Conn
     assert made.similarity_search("text 9", 1)[0].id == "009"
 
 
-def test_an_index_by_another_key(url: str, connection: Connection) -> None:
+def test_an_index_by_another_key(url, connection):
     """Its answers are no ids of documents."""
     HashIndexVectorStore.create_table(connection, DIMENSION)
     connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
@@ -291,7 +278,7 @@ def test_an_index_by_another_key(url: str, connection: Connection) -> None:
         HashIndexVectorStore(EMBEDDINGS, connection, index="by_n")
 
 
-def test_without_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_langchain(monkeypatch):
     monkeypatch.delitem(sys.modules, "pg_hashindex.contrib.langchain")
     monkeypatch.setitem(sys.modules, "langchain_core", None)
     with pytest.raises(ImportError, match="pip install 'pg_hashindex\\[langchain\\]'"):

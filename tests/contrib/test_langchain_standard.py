@@ -1,11 +1,8 @@
 """LangChain's own tests of vector stores, without an index and with one."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from fixtures.databases import run_as_admin
-from langchain_core.vectorstores import VectorStore
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_tests.integration_tests.vectorstores import EMBEDDING_SIZE
 
@@ -13,13 +10,12 @@ from pg_hashindex import HashIndex, connect, store
 from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.hashers import LSH
-from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture(scope="module")
-def stores(server: EmbeddedServer, schema_template: str) -> Iterator[dict[str, VectorStore]]:
+def stores(server, schema_template):
     """Two stores: all tests empty what they find."""
     run_as_admin(server, f"CREATE DATABASE langchain_standard TEMPLATE {schema_template}")
     url = server.uri("langchain_standard")
@@ -43,16 +39,14 @@ def stores(server: EmbeddedServer, schema_template: str) -> Iterator[dict[str, V
 
 class TestWithoutAnIndex(VectorStoreIntegrationTests):
     @pytest.fixture
-    def vectorstore(self, stores: dict[str, VectorStore]) -> Iterator[VectorStore]:
+    def vectorstore(self, stores):
         yield stores["plain"]
         stores["plain"].delete()
 
 
 class TestByCodes(VectorStoreIntegrationTests):
     @pytest.fixture
-    def vectorstore(
-        self, stores: dict[str, VectorStore], monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[VectorStore]:
+    def vectorstore(self, stores, monkeypatch):
         # Whatever is answered is answered by the index.
         monkeypatch.delattr(DocumentTable, "nearest")
         yield stores["indexed"]

@@ -1,36 +1,31 @@
 """The vector store: what is written, found, scored and refused."""
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
-from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, Make, stores
+from fixtures.documents import EMBEDDINGS, IDS, TEXTS, VECTORS, stores
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import InMemoryRecordManager, aindex, index
 from langchain_core.vectorstores import InMemoryVectorStore
-from numpy.typing import NDArray
 
 from pg_hashindex import HashIndex, store
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.models.codes import hamming_distances
-from pg_hashindex.models.model import Metric
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def make_store(url: str) -> Iterator[Make]:
+def make_store(url):
     yield from stores(url)
 
 
-def distances_to(query: NDArray[Any], metric: Metric) -> NDArray[Any]:
+def distances_to(query, metric):
     if metric == "l2":
         return np.linalg.norm(VECTORS - query, axis=1)
     products = VECTORS @ query
@@ -41,7 +36,7 @@ def distances_to(query: NDArray[Any], metric: Metric) -> NDArray[Any]:
 
 @pytest.mark.parametrize("indexed", [False, True])
 @pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
-def test_scores_are_those_of_all_documents(make_store: Make, metric: Metric, indexed: bool) -> None:
+def test_scores_are_those_of_all_documents(make_store, metric, indexed):
     made = make_store(metric=metric)
     if indexed:
         made.train_index(method="lsh", n_bits=16, force=True)
@@ -58,7 +53,7 @@ def test_scores_are_those_of_all_documents(make_store: Make, metric: Metric, ind
     assert [score for _, score in scored] == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Connection) -> None:
+def test_a_trained_index_is_what_searches_go_by(make_store, connection):
     """Candidates are the nearest by code; a store that was opened before takes it too."""
     made, before = make_store(), make_store()
     model = made.train_index(method="lsh", n_bits=16, force=True)
@@ -76,7 +71,7 @@ def test_a_trained_index_is_what_searches_go_by(make_store: Make, connection: Co
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-async def test_words_and_vectors(make_store: Make, indexed: bool) -> None:
+async def test_words_and_vectors(make_store, indexed):
     """Reciprocal rank fusion by hand: half of the texts hold the word, and rank alike."""
     made = make_store(metadatas=[{"n": number} for number in range(120)])
     made.add_texts([f"text odd {n}" for n in range(1, 120, 2)], ids=IDS[1::2])
@@ -118,9 +113,7 @@ async def test_words_and_vectors(make_store: Make, indexed: bool) -> None:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_documents_that_are_written_again_are_replaced(
-    make_store: Make, connection: Connection, indexed: bool
-) -> None:
+def test_documents_that_are_written_again_are_replaced(make_store, connection, indexed):
     made = make_store()
     if indexed:
         made.train_index(method="lsh", n_bits=16, force=True)
@@ -145,13 +138,11 @@ def test_documents_that_are_written_again_are_replaced(
 
 
 @pytest.mark.parametrize("lambda_mult", [0.0, 0.3, 0.6])
-def test_diverse_documents_are_those_of_langchain_s_own_store(
-    make_store: Make, lambda_mult: float
-) -> None:
+def test_diverse_documents_are_those_of_langchain_s_own_store(make_store, lambda_mult):
     made = make_store()
     made.train_index(method="lsh", n_bits=16, force=True)
     own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
-    asked: dict[str, Any] = {"k": 5, "fetch_k": 30, "lambda_mult": lambda_mult}
+    asked = {"k": 5, "fetch_k": 30, "lambda_mult": lambda_mult}
     wanted = own.max_marginal_relevance_search("question", **asked)
     found = made.max_marginal_relevance_search("question", **asked, candidates=120)
     assert found == wanted
@@ -161,7 +152,7 @@ def test_diverse_documents_are_those_of_langchain_s_own_store(
     assert made.max_marginal_relevance_search("question", filter={"no": 1}) == []
 
 
-def test_diverse_documents_of_half_precision(url: str, connection: Connection) -> None:
+def test_diverse_documents_of_half_precision(url, connection):
     """Their lengths are beyond what float16 can hold."""
     connection.execute(
         "CREATE TABLE halves (id text PRIMARY KEY, content text, metadata jsonb, "
@@ -170,12 +161,12 @@ def test_diverse_documents_of_half_precision(url: str, connection: Connection) -
     made = HashIndexVectorStore(EMBEDDINGS, connection, table="halves")
     made.add_embeddings(TEXTS, VECTORS * 300, ids=IDS)
     own = InMemoryVectorStore.from_texts(TEXTS, EMBEDDINGS, ids=IDS)
-    asked: dict[str, Any] = {"k": 5, "fetch_k": 30, "lambda_mult": 0.3}
+    asked = {"k": 5, "fetch_k": 30, "lambda_mult": 0.3}
     found = made.max_marginal_relevance_search("question", **asked)
     assert found == own.max_marginal_relevance_search("question", **asked)
 
 
-def test_retrievers(make_store: Make) -> None:
+def test_retrievers(make_store):
     made = make_store(metadatas=[{"n": number} for number in range(120)])
     kept = made.as_retriever(search_kwargs={"k": 200, "filter": {"n": {"$lt": 10}}})
     assert sorted(document.id or "" for document in kept.invoke("question")) == IDS[:10]
@@ -197,20 +188,20 @@ def test_retrievers(make_store: Make) -> None:
 class Asynchronous(Embeddings):
     """As of a service: only its asynchronous methods may be called in an event loop."""
 
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+    def embed_documents(self, texts):
         raise AssertionError("blocks")
 
-    def embed_query(self, text: str) -> list[float]:
+    def embed_query(self, text):
         raise AssertionError("blocks")
 
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+    async def aembed_documents(self, texts):
         return EMBEDDINGS.embed_documents(texts)
 
-    async def aembed_query(self, text: str) -> list[float]:
+    async def aembed_query(self, text):
         return EMBEDDINGS.embed_query(text)
 
 
-async def test_asynchronous_methods(url: str, connection: Connection) -> None:
+async def test_asynchronous_methods(url, connection):
     made = await HashIndexVectorStore.afrom_texts(
         TEXTS[:100], Asynchronous(), ids=IDS[:100], connection=url
     )
@@ -227,13 +218,11 @@ async def test_asynchronous_methods(url: str, connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("how", ["engine", "connection"])
-def test_nothing_is_left_open_and_everything_committed(
-    make_store: Make, url: str, connection: Connection, how: str
-) -> None:
+def test_nothing_is_left_open_and_everything_committed(make_store, url, connection, how):
     """On connections that are not in autocommit mode."""
     engine = sa.create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
     own = psycopg.connect(url)
-    source: Any = engine if how == "engine" else own
+    source = engine if how == "engine" else own
     made = make_store(source=source)
     made.similarity_search("question", 3)
     made.get_by_ids(["001"])
@@ -250,7 +239,7 @@ def test_nothing_is_left_open_and_everything_committed(
     engine.dispose()
 
 
-def test_a_transaction_of_the_caller_s(make_store: Make, connection: Connection) -> None:
+def test_a_transaction_of_the_caller_s(make_store, connection):
     made = make_store(source=connection)
     with connection.transaction(force_rollback=True):
         made.add_texts(["more"], ids=["more"])
@@ -260,13 +249,13 @@ def test_a_transaction_of_the_caller_s(make_store: Make, connection: Connection)
     assert made.get_by_ids(["more"]) == []
 
 
-async def test_the_indexing_of_langchain(url: str) -> None:
+async def test_the_indexing_of_langchain(url):
     """Its records of what was written decide what is added, skipped and deleted."""
     records = InMemoryRecordManager("all")
     records.create_schema()
     made = HashIndexVectorStore.from_texts([], EMBEDDINGS, connection=url)
     documents = [Document(f"page {n}", metadata={"source": f"s{n % 3}"}) for n in range(9)]
-    how: Any = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
+    how = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
     first = index(documents, records, made, **how)
     second = await aindex(documents[:4], records, made, batch_size=2, **how)
     counted = [(each["num_added"], each["num_skipped"]) for each in (first, second)]

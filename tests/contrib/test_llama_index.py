@@ -4,20 +4,12 @@ import copy
 import importlib
 import pickle
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.embeddings import BaseEmbedding
-from llama_index.core.schema import (
-    Document,
-    IndexNode,
-    NodeRelationship,
-    RelatedNodeInfo,
-    TextNode,
-)
+from llama_index.core.schema import Document, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -30,7 +22,6 @@ from llama_index.core.vector_stores.types import (
 
 from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.llama_index import HashIndexVectorStore
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 
 pytestmark = pytest.mark.newest
@@ -42,8 +33,8 @@ IDS = [f"{i:03}" for i in range(ROWS)]
 Op = FilterOperator
 
 
-def metadata_of(i: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"n": i, "kind": ("Odd %", "even_")[i % 2], "tags": ["all", f"t{i % 3}"]}
+def metadata_of(i):
+    made = {"n": i, "kind": ("Odd %", "even_")[i % 2], "tags": ["all", f"t{i % 3}"]}
     made["even"] = i % 2 == 0
     if i % 4 == 0:
         made |= {"some": None if i % 8 else i / 2, "none": []}
@@ -63,9 +54,7 @@ NODES = [
 
 
 @pytest.fixture(params=["compared", "indexed"])
-def store(
-    request: pytest.FixtureRequest, url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[HashIndexVectorStore]:
+def store(request, url, monkeypatch):
     """120 nodes, without an index and with one."""
     HashIndexVectorStore.create_table(url, DIMENSION)
     made = HashIndexVectorStore(url)
@@ -79,18 +68,18 @@ def store(
 
 
 @pytest.fixture(scope="module")
-def simple() -> SimpleVectorStore:
+def simple():
     own = SimpleVectorStore()
     own.add(NODES)
     return own
 
 
-def asked(k: int = 10, **options: Any) -> VectorStoreQuery:
+def asked(k=10, **options):
     options.setdefault("query_embedding", QUERY)
     return VectorStoreQuery(similarity_top_k=k, **options)
 
 
-def filters(*given: tuple[str, FilterOperator, Any], **options: Any) -> MetadataFilters:
+def filters(*given, **options):
     made = [MetadataFilter(key=key, operator=op, value=value) for key, op, value in given]
     return MetadataFilters(filters=made, **options)
 
@@ -121,9 +110,7 @@ FILTERS = [
 ]
 
 
-def test_answers_are_those_of_llama_index_s_own_store(
-    store: HashIndexVectorStore, simple: SimpleVectorStore
-) -> None:
+def test_answers_are_those_of_llama_index_s_own_store(store, simple):
     for given in (None, *FILTERS):
         wanted = simple.query(asked(filters=given))
         found = store.query(asked(filters=given), candidates=ROWS)
@@ -143,7 +130,7 @@ def test_answers_are_those_of_llama_index_s_own_store(
         assert found.ids == wanted.ids
 
 
-def test_nodes_come_back_as_they_were(store: HashIndexVectorStore) -> None:
+def test_nodes_come_back_as_they_were(store):
     found = store.get_nodes(["007", "003", "nobody"])
     assert [node.model_dump() for node in found] == [
         {**NODES[i].model_dump(), "embedding": None} for i in (3, 7)
@@ -169,22 +156,22 @@ def test_nodes_come_back_as_they_were(store: HashIndexVectorStore) -> None:
     assert store.query(asked()).ids == []
 
 
-def test_text_that_lower_case_makes_longer_matches_itself(store: HashIndexVectorStore) -> None:
+def test_text_that_lower_case_makes_longer_matches_itself(store):
     store.add([TextNode(id_="i", text="-", metadata={"city": "İzmir"}, embedding=QUERY)])
     same = filters(("city", Op.TEXT_MATCH_INSENSITIVE, "İZMIR"))
     assert [node.node_id for node in store.get_nodes(filters=same)] == ["i"]
 
 
-def test_values_from_python(store: HashIndexVectorStore) -> None:
+def test_values_from_python(store):
     """Arrays as queries, generators of nodes, and names of modes."""
     made = (TextNode(id_=name, text=name, embedding=QUERY) for name in "ab")
     assert store.add(made) == ["a", "b"]  # type: ignore[arg-type]
     for mode in ("default", "hybrid", "mmr"):
-        query: Any = {"query_embedding": np.array(QUERY), "mode": mode, "query_str": "b"}
+        query = {"query_embedding": np.array(QUERY), "mode": mode, "query_str": "b"}
         assert "b" in store.query(asked(np.int64(3), **query)).ids  # type: ignore[arg-type]
 
 
-def test_copies_have_connections_of_their_own(store: HashIndexVectorStore) -> None:
+def test_copies_have_connections_of_their_own(store):
     wanted = store.query(asked()).ids
     copies = [copy.deepcopy(store), pickle.loads(pickle.dumps(store))]
     for each in copies:
@@ -193,7 +180,7 @@ def test_copies_have_connections_of_their_own(store: HashIndexVectorStore) -> No
         each.close()
 
 
-def test_a_store_on_a_connection_has_no_copies(url: str, connection: Connection) -> None:
+def test_a_store_on_a_connection_has_no_copies(url, connection):
     HashIndexVectorStore.create_table(connection, 2)
     store = HashIndexVectorStore(connection)
     for copied in (copy.deepcopy, pickle.dumps):
@@ -212,9 +199,7 @@ def test_a_store_on_a_connection_has_no_copies(url: str, connection: Connection)
         ("metadata of node 'bad' cannot be stored: .*utf-8", {"metadata": {"n": b"\xff"}}),
     ],
 )
-def test_nodes_that_cannot_be_stored_are_refused(
-    url: str, message: str, given: dict[str, Any]
-) -> None:
+def test_nodes_that_cannot_be_stored_are_refused(url, message, given):
     HashIndexVectorStore.create_table(url, DIMENSION)
     store = HashIndexVectorStore(url)
     bad = TextNode(**{"id_": "bad", "text": "-", "embedding": QUERY, **given})
@@ -224,7 +209,7 @@ def test_nodes_that_cannot_be_stored_are_refused(
     store.close()
 
 
-async def test_asynchronous_methods(store: HashIndexVectorStore) -> None:
+async def test_asynchronous_methods(store):
     await store.aclear()
     assert await store.async_add(NODES[:20]) == IDS[:20]
     assert (await store.aquery(asked(1))).ids == ["004"]
@@ -234,7 +219,7 @@ async def test_asynchronous_methods(store: HashIndexVectorStore) -> None:
     assert left == ["000", "003", "004"]
 
 
-def fused(words: list[str], share: float, depth: int, k: int) -> dict[str, float]:
+def fused(words, share, depth, k):
     """Reciprocal rank fusion, by hand."""
     distances = 1 - VECTORS @ VECTORS[4] / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(
         VECTORS[4]
@@ -248,7 +233,7 @@ def fused(words: list[str], share: float, depth: int, k: int) -> dict[str, float
     return {name: scores[name] for name in order[:k] if scores[name]}
 
 
-def test_words_and_vectors(store: HashIndexVectorStore) -> None:
+def test_words_and_vectors(store):
     # All of them rank alike, so the order is that of ids.
     words = [IDS[i] for i in range(ROWS) if i % 5 == 2]
     sparse = asked(7, query_str="word2", mode=VectorStoreQueryMode.SPARSE, query_embedding=None)
@@ -281,17 +266,17 @@ def test_words_and_vectors(store: HashIndexVectorStore) -> None:
 class Named(BaseEmbedding):
     """The vector of a node whose text is its number."""
 
-    def _get_text_embedding(self, text: str) -> list[float]:
+    def _get_text_embedding(self, text):
         return VECTORS[int(text.split()[-1])].tolist()
 
-    def _get_query_embedding(self, query: str) -> list[float]:
+    def _get_query_embedding(self, query):
         return self._get_text_embedding(query)
 
-    async def _aget_query_embedding(self, query: str) -> list[float]:
+    async def _aget_query_embedding(self, query):
         return self._get_text_embedding(query)
 
 
-async def test_an_index_of_llama_index(url: str) -> None:
+async def test_an_index_of_llama_index(url):
     HashIndexVectorStore.create_table(url, DIMENSION, table="texts")
     store = HashIndexVectorStore(url, table="texts", metric="l2")
     documents = [Document(id_=f"d{i}", text=f"about {i}") for i in range(20)]
@@ -309,7 +294,7 @@ async def test_an_index_of_llama_index(url: str) -> None:
     store.close()
 
 
-def test_rows_that_others_write_are_nodes(url: str, connection: Connection) -> None:
+def test_rows_that_others_write_are_nodes(url, connection):
     HashIndexVectorStore.create_table(connection, 2)
     connection.execute(
         "INSERT INTO llama_index_nodes VALUES ('a', 'text', '{\"year\": 1996}', '[1,2]')"
@@ -356,14 +341,12 @@ def test_rows_that_others_write_are_nodes(url: str, connection: Connection) -> N
         ("cannot contain NUL", {"mode": "hybrid", "query_str": "\0"}, {}),
     ],
 )
-def test_unsupported_queries_are_refused(
-    store: HashIndexVectorStore, message: str, given: dict[str, Any], options: dict[str, Any]
-) -> None:
+def test_unsupported_queries_are_refused(store, message, given, options):
     with pytest.raises(InvalidInputError, match=message):
         store.query(asked(**given), **options)
 
 
-def test_missing_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_parts(url, monkeypatch):
     with pytest.raises(
         InvalidInputError, match='"llama_index_nodes" does not exist; .*create_table'
     ):

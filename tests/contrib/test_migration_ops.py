@@ -1,9 +1,6 @@
 """The operations of migrations: online, as scripts, and reversed."""
 
 import logging
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -13,14 +10,13 @@ from alembic.runtime.migration import MigrationContext
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.migrating import Project, indexes, offline, online
-from fixtures.roles import As, make_administrator
-from numpy.typing import NDArray
+from fixtures.roles import make_administrator
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.contrib import alembic as migrations
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -32,20 +28,17 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
-
-Change = Callable[[Any], None]
 
 
-def create(op: Any) -> None:
+def create(op):
     op.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
 
 
-def opened(connection: Connection) -> HashIndex:
+def opened(connection):
     return HashIndex.open(connection, "items_idx")
 
 
-def state(connection: Connection) -> tuple[Any, ...]:
+def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.model_id, "
@@ -62,7 +55,7 @@ def state(connection: Connection) -> tuple[Any, ...]:
     return rows, codes, catalog(connection)
 
 
-def same_by_script(url: str, make: Callable[[str], str], change: Change) -> None:
+def same_by_script(url, make, change):
     """A script gives what the migration gives; both databases are as before at first."""
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     assert isinstance(name, str)
@@ -75,14 +68,14 @@ def same_by_script(url: str, make: Callable[[str], str], change: Change) -> None
         assert state(here) == state(there)
 
 
-def of_one_index(op: Any) -> None:
+def of_one_index(op):
     create(op)
     op.swap_hash_model("items_idx", "lsh")
     op.configure_hash_index("items_idx", access="landmarks", probes=3, candidates=9)
     op.configure_hash_index("items_idx", access="scan", existing_access="landmarks")
 
 
-def of_several(op: Any) -> None:
+def of_several(op):
     op.create_hash_index(
         "Items-100",
         "items",
@@ -106,31 +99,17 @@ def of_several(op: Any) -> None:
 
 @pytest.mark.newest
 @pytest.mark.parametrize("change", [of_one_index, of_several])
-def test_a_script_does_the_same(
-    url: str,
-    connection: Connection,
-    items: str,
-    second: Model,
-    make_database: Callable[[str], str],
-    change: Change,
-) -> None:
+def test_a_script_does_the_same(url, connection, items, second, make_database, change):
     connection.close()
     same_by_script(url, make_database, change)
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_rows_are_found_after_each_migration(
-    url: str,
-    connection: Connection,
-    items: str,
-    second: Model,
-    vectors: NDArray[np.float32],
-    layout: str,
-) -> None:
+def test_rows_are_found_after_each_migration(url, connection, items, second, vectors, layout):
     distances = np.linalg.norm(vectors - vectors[7], axis=1)
     expected = list(np.argsort(distances)[:10] + 1)
 
-    def check(model: int, bits: int) -> None:
+    def check(model, bits):
         index = opened(connection)
         assert (index.model_version, index.n_bits, index.waiting()) == (model, bits, 0)
         assert_fresh(index)
@@ -160,9 +139,7 @@ def test_rows_are_found_after_each_migration(
 
 
 @pytest.mark.newest
-def test_a_swap_that_was_made_before_is_not_made_again(
-    url: str, connection: Connection, items: str, second: Model
-) -> None:
+def test_a_swap_that_was_made_before_is_not_made_again(url, connection, items, second):
     online(url, create)
     operations.swap(opened(connection), "lsh:2", force=True, queries=5)
     storage = opened(connection).storage
@@ -175,13 +152,7 @@ def test_a_swap_that_was_made_before_is_not_made_again(
     assert_fresh(found)
 
 
-def test_a_swap_of_an_index_with_an_access_path(
-    url: str,
-    connection: Connection,
-    items: str,
-    second: Model,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_swap_of_an_index_with_an_access_path(url, connection, items, second, caplog):
     online(
         url,
         lambda op: op.create_hash_index(
@@ -208,9 +179,7 @@ def test_a_swap_of_an_index_with_an_access_path(
 
 
 @pytest.mark.newest
-def test_an_administrator_migrates(
-    url: str, connection: Connection, items: str, second: Model, as_role: As
-) -> None:
+def test_an_administrator_migrates(url, connection, items, second, as_role):
     as_role("app").close()
     online(url, create)
     connection.execute(
@@ -218,7 +187,7 @@ def test_an_administrator_migrates(
     )
     make_administrator(connection, "app")
 
-    def change(op: Any) -> None:
+    def change(op):
         op.swap_hash_model("items_idx", "lsh:2")
         op.configure_hash_index("items_idx", candidates=90)
         op.drop_hash_index("items_idx")
@@ -231,9 +200,7 @@ def test_an_administrator_migrates(
 
 @pytest.mark.newest
 class TestRefusals:
-    def test_models(
-        self, url: str, connection: Connection, items: str, second: Model, known_model: Model
-    ) -> None:
+    def test_models(self, url, connection, items, second, known_model):
         store.save(connection, known_model)
         with pytest.raises(UnknownModelError, match=r'"none" does not exist.*"x" needs it.*defer'):
             online(url, lambda op: op.create_hash_index("x", "items", "embedding", model="none"))
@@ -252,7 +219,7 @@ class TestRefusals:
         online(url, lambda op: op.swap_hash_model("items_idx", "known:1"))
         assert indexes(connection)[0][2] == "known:1"
 
-    def test_indexes(self, url: str, connection: Connection, items: str, model: Model) -> None:
+    def test_indexes(self, url, connection, items, model):
         with pytest.raises(UnknownIndexError):
             online(url, lambda op: op.drop_hash_index("items_idx"))
         with pytest.raises(UnknownIndexError):
@@ -264,24 +231,20 @@ class TestRefusals:
         with pytest.raises(TypeError, match="speed"):
             online(url, lambda op: op.create_hash_index("x", "items", "y", model="m", speed=3))
 
-    def test_swaps_under_way(
-        self, url: str, connection: Connection, items: str, second: Model
-    ) -> None:
+    def test_swaps_under_way(self, url, connection, items, second):
         online(url, create)
         claim(connection, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
 
-    def test_encoding_under_way(
-        self, url: str, connection: Connection, items: str, second: Model
-    ) -> None:
+    def test_encoding_under_way(self, url, connection, items, second):
         online(url, create)
         claim(connection, "encode", "items_idx")
         with pytest.raises(DatabaseStateError, match="being encoded or built"):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1
 
-    def test_a_database_without_the_schema(self, empty_url: str) -> None:
+    def test_a_database_without_the_schema(self, empty_url):
         with connect(empty_url) as connection:
             connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
         with pytest.raises(MissingSchemaError, match="pg-hashindex schema upgrade"):
@@ -289,14 +252,8 @@ class TestRefusals:
 
 
 @pytest.mark.newest
-def test_deferred_triggers_are_reported(
-    url: str,
-    connection: Connection,
-    items: str,
-    lsh_model: Model,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def deferred(op: Any) -> None:
+def test_deferred_triggers_are_reported(url, connection, items, lsh_model, caplog):
+    def deferred(op):
         op.create_hash_index("items_idx", "items", "embedding", model="lsh", defer=True)
 
     online(url, deferred)
@@ -312,7 +269,7 @@ def test_deferred_triggers_are_reported(
 
 
 @pytest.mark.newest
-def test_operations_reverse(url: str, connection: Connection, items: str, second: Model) -> None:
+def test_operations_reverse(url, connection, items, second):
     spec = IndexSpec("items_idx", "items", "embedding", "lsh:1", candidates=7)
     steps = [
         migrations.CreateHashIndexOp(spec),
@@ -337,7 +294,7 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         [],
     ]
     # The dropped index had other settings by then; it is created again as the operation says.
-    back: list[list[Any]] = []
+    back = []
     for step in reversed(steps):
         online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]
         back.append(indexes(connection))
@@ -358,13 +315,13 @@ def test_operations_reverse(url: str, connection: Connection, items: str, second
         migrations.ConfigureHashIndexOp("x", {"candidates": 3}),
     ],
 )
-def test_irreversible_migrations(operation: Any) -> None:
+def test_irreversible_migrations(operation):
     with pytest.raises(InvalidInputError, match="cannot be reversed.*give it"):
         operation.reverse()
 
 
 @pytest.mark.newest
-def test_an_index_is_made_where_it_may_not_be_there() -> None:
+def test_an_index_is_made_where_it_may_not_be_there():
     spec = IndexSpec("x", "items", "embedding", "m", defer=True)
     operation = migrations.CreateHashIndexOp(spec).reverse()
     assert operation.if_exists
@@ -372,7 +329,7 @@ def test_an_index_is_made_where_it_may_not_be_there() -> None:
 
 
 @pytest.mark.newest
-def test_a_project_from_an_empty_database(empty_url: str, tmp_path: Path) -> None:
+def test_a_project_from_an_empty_database(empty_url, tmp_path):
     """By typed functions; online, and as one script in another database."""
     project = Project(tmp_path / "migrations", empty_url)
     project.write(
@@ -408,9 +365,7 @@ def test_a_project_from_an_empty_database(empty_url: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.newest
-def test_the_functions_are_the_methods(
-    url: str, connection: Connection, items: str, second: Model
-) -> None:
+def test_the_functions_are_the_methods(url, connection, items, second):
     engine = create_engine(url)
     with engine.begin() as transaction:
         with Operations.context(MigrationContext.configure(transaction)):

@@ -1,17 +1,14 @@
 """Migrations beside others who use the table: nobody fails, and no code is of an older vector."""
 
-from typing import Any
-
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.migrating import indexes, online
-from fixtures.roles import As, make_administrator
+from fixtures.roles import make_administrator
 from psycopg import IsolationLevel
 
 from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy.statements import configure_statements
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
@@ -22,7 +19,7 @@ WRITE = "UPDATE items SET embedding = '[2,2,2,2,2,2,2,2]' WHERE id = 7"
 DECLARE = "SELECT hashindex.declare_index('items_idx', 'items', 'embedding', 'lsh', layout => '{}')"
 
 
-def create(url: str, **options: Any) -> None:
+def create(url, **options):
     online(
         url,
         lambda op: op.create_hash_index(
@@ -31,20 +28,18 @@ def create(url: str, **options: Any) -> None:
     )
 
 
-def swap(url: str, model: str) -> None:
+def swap(url, model):
     online(url, lambda op: op.swap_hash_model("items_idx", model))
 
 
-def impatient(url: str) -> psycopg.Connection:
+def impatient(url):
     """A migration that cannot be waiting for anyone."""
     migration = psycopg.connect(url)
     migration.execute("SET lock_timeout = '500ms'")
     return migration
 
 
-def test_write_after_read_and_swap(
-    url: str, connection: Connection, items: str, second: Model
-) -> None:
+def test_write_after_read_and_swap(url, connection, items, second):
     create(url)
     with psycopg.connect(url) as visitor, impatient(url) as migration:
         before = visitor.execute(SEARCH).fetchall()
@@ -58,9 +53,7 @@ def test_write_after_read_and_swap(
     assert_fresh(index)
 
 
-def test_write_after_search_and_other_settings(
-    url: str, connection: Connection, items: str, model: Model, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_write_after_search_and_other_settings(url, connection, items, model, caplog):
     create(url, access="landmarks", probes=3)
     index = HashIndex.open(connection, "items_idx")
     index.encode()
@@ -89,9 +82,7 @@ def test_write_after_search_and_other_settings(
     assert left.fetchall() == [(True,)]
 
 
-def test_codes_of_before_go_with_the_next_swap(
-    url: str, connection: Connection, items: str, second: Model
-) -> None:
+def test_codes_of_before_go_with_the_next_swap(url, connection, items, second):
     """In one upgrade there may be several, and nobody to prune between them."""
     create(url)
     store.save(connection, Model("other", "byhand", 8, second.layers))
@@ -107,9 +98,7 @@ def test_codes_of_before_go_with_the_next_swap(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_row_that_changed_since_a_snapshot(
-    url: str, connection: Connection, items: str, model: Model, layout: str
-) -> None:
+def test_a_row_that_changed_since_a_snapshot(url, connection, items, model, layout):
     with psycopg.connect(url) as old:
         old.isolation_level = IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM items")
@@ -119,9 +108,9 @@ def test_a_row_that_changed_since_a_snapshot(
     assert indexes(connection) == []
 
 
-def test_rows_that_a_snapshot_does_not_show(url: str, connection: Connection, model: Model) -> None:
+def test_rows_that_a_snapshot_does_not_show(url, connection, model):
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
-    told: list[str | None] = []
+    told = []
     with psycopg.connect(url) as old:
         old.add_notice_handler(lambda notice: told.append(notice.message_primary))
         old.isolation_level = IsolationLevel.SERIALIZABLE
@@ -140,9 +129,7 @@ def test_rows_that_a_snapshot_does_not_show(url: str, connection: Connection, mo
     assert HashIndex.open(connection, "items_idx").waiting() == 1
 
 
-def test_rows_that_security_hides(
-    url: str, connection: Connection, items: str, model: Model, as_role: As
-) -> None:
+def test_rows_that_security_hides(url, connection, items, model, as_role):
     app = as_role("app")
     create(url)
     connection.execute(
@@ -154,7 +141,7 @@ def test_rows_that_security_hides(
         "CREATE POLICY own ON items USING (category = 'a');"
         "SELECT hashindex.drop_index('items_idx')"
     )
-    told: list[str | None] = []
+    told = []
     app.add_notice_handler(lambda notice: told.append(notice.message_primary))
     # Triggers on the table write its codes as the role that made the index.
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="hides rows from role app"):

@@ -5,14 +5,12 @@ import datetime
 import decimal
 import enum
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
-from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
@@ -22,7 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from pg_hashindex import store
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
 from pg_hashindex.contrib.sqlalchemy import nearest
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -68,7 +65,7 @@ NAMES = ["a", "b'", "100%", ":x %s"]
 
 
 @pytest.fixture(scope="module")
-def things() -> list[dict[str, Any]]:
+def things():
     rng = np.random.default_rng(5)
     return [
         {
@@ -91,9 +88,7 @@ KEPT = ["name", "price", "weight", "made", "mood", "token", "notes", "words"]
 
 
 @pytest.fixture(params=["compared", "looked up", "kept"])
-def engine(
-    request: pytest.FixtureRequest, url: str, connection: Connection, things: list[dict[str, Any]]
-) -> Iterator[sa.Engine]:
+def engine(request, url, connection, things):
     """Rows that match a filter are compared at once, or looked up; its columns kept, or not."""
     engine = sa.create_engine(
         url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
@@ -126,11 +121,11 @@ def engine(
 
 
 @pytest.fixture
-def query() -> NDArray[np.float32]:
+def query():
     return np.random.default_rng(6).standard_normal(DIMENSION).astype(np.float32)
 
 
-def exact(things: list[dict[str, Any]], query: NDArray[Any], keep: Any, k: int = 10) -> list[int]:
+def exact(things, query, keep, k=10):
     """The nearest of the rows that Python lets through, by brute force."""
     kept = [row for row in things if keep(row)]
     kept.sort(key=lambda row: (float(((row["embedding"] - query) ** 2).sum()), row["id"]))
@@ -140,7 +135,7 @@ def exact(things: list[dict[str, Any]], query: NDArray[Any], keep: Any, k: int =
 # With more candidates than rows a search is exact, so that answers can be told from brute force.
 ALL = {"candidates": ROWS}
 
-CONDITIONS: dict[str, tuple[Any, Any]] = {
+CONDITIONS = {
     "text": (Item.name == "b'", lambda r: r["name"] == "b'"),
     "longer text than the column's": (Item.name != "a, and more", lambda r: True),
     "percent and colon": (Item.name.in_(["100%", ":x %s"]), lambda r: r["name"] in NAMES[2:]),
@@ -185,9 +180,7 @@ CONDITIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_filters_restrict_what_is_searched(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_filters_restrict_what_is_searched(engine, things, query):
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     found, expected = {}, {}
     with orm.Session(engine) as session:
@@ -198,9 +191,7 @@ def test_filters_restrict_what_is_searched(
     assert len({tuple(ids) for ids in expected.values()}) > 12
 
 
-def test_the_answers_come_with_their_distance_in_order(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_the_answers_come_with_their_distance_in_order(engine, things, query):
     with orm.Session(engine) as session:
         rows = session.execute(
             nearest(Item, Item.embedding, query, 5, index="things_idx", **ALL)
@@ -211,7 +202,7 @@ def test_the_answers_come_with_their_distance_in_order(
     assert [row.distance for row in rows] == pytest.approx(expected)
 
 
-def test_without_a_filter_the_index_own_function_is_called(query: NDArray[np.float32]) -> None:
+def test_without_a_filter_the_index_own_function_is_called(query):
     statement = nearest(Item, Item.embedding, query, index="things_idx")
     written = str(statement.compile(dialect=sa.dialects.postgresql.dialect()))
     assert "hashindex.search_things_idx(" in written
@@ -221,9 +212,7 @@ def test_without_a_filter_the_index_own_function_is_called(query: NDArray[np.flo
     )
 
 
-def test_joins_restrict_what_is_searched(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_joins_restrict_what_is_searched(engine, things, query):
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     with orm.Session(engine) as session:
         joined = session.scalars(statement.join(Item.tags).where(Tag.label == "blue")).all()
@@ -232,9 +221,7 @@ def test_joins_restrict_what_is_searched(
     assert [item.id for item in bare] == exact(things, query, lambda r: r["id"] % 3 > 0)
 
 
-def test_loading_strategies_restrict_nothing(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_loading_strategies_restrict_nothing(engine, things, query):
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     for option in (orm.joinedload(Item.tags), orm.selectinload(Item.tags)):
         with orm.Session(engine) as session:
@@ -247,9 +234,7 @@ def test_loading_strategies_restrict_nothing(
     assert "filter =>" not in str(outer.compile(dialect=sa.dialects.postgresql.dialect()))
 
 
-def test_fewer_answers_may_be_taken(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_fewer_answers_may_be_taken(engine, things, query):
     """With a limit of its own and an eager join SQLAlchemy puts the search into a subquery."""
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     statement = statement.options(orm.joinedload(Item.tags)).where(Item.price == 3).limit(2)
@@ -262,18 +247,14 @@ def test_fewer_answers_may_be_taken(
     assert sorted(ids) == sorted(wanted)
 
 
-def test_an_outer_join_with_a_filter_restricts(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_an_outer_join_with_a_filter_restricts(engine, things, query):
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     with orm.Session(engine) as session:
         untagged = session.scalars(statement.outerjoin(Item.tags).where(Tag.id.is_(None))).all()
     assert [item.id for item in untagged] == exact(things, query, lambda r: r["id"] % 3 == 0)
 
 
-def test_aliases_and_tables(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_aliases_and_tables(engine, things, query):
     other = orm.aliased(Item, name="of the thing's kind %")
     table = Item.__table__
     wanted = exact(things, query, lambda r: r["price"] == 3)
@@ -298,9 +279,7 @@ def test_aliases_and_tables(
     assert [row.id for row in rows] == wanted
 
 
-def test_filters_on_the_distance_restrict_the_answers(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
+def test_filters_on_the_distance_restrict_the_answers(engine, things, query):
     statement = nearest(Item, Item.embedding, query, 10, index="things_idx", **ALL)
     with orm.Session(engine) as session:
         third = session.execute(statement).all()[2].distance
@@ -315,9 +294,7 @@ def test_filters_on_the_distance_restrict_the_answers(
     ]
 
 
-def test_a_compiled_statement_takes_new_values(
-    engine: sa.Engine, things: list[dict[str, Any]]
-) -> None:
+def test_a_compiled_statement_takes_new_values(engine, things):
     """SQLAlchemy keeps the text of a statement; values, of IN too, must be those of each call."""
     rng = np.random.default_rng(9)
     with orm.Session(engine) as session:
@@ -331,7 +308,7 @@ def test_a_compiled_statement_takes_new_values(
             assert [item.id for item in found] == exact(things, query, keep, k)
 
 
-def test_values_are_never_part_of_the_text(engine: sa.Engine, query: NDArray[np.float32]) -> None:
+def test_values_are_never_part_of_the_text(engine, query):
     hostile = "'); DROP TABLE things; --"
     statement = nearest(Item, Item.embedding, query, index="things_idx", **ALL)
     with orm.Session(engine) as session:
@@ -341,10 +318,8 @@ def test_values_are_never_part_of_the_text(engine: sa.Engine, query: NDArray[np.
         assert session.scalar(sa.select(sa.func.count()).select_from(Item)) == ROWS
 
 
-def test_async_engines_give_the_same(
-    engine: sa.Engine, things: list[dict[str, Any]], query: NDArray[np.float32]
-) -> None:
-    async def ask() -> list[int]:
+def test_async_engines_give_the_same(engine, things, query):
+    async def ask():
         other = create_async_engine(engine.url)
         async with AsyncSession(other) as session:
             found = await session.scalars(
@@ -359,12 +334,7 @@ def test_async_engines_give_the_same(
     assert asyncio.run(ask()) == exact(things, query, lambda r: r["price"] == 3)
 
 
-def test_the_path_of_the_caller_counts(
-    engine: sa.Engine,
-    connection: Connection,
-    things: list[dict[str, Any]],
-    query: NDArray[np.float32],
-) -> None:
+def test_the_path_of_the_caller_counts(engine, connection, things, query):
     connection.execute("CREATE SCHEMA shop")
     connection.execute("CREATE TABLE shop.offers AS SELECT id AS item_id FROM things WHERE id < 50")
     # Tables that our functions would find by their own path.
@@ -381,7 +351,7 @@ def test_the_path_of_the_caller_counts(
 
 
 @pytest.mark.parametrize("kind", [list, np.asarray, Vector, HalfVector])
-def test_queries_of_any_kind(engine: sa.Engine, kind: Any) -> None:
+def test_queries_of_any_kind(engine, kind):
     query = [1.0, -2.0, 0.5, 0.0, 3.0, 1.0, -1.0, 2.0]
     with orm.Session(engine) as session:
         statement = nearest(Item, Item.embedding, kind(query), 3, index="things_idx", **ALL)
@@ -401,15 +371,15 @@ def test_queries_of_any_kind(engine: sa.Engine, kind: Any) -> None:
         ({"query": [float("nan")] * DIMENSION}, "nan"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {
+def test_bad_input_is_told_before_anything_runs(change, message):
+    given = {
         "column": Item.embedding, "query": [0.0] * DIMENSION, "k": 3, "index": "things_idx",
     } | change  # fmt: skip
     with pytest.raises(InvalidInputError, match=message):
         nearest(Item, given.pop("column"), given.pop("query"), given.pop("k"), **given)
 
 
-def test_a_table_with_a_key_of_two_columns_needs_its_name() -> None:
+def test_a_table_with_a_key_of_two_columns_needs_its_name():
     pairs = sa.Table(
         "pairs",
         sa.MetaData(),

@@ -1,7 +1,5 @@
 """Filters of statements around a search: inheritance, joins, schemas."""
 
-from typing import Any
-
 import pytest
 import sqlalchemy as sa
 from fixtures.books import (
@@ -22,16 +20,13 @@ from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
 
 from pg_hashindex.contrib.sqlalchemy import nearest
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
 
-def test_outer_joins_through_a_table_between(
-    library: sa.Engine, books: list[dict[str, Any]]
-) -> None:
+def test_outer_joins_through_a_table_between(library, books):
     unlabelled = search().outerjoin(Book.labels).where(Label.id.is_(None))
     with orm.Session(library) as session:
         assert ids(session, unlabelled) == exact(books, lambda r: r["id"] % 3)
@@ -50,9 +45,7 @@ def test_outer_joins_through_a_table_between(
         assert ids(session, loaded) == exact(books, lambda r: r["price"] == 3)
 
 
-def test_a_lateral_subquery_of_an_outer_join(
-    library: sa.Engine, books: list[dict[str, Any]]
-) -> None:
+def test_a_lateral_subquery_of_an_outer_join(library, books):
     per_review = (
         sa.select(sa.func.count().label("of")).where(Label.id == Review.book_id - 1).lateral("per")
     )
@@ -66,9 +59,7 @@ def test_a_lateral_subquery_of_an_outer_join(
         assert ids(session, statement) == exact(books, lambda r: r["price"] == 3)
 
 
-def test_criteria_of_subclasses_and_options(
-    library: sa.Engine, books: list[dict[str, Any]]
-) -> None:
+def test_criteria_of_subclasses_and_options(library, books):
     shown = orm.with_loader_criteria(Review, Review.hidden.is_(False))
     cheap = orm.with_loader_criteria(Book, Book.price < 3)
     with orm.Session(library) as session:
@@ -84,9 +75,7 @@ def test_criteria_of_subclasses_and_options(
         assert ids(session, search().options(cheap)) == exact(books, lambda r: r["price"] < 3)
 
 
-def test_a_name_that_needs_quotes(
-    library: sa.Engine, connection: Connection, books: list[dict[str, Any]]
-) -> None:
+def test_a_name_that_needs_quotes(library, connection, books):
     name = "Its-100"
     HashIndex.create(connection, name, table="books", column="embedding", model="m").encode()
     with orm.Session(library) as session:
@@ -95,13 +84,13 @@ def test_a_name_that_needs_quotes(
         assert ids(session, dear) == exact(books, lambda r: r["price"] == 3)
 
 
-def test_filter_by(library: sa.Engine, books: list[dict[str, Any]]) -> None:
+def test_filter_by(library, books):
     with orm.Session(library) as session:
         assert ids(session, search().filter_by(price=3)) == exact(books, lambda r: r["price"] == 3)
         assert ids(session, search().filter_by(id=7)) == [7]
 
 
-def test_searches_in_other_statements(library: sa.Engine, books: list[dict[str, Any]]) -> None:
+def test_searches_in_other_statements(library, books):
     three, four = (search(k=3).where(Book.price == price) for price in (3, 4))
     parts = [part.with_only_columns(Book.id).order_by(None) for part in (three, four)]
     wanted = {p: set(exact(books, lambda r, p=p: r["price"] == p, 3)) for p in (3, 4)}
@@ -118,7 +107,7 @@ def test_searches_in_other_statements(library: sa.Engine, books: list[dict[str, 
         assert ids(session, beside) == exact(books, lambda r: r["id"] in wanted[3], 2)
 
 
-def test_a_statement_around_a_search_cannot_restrict_it(library: sa.Engine) -> None:
+def test_a_statement_around_a_search_cannot_restrict_it(library):
     """It would be read as any row of its table; the search would give too few answers."""
     inner = search().where(Book.id == Review.book_id).with_only_columns(Book.id)
     marked = sa.select(marks.c.book_id).where(marks.c.book_id == Review.id).correlate(Review)
@@ -133,12 +122,10 @@ def test_a_statement_around_a_search_cannot_restrict_it(library: sa.Engine) -> N
             session.execute(statement)
 
 
-def test_schemas_that_are_translated(
-    library: sa.Engine, connection: Connection, books: list[dict[str, Any]]
-) -> None:
+def test_schemas_that_are_translated(library, connection, books):
     schema = 'it\'s "%" \\'
     metadata = sa.MetaData(schema="tenant")
-    columns: Any = (
+    columns = (
         sa.Column("id", sa.BigInteger, primary_key=True),
         sa.Column("price", sa.Integer),
         sa.Column("mood", sa.Enum(Mood, name="temper")),
@@ -152,11 +139,7 @@ def test_schemas_that_are_translated(
         names = [column.name for column in columns]
         session.execute(sa.insert(table), [{name: row[name] for name in names} for row in books])
     HashIndex.create(
-        connection,
-        "tenant_idx",
-        table='"it\'s ""%"" \\".books',
-        column="embedding",
-        model="m",
+        connection, "tenant_idx", table='"it\'s ""%"" \\".books', column="embedding", model="m"
     ).encode()
     statement = nearest(table, table.c.embedding, QUERY, index="tenant_idx", candidates=ROWS)
     statement = statement.where(table.c.price > 2)
@@ -173,7 +156,7 @@ def test_schemas_that_are_translated(
             )
 
 
-def test_filters_of_the_store_only(connection: Connection, library: sa.Engine) -> None:
+def test_filters_of_the_store_only(connection, library):
     """A comment at the end of the text takes in nothing of ours."""
     found = connection.execute(
         "SELECT id FROM hashindex.search("
@@ -187,7 +170,7 @@ def test_filters_of_the_store_only(connection: Connection, library: sa.Engine) -
             session.rollback()
 
 
-def test_entities_and_columns_that_do_not_belong_together() -> None:
+def test_entities_and_columns_that_do_not_belong_together():
     other = orm.aliased(Book)
     inside = orm.aliased(Book, sa.select(Book).where(Book.price == 1).subquery())
     for entity, column, message in (

@@ -1,26 +1,17 @@
 """Values of all types in the filters of searches that are statements of SQLAlchemy."""
 
 import decimal
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from fixtures.books import (
-    DIMENSION,
-    QUERY,
-    Book,
-    Mood,
-    exact,
-    ids,
-    search,
-)
+from fixtures.books import DIMENSION, QUERY, Book, Mood, exact, ids, search
 from sqlalchemy import orm
 from sqlalchemy.dialects.postgresql import ARRAY
 
 pytestmark = pytest.mark.newest
 
 
-CONDITIONS: dict[str, tuple[Any, Any]] = {
+CONDITIONS = {
     "longer text in": (Book.title.in_(["abcd", "100"]), lambda r: r["title"] == "100"),
     "longer text not in": (Book.title.not_in(["1000"]), lambda r: True),
     "backslash": (Book.title.like("b'!\\%", escape="!"), lambda r: r["title"] == "b'\\"),
@@ -36,10 +27,7 @@ CONDITIONS: dict[str, tuple[Any, Any]] = {
     "enum in": (Book.mood.in_([Mood.calm]), lambda r: r["mood"] is Mood.calm),
     "expression": (Book.backwards == "one", lambda r: r["backwards"] == "one"),
     "point": (Book.place.op("~=")("2 0"), lambda r: r["place"] == "2 0"),
-    "list of json in": (
-        Book.notes["list"].in_([[1], [2, 0]]),
-        lambda r: r["notes"]["list"] == [1],
-    ),
+    "list of json in": (Book.notes["list"].in_([[1], [2, 0]]), lambda r: r["notes"]["list"] == [1]),
     "vectors in": (Book.embedding.in_([[1.0] * DIMENSION, QUERY]), lambda r: False),
     "path of json": (Book.notes[("kind", "of")].astext == "odd", lambda r: r["id"] % 2 == 1),
     "jsonpath": (Book.notes.path_exists('$.kind ? (@.of == "odd")'), lambda r: r["id"] % 2 == 1),
@@ -56,7 +44,7 @@ CONDITIONS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def test_values_of_many_types(library: sa.Engine, books: list[dict[str, Any]]) -> None:
+def test_values_of_many_types(library, books):
     found, expected = {}, {}
     with orm.Session(library) as session:
         for name, (condition, keep) in CONDITIONS.items():
@@ -65,9 +53,7 @@ def test_values_of_many_types(library: sa.Engine, books: list[dict[str, Any]]) -
     assert found == expected
 
 
-def test_values_at_execution_and_in_the_text(
-    library: sa.Engine, books: list[dict[str, Any]]
-) -> None:
+def test_values_at_execution_and_in_the_text(library, books):
     named = search().where(Book.price == sa.bindparam("p"), sa.text("title = :t"))
     with orm.Session(library) as session:
         for price in range(7):
@@ -87,8 +73,8 @@ def test_values_at_execution_and_in_the_text(
         )
 
 
-def test_lists_that_cannot_be_written_are_refused(library: sa.Engine) -> None:
-    prices: Any = sa.bindparam("prices", [1, 2], expanding=True)
+def test_lists_that_cannot_be_written_are_refused(library):
+    prices = sa.bindparam("prices", [1, 2], expanding=True)
     with orm.Session(library) as session:
         for condition in (
             Book.price.in_(prices),

@@ -1,30 +1,25 @@
 """Codes in statements of SQLAlchemy: their type, their distance, the functions that make them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from numpy.typing import NDArray
 from pgvector import Bit, Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy.dialects import postgresql
 
 from pg_hashindex.contrib.sqlalchemy import HashCode, encode, project
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def engine(url: str) -> sa.Engine:
+def engine(url):
     return sa.create_engine(
         url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
     )
 
 
-def test_a_column_of_codes_is_bit_n(engine: sa.Engine) -> None:
+def test_a_column_of_codes_is_bit_n(engine):
     table = sa.Table(
         "codes", sa.MetaData(), sa.Column("id", sa.Integer), sa.Column("code", HashCode(6))
     )
@@ -49,13 +44,13 @@ def test_a_column_of_codes_is_bit_n(engine: sa.Engine) -> None:
         assert connection.scalar(pairs) == 6
 
 
-def test_the_distance_counts_bits_and_uses_no_index_of_pgvector() -> None:
+def test_the_distance_counts_bits_and_uses_no_index_of_pgvector():
     column = sa.column("code", HashCode(4))
     written = str(column.hamming_distance("0101").compile(dialect=postgresql.dialect()))
     assert written.startswith("bit_count(code # %(param_1)s")
 
 
-def test_codes_of_another_length_are_refused(engine: sa.Engine) -> None:
+def test_codes_of_another_length_are_refused(engine):
     """A cast to bit(n), which the driver writes, would cut them off or fill them up."""
     table = sa.Table("codes", sa.MetaData(), sa.Column("code", HashCode(6)))
     with engine.begin() as connection:
@@ -68,15 +63,9 @@ def test_codes_of_another_length_are_refused(engine: sa.Engine) -> None:
             connection.scalar(sa.select(table.c.code.hamming_distance("11010")))
 
 
-def test_encode_and_project_are_those_of_the_model(
-    engine: sa.Engine,
-    connection: Connection,
-    items: str,
-    model: Model,
-    vectors: NDArray[np.float32],
-) -> None:
+def test_encode_and_project_are_those_of_the_model(engine, connection, items, model, vectors):
     table = sa.Table(items, sa.MetaData(), sa.Column("id"), sa.Column("embedding", VECTOR(8)))
-    row: Any = table.c.id == 5
+    row = table.c.id == 5
     projection = model.project(vectors[4:5])[0]
     code = "".join("01"[int(value > 0)] for value in projection)
     with engine.connect() as session:

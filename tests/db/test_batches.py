@@ -3,7 +3,6 @@
 import decimal
 import string
 import uuid
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -12,7 +11,6 @@ from fixtures.checks import assert_fresh
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 from psycopg import RawCursor, sql
 from psycopg.pq import TransactionStatus
@@ -20,7 +18,6 @@ from psycopg.pq import TransactionStatus
 from pg_hashindex import store
 from pg_hashindex.db import batches
 from pg_hashindex.db.batches import decode_vectors, dimension_of
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes, layers
@@ -35,20 +32,15 @@ ONE_DATABASE = settings(
 READ = "SELECT id::text, embedding, category FROM items WHERE id > $1 ORDER BY items.id LIMIT $2"
 
 
-def read(connection: Connection, after: int, rows: int) -> batches.RowBatch:
+def read(connection, after, rows):
     with connection.transaction():
         return batches.read_batch(
-            connection,
-            sql.SQL(READ).format(),
-            [after, rows],
-            rows=rows,
-            dimension=8,
-            table="items",
+            connection, sql.SQL(READ).format(), [after, rows], rows=rows, dimension=8, table="items"
         )
 
 
 @given(hnp.arrays(np.float32, st.tuples(st.integers(0, 9), st.integers(1, 9))))
-def test_decoding_undoes_encoding(vectors: NDArray[np.float32]) -> None:
+def test_decoding_undoes_encoding(vectors):
     binary = [Vector(vector).to_binary() for vector in vectors]
     assert set(map(dimension_of, binary)) <= {vectors.shape[1]}
     decoded = np.empty_like(vectors)
@@ -58,7 +50,7 @@ def test_decoding_undoes_encoding(vectors: NDArray[np.float32]) -> None:
 
 
 @given(hnp.arrays(np.float16, st.tuples(st.integers(0, 9), st.integers(1, 9))))
-def test_decoding_undoes_encoding_of_halves(vectors: NDArray[np.float16]) -> None:
+def test_decoding_undoes_encoding_of_halves(vectors):
     binary = [HalfVector(vector).to_binary() for vector in vectors]
     assert set(map(dimension_of, binary)) <= {vectors.shape[1]}
     decoded = np.full(vectors.shape, 9, np.float32)
@@ -67,7 +59,7 @@ def test_decoding_undoes_encoding_of_halves(vectors: NDArray[np.float16]) -> Non
 
 
 @pytest.mark.parametrize("dimension", [1, 2000, 16_000])
-def test_decoding_in_blocks(dimension: int) -> None:
+def test_decoding_in_blocks(dimension):
     rows = 2 * 100_000 // dimension + 3
     vectors = np.random.default_rng(dimension).standard_normal((rows, dimension), np.float32)
     decoded = np.zeros((rows + 1, dimension), np.float32)
@@ -82,7 +74,7 @@ def test_decoding_in_blocks(dimension: int) -> None:
 
 @ONE_DATABASE
 @given(st.integers(1, 150), st.integers(0, 9), st.randoms(use_true_random=False))
-def test_an_array_of_codes(connection: Connection, n_bits: int, rows: int, random: Any) -> None:
+def test_an_array_of_codes(connection, n_bits, rows, random):
     bits = np.array([[random.random() < 0.5 for _ in range(n_bits)] for _ in range(rows)], bool)
     packed = codes.pack(bits.reshape(rows, n_bits))
     cursor = RawCursor(connection)
@@ -94,21 +86,14 @@ def test_an_array_of_codes(connection: Connection, n_bits: int, rows: int, rando
     assert found == [("".join("01"[int(bit)] for bit in row),) for row in bits]
 
 
-def test_refuses_an_array_of_codes_of_another_width() -> None:
+def test_refuses_an_array_of_codes_of_another_width():
     with pytest.raises(InvalidInputError, match=r"shape \(3, 2\); 17 bits need \(n, 3\)"):
         CodeArray(np.zeros((3, 2), np.uint8), 17)
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 299, 300])
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_batch_is_all_of_its_blocks(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-    block_rows: int,
-    chunked: bool,
-) -> None:
+def test_a_batch_is_all_of_its_blocks(connection, items, vectors, monkeypatch, block_rows, chunked):
     """With a libpq older than 17 too, which cannot give several rows at a time."""
     monkeypatch.setattr(batches, "_BLOCK_ROWS", block_rows)
     if not chunked:
@@ -123,27 +108,25 @@ def test_a_batch_is_all_of_its_blocks(
     assert np.array_equal(batch.vectors, vectors[290:294])
 
 
-def test_an_empty_batch(connection: Connection, items: str) -> None:
+def test_an_empty_batch(connection, items):
     batch = read(connection, 300, 10)
     assert (batch.ids, batch.versions, batch.vectors.shape) == ([], [], (0, 8))
     assert len(batch) == 0
 
 
-def test_some_rows_of_a_batch(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_some_rows_of_a_batch(connection, items, vectors):
     batch = read(connection, 0, 5).select(np.array([False, True, False, False, True]))
     assert (batch.ids, batch.versions) == (["2", "5"], ["b", "b"])
     assert np.array_equal(batch.vectors, vectors[[1, 4]])
 
 
-def by_hand(dimension: int, n_bits: int) -> Model:
+def by_hand(dimension, n_bits):
     """Whole numbers alone: sums of them are exact, whoever adds them up."""
     weights = np.random.default_rng(5).integers(-3, 4, (n_bits, dimension))
     return Model("by hand", "byhand", dimension, (layers.affine(weights.astype(np.float32)),))
 
 
-KEYS: dict[str, st.SearchStrategy[object]] = {
+KEYS = {
     "smallint": st.integers(-(2**15), 2**15 - 1),
     "bigint": st.integers(-(2**63), 2**63 - 1),
     "uuid": st.uuids(),
@@ -163,7 +146,7 @@ KEYS: dict[str, st.SearchStrategy[object]] = {
 
 
 @pytest.mark.parametrize("key_type", KEYS)
-def test_keys_go_there_and_back(connection: Connection, key_type: str) -> None:
+def test_keys_go_there_and_back(connection, key_type):
     store.save(connection, by_hand(3, 13))
     connection.execute("CREATE DOMAIN of_text AS text CHECK (value <> 'never')")
     connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(3))")
@@ -173,7 +156,7 @@ def test_keys_go_there_and_back(connection: Connection, key_type: str) -> None:
 
     @settings(max_examples=8, deadline=None)
     @given(st.lists(KEYS[key_type], min_size=1, max_size=9))
-    def check(keys: list[object]) -> None:
+    def check(keys):
         connection.execute("TRUNCATE keyed, hashindex.keyed_codes")
         rows = 0
         for number, key in enumerate(keys):
@@ -189,9 +172,7 @@ def test_keys_go_there_and_back(connection: Connection, key_type: str) -> None:
 
 @pytest.mark.parametrize(("dimension", "n_bits"), [(1, 1), (1, 9), (2000, 13)])
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_short_and_long_vectors(
-    connection: Connection, dimension: int, n_bits: int, layout: Any
-) -> None:
+def test_short_and_long_vectors(connection, dimension, n_bits, layout):
     store.save(connection, by_hand(dimension, n_bits))
     connection.execute("CREATE TABLE sized (id uuid PRIMARY KEY, v vector)")
     rows = np.random.default_rng(1).integers(-4, 5, (60, dimension))
@@ -207,14 +188,14 @@ def test_short_and_long_vectors(
     assert_fresh(index)
 
 
-def test_a_batch_of_any_size(connection: Connection, items: str, model: Model) -> None:
+def test_a_batch_of_any_size(connection, items, model):
     index = HashIndex.create(connection, "any", table=items, column="embedding", model="lsh")
     assert index.encode(batch_rows=10**15) == 300
     assert_fresh(index)
 
 
 @pytest.fixture
-def loose(connection: Connection, model: Model) -> HashIndex:
+def loose(connection, model):
     """2,000 rows without codes, more than a socket holds, number 1,500 of another dimension."""
     store.save(connection, by_hand(500, 12))
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, v vector)")
@@ -228,7 +209,7 @@ def loose(connection: Connection, model: Model) -> HashIndex:
     return index
 
 
-def test_a_row_of_another_dimension_among_others(loose: HashIndex) -> None:
+def test_a_row_of_another_dimension_among_others(loose):
     with pytest.raises(InvalidInputError, match="row 1500 .* 7 dimensions, the model takes 500"):
         loose.encode(batch_rows=1000)
     assert loose.connection.info.transaction_status == TransactionStatus.IDLE
@@ -238,12 +219,10 @@ def test_a_row_of_another_dimension_among_others(loose: HashIndex) -> None:
     assert_fresh(loose)
 
 
-def test_interrupted_while_the_server_sends(
-    loose: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_while_the_server_sends(loose, monkeypatch):
     """The connection is as before: neither in a transaction nor held by a stream."""
 
-    def interrupted(*arguments: Any) -> None:
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -256,9 +235,7 @@ def test_interrupted_while_the_server_sends(
     assert_fresh(loose)
 
 
-def test_needs_no_right_to_make_temporary_tables(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_needs_no_right_to_make_temporary_tables(connection, items, model):
     HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     connection.execute(
         "DO $$ BEGIN CREATE ROLE plain_encoder; EXCEPTION WHEN duplicate_object THEN END $$"

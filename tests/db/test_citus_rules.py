@@ -5,29 +5,17 @@ Each check is shown something bad first: one that could not fail would say nothi
 
 import numpy as np
 import pytest
-from fixtures.sql_lint import (
-    catalog_faults,
-    order_keys,
-    unstable_updates,
-    untied,
-    writes,
-)
+from fixtures.sql_lint import catalog_faults, order_keys, unstable_updates, untied, writes
 from pgvector import Vector
 
 from pg_hashindex.db import sql_files
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 QUERY = Vector(np.linspace(-1, 1, 8).astype(np.float32))
-KINDS = (
-    ("scan", "table"),
-    ("scan", "column"),
-    ("landmarks", "table"),
-)
+KINDS = (("scan", "table"), ("scan", "column"), ("landmarks", "table"))
 
 # Orders without a tie-break: which of equally near codes become candidates, which landmarks are
 # probed. The key of _filtered_search is any column.
@@ -41,7 +29,7 @@ FREE = (
 
 
 @pytest.fixture
-def written(connection: Connection, items: str, model: Model) -> Connection:
+def written(connection, items, model):
     """An index of each access path and layout."""
     for access, layout in KINDS:
         index = HashIndex.create(
@@ -57,7 +45,7 @@ def written(connection: Connection, items: str, model: Model) -> Connection:
     return connection
 
 
-def searches(connection: Connection) -> dict[str, str]:
+def searches(connection):
     """Every function that searches for rows."""
     return dict(
         connection.execute(
@@ -67,7 +55,7 @@ def searches(connection: Connection) -> dict[str, str]:
     )
 
 
-def test_orders_are_read_as_they_are_written() -> None:
+def test_orders_are_read_as_they_are_written():
     assert order_keys("ORDER BY f(a, 'x,)') , t.id LIMIT 5") == [["f(a, 'x,)')", "t.id"]]
     assert order_keys("(SELECT ORDER BY a) ORDER BY b DESC, c.id;") == [["a"], ["b DESC", "c.id"]]
     assert untied("SELECT array_agg(x ORDER BY d, id) FROM t ORDER BY far, t.id LIMIT 5") == []
@@ -78,7 +66,7 @@ def test_orders_are_read_as_they_are_written() -> None:
     assert untied("ORDER BY far, code LIMIT 5", [r"^far$"]) == ["far, code"]
 
 
-def test_ties_are_broken_by_id(written: Connection) -> None:
+def test_ties_are_broken_by_id(written):
     found = searches(written)
     assert len(found) == 3 * len(KINDS) + 1
     for name, text in found.items():
@@ -86,7 +74,7 @@ def test_ties_are_broken_by_id(written: Connection) -> None:
         assert untied(text, FREE) == [], name
 
 
-def test_ties_among_shards_are_broken_by_id() -> None:
+def test_ties_among_shards_are_broken_by_id():
     folder = sql_files.folder("sql") / "templates"
     files = ["search_parts", "candidates", "rank_scan", "rank_landmarks"]
     texts = {name: (folder / f"{name}.sql").read_text() for name in files}
@@ -95,7 +83,7 @@ def test_ties_among_shards_are_broken_by_id() -> None:
     assert {name: orders for name, orders in found.items() if orders} == {}
 
 
-def test_writing_is_noticed() -> None:
+def test_writing_is_noticed():
     assert writes("BEGIN CREATE TEMP TABLE t (); END") == ["CREATE TEMP"]
     assert writes("INSERT INTO t SELECT 1; UPDATE hashindex.index x SET a = 1;")
     assert writes("SELECT a INTO b FROM t FOR UPDATE;") == ["FOR UPDATE"]
@@ -103,7 +91,7 @@ def test_writing_is_noticed() -> None:
     assert writes("-- INSERT INTO t\nRETURN 'INSERT INTO t' || $q$UPDATE t SET a = 1$q$;") == []
 
 
-def test_searches_write_nothing(written: Connection) -> None:
+def test_searches_write_nothing(written):
     """Functions that are not VOLATILE could not, and say so only when they are run."""
     found = written.execute(
         "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
@@ -116,7 +104,7 @@ def test_searches_write_nothing(written: Connection) -> None:
     assert [(name, writes(body)) for name, body in found if writes(body)] == []
 
 
-def test_calls_in_updates_are_noticed() -> None:
+def test_calls_in_updates_are_noticed():
     bad = "UPDATE items b SET code = hashindex.encode('m', b.embedding) WHERE true"
     assert unstable_updates(bad, {"encode"}) == ["encode('m', b.embedding)"]
     assert unstable_updates(bad, {"decode"}) == []
@@ -125,7 +113,7 @@ def test_calls_in_updates_are_noticed() -> None:
     assert unstable_updates(template, {"encode"}) == ["encode(%3$L, b.%4$I)"]
 
 
-def test_updates_call_no_stable_function_with_columns(connection: Connection, model: Model) -> None:
+def test_updates_call_no_stable_function_with_columns(connection, model):
     unstable = {
         row[0]
         for row in connection.execute(
@@ -141,7 +129,7 @@ def test_updates_call_no_stable_function_with_columns(connection: Connection, mo
     assert {name: calls for name, calls in found.items() if calls} == {}
 
 
-def test_changes_that_miss_other_nodes_are_refused(connection: Connection, model: Model) -> None:
+def test_changes_that_miss_other_nodes_are_refused(connection, model):
     assert catalog_faults(connection) == []
     connection.execute(
         "CREATE FUNCTION hashindex.a_count() RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE "
@@ -160,5 +148,5 @@ def test_changes_that_miss_other_nodes_are_refused(connection: Connection, model
     ]
 
 
-def test_nothing_written_stays_on_one_node(written: Connection) -> None:
+def test_nothing_written_stays_on_one_node(written):
     assert catalog_faults(written) == []

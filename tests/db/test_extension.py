@@ -1,14 +1,12 @@
 """CREATE EXTENSION pg_hashindex, beside and instead of `schema upgrade`."""
 
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from fixtures.catalog import Catalog, catalog
+from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
-from fixtures.commands import Run
 from fixtures.databases import run_as_admin
 from fixtures.house import check_moved, furnish
 from fixtures.house import run as run_program
@@ -17,13 +15,11 @@ from fixtures.outdated import outdate
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import extension
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.owners import trust_owners
 from pg_hashindex.errors import HashIndexError, InUseError, InvalidInputError, MissingSchemaError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, Layout
-from pg_hashindex.models.model import Model
-from pg_hashindex.server import EmbeddedServer
+from pg_hashindex.index.handle import HashIndex
 
 ITEMS = f"""
     CREATE TABLE items (id bigint PRIMARY KEY, embedding vector({DIMENSION}));
@@ -40,7 +36,7 @@ OLDER = "0.0.9"
 
 
 @pytest.fixture(scope="module")
-def extension_template(server: EmbeddedServer, vector_template: str) -> Iterator[str]:
+def extension_template(server, vector_template):
     run_as_admin(server, f"CREATE DATABASE template_extension TEMPLATE {vector_template}")
     with psycopg.connect(server.uri("template_extension"), autocommit=True) as connection:
         connection.execute("CREATE EXTENSION pg_hashindex")
@@ -49,50 +45,50 @@ def extension_template(server: EmbeddedServer, vector_template: str) -> Iterator
 
 
 @pytest.fixture
-def installed(make_database: Callable[[str], str], extension_template: str) -> str:
+def installed(make_database, extension_template):
     """A database with the extension."""
     return make_database(extension_template)
 
 
 @pytest.fixture
-def migrated(empty_url: str) -> str:
+def migrated(empty_url):
     """A database that `schema upgrade` made, in whatever way the other tests install."""
     upgrade(empty_url)
     return empty_url
 
 
 @pytest.fixture
-def folder(server: EmbeddedServer) -> Path:
+def folder(server):
     """The server's folder of extensions."""
     program = [server.bin_dir / "pg_config", "--sharedir"]
     shared = subprocess.run(program, capture_output=True, text=True, check=True).stdout
     return Path(shared.strip()) / "extension"
 
 
-def execute(url: str, statements: str) -> list[tuple[object, ...]]:
+def execute(url, statements):
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(statements.encode())
         return cursor.fetchall() if cursor.description else []
 
 
-def state(url: str) -> Catalog:
+def state(url):
     with psycopg.connect(url, autocommit=True) as connection:
         return catalog(connection)
 
 
-def upgrade(url: str) -> None:
+def upgrade(url):
     engine = create_engine(url)
     with engine.begin() as connection:
         schema.upgrade(connection)
     engine.dispose()
 
 
-def status(url: str) -> schema.SchemaStatus:
+def status(url):
     with create_engine(url).connect() as connection:
         return schema.status(connection, trust_owner=True)
 
 
-def make_index(connection: Connection, lsh_model: Model, layout: Layout = "table") -> HashIndex:
+def make_index(connection, lsh_model, layout="table"):
     connection.execute(ITEMS)
     store.save(connection, lsh_model)
     index = HashIndex.create(
@@ -102,12 +98,12 @@ def make_index(connection: Connection, lsh_model: Model, layout: Layout = "table
     return index
 
 
-def answers(connection: Connection) -> list[object]:
+def answers(connection):
     index = HashIndex.open(connection, "items_idx")
     return [index.search(query, 10, candidates=30) for query in QUERIES]
 
 
-def test_it_makes_what_schema_upgrade_makes(installed: str, migrated: str) -> None:
+def test_it_makes_what_schema_upgrade_makes(installed, migrated):
     found = status(installed)
     assert (found.extension, found.up_to_date) == ("0.1.0", True)
     assert status(migrated).extension is None
@@ -118,7 +114,7 @@ def test_it_makes_what_schema_upgrade_makes(installed: str, migrated: str) -> No
     assert state(installed) == state(migrated)
 
 
-def test_statements_of_a_script_are_for_no_psql_and_no_transaction() -> None:
+def test_statements_of_a_script_are_for_no_psql_and_no_transaction():
     for name, text in extension.files().items():
         lines = text.splitlines()
         assert not [line for line in lines if line.startswith("\\")], name
@@ -128,7 +124,7 @@ def test_statements_of_a_script_are_for_no_psql_and_no_transaction() -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_it_stays_while_there_are_indexes(installed: str, lsh_model: Model, layout: Layout) -> None:
+def test_it_stays_while_there_are_indexes(installed, lsh_model, layout):
     with connect(installed) as connection:
         index = make_index(connection, lsh_model, layout)
         with pytest.raises(psycopg.errors.DependentObjectsStillExist) as refused:
@@ -153,7 +149,7 @@ def test_it_stays_while_there_are_indexes(installed: str, lsh_model: Model, layo
     assert status(installed).up_to_date
 
 
-def test_downgrade_drops_it(installed: str, empty_url: str) -> None:
+def test_downgrade_drops_it(installed, empty_url):
     engine = create_engine(installed)
     with engine.begin() as connection:
         schema.downgrade(connection)
@@ -162,9 +158,7 @@ def test_downgrade_drops_it(installed: str, empty_url: str) -> None:
 
 
 @pytest.mark.newest
-def test_a_dump_takes_everything_along(
-    server: EmbeddedServer, installed: str, make_database: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_a_dump_takes_everything_along(server, installed, make_database, tmp_path):
     house, restored = furnish(installed), make_database("template0")
     run_program(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", installed)
     text = subprocess.run(
@@ -183,7 +177,7 @@ def test_a_dump_takes_everything_along(
 
 
 @pytest.fixture
-def roles(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
+def roles(server):
     """An administrator who is no superuser, and a reader."""
     names = ("extension_admin", "extension_reader")
     run_as_admin(server, *(f"CREATE ROLE {name} LOGIN" for name in names))
@@ -192,13 +186,8 @@ def roles(server: EmbeddedServer) -> Iterator[tuple[str, str]]:
 
 
 def test_from_one_to_the_other_and_back(
-    server: EmbeddedServer,
-    migrated: str,
-    lsh_model: Model,
-    roles: tuple[str, str],
-    make_database: Callable[[str], str],
-    tmp_path: Path,
-) -> None:
+    server, migrated, lsh_model, roles, make_database, tmp_path
+):
     reads = f"has_column_privilege('{roles[1]}', 'hashindex.items_idx_codes', 'code', 'SELECT')"
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
@@ -224,7 +213,7 @@ def test_from_one_to_the_other_and_back(
         execute(url, f"DROP OWNED BY {', '.join(roles)}")
 
 
-def test_an_extension_without_members_is_refused(migrated: str) -> None:
+def test_an_extension_without_members_is_refused(migrated):
     """A dump would hold CREATE EXTENSION and its objects too."""
     execute(migrated, "CREATE EXTENSION pg_hashindex VERSION 'unpackaged'")
     refused(
@@ -237,7 +226,7 @@ def test_an_extension_without_members_is_refused(migrated: str) -> None:
     assert status(migrated).extension == "0.1.0"
 
 
-def test_objects_of_no_index_are_left_out(migrated: str, lsh_model: Model) -> None:
+def test_objects_of_no_index_are_left_out(migrated, lsh_model):
     with connect(migrated) as connection:
         make_index(connection, lsh_model)
         connection.execute("DELETE FROM hashindex.index")
@@ -248,9 +237,9 @@ def test_objects_of_no_index_are_left_out(migrated: str, lsh_model: Model) -> No
 
 @pytest.fixture
 def older(
-    folder: Path, make_database: Callable[[str], str], vector_template: str, lsh_model: Model,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[str]:  # fmt: skip
+    folder, make_database, vector_template, lsh_model,
+    monkeypatch
+):  # fmt: skip
     """A database with an earlier version of the extension, and an index in it."""
     monkeypatch.setattr(extension, "_RELEASES", {OLDER: "0001"})
     made = extension.files()
@@ -271,7 +260,7 @@ def older(
         (folder / name).unlink()
 
 
-def check_updated(url: str, installed: str) -> None:
+def check_updated(url, installed):
     found = status(url)
     assert (found.extension, found.up_to_date) == ("0.1.0", True)
     assert set(execute(url, MEMBERS)) == set(execute(installed, MEMBERS))
@@ -285,15 +274,13 @@ def check_updated(url: str, installed: str) -> None:
     assert execute(url, configured) == execute(installed, configured)
 
 
-def test_an_update_under_indexes(older: str, installed: str) -> None:
+def test_an_update_under_indexes(older, installed):
     assert not status(older).up_to_date
     execute(older, "ALTER EXTENSION pg_hashindex UPDATE")
     check_updated(older, installed)
 
 
-def test_an_update_where_an_ordinary_role_administers(
-    older: str, installed: str, roles: tuple[str, str]
-) -> None:
+def test_an_update_where_an_ordinary_role_administers(older, installed, roles):
     admin = roles[0]
     execute(
         older,
@@ -313,13 +300,13 @@ def test_an_update_where_an_ordinary_role_administers(
     execute(older, f"REASSIGN OWNED BY {admin} TO postgres")
 
 
-def test_schema_upgrade_updates_it(older: str, installed: str) -> None:
+def test_schema_upgrade_updates_it(older, installed):
     for _ in range(2):
         upgrade(older)
         check_updated(older, installed)
 
 
-def test_schema_upgrade_refuses_planted_objects(installed: str) -> None:
+def test_schema_upgrade_refuses_planted_objects(installed):
     """Also when there is nothing to update."""
     execute(
         installed,
@@ -336,9 +323,7 @@ def test_schema_upgrade_refuses_planted_objects(installed: str) -> None:
         execute(installed, "DROP OWNED BY planter; DROP ROLE planter")
 
 
-def test_schema_upgrade_says_what_to_do_without_the_files(
-    older: str, folder: Path, run: Run
-) -> None:
+def test_schema_upgrade_says_what_to_do_without_the_files(older, folder, run):
     update = folder / f"pg_hashindex--{OLDER}--0.1.0.sql"
     text = update.read_text()
     update.unlink()
@@ -349,7 +334,7 @@ def test_schema_upgrade_says_what_to_do_without_the_files(
     update.write_text(text)
 
 
-def test_schema_commands_beside_it(installed: str, run: Run) -> None:
+def test_schema_commands_beside_it(installed, run):
     before = state(installed)
     on = ("--database-url", installed)
     assert "already up to date" in run("schema", "upgrade", *on).output
@@ -360,20 +345,14 @@ def test_schema_commands_beside_it(installed: str, run: Run) -> None:
         execute(installed, "CREATE EXTENSION pg_hashindex")
 
 
-def refused(url: str, error: type[psycopg.Error], text: str, statement: str = "") -> None:
+def refused(url, error, text, statement=""):
     before = state(url)
     with pytest.raises(error, match=text):
         execute(url, statement or "CREATE EXTENSION pg_hashindex")
     assert state(url) == before
 
 
-def test_where_it_is_refused(
-    server: EmbeddedServer,
-    migrated: str,
-    installed: str,
-    make_database: Callable[[str], str],
-    vector_template: str,
-) -> None:
+def test_where_it_is_refused(server, migrated, installed, make_database, vector_template):
     errors = psycopg.errors
     refused(migrated, errors.DuplicateObject, r"(?s)without the extension.*join_extension")
     bare = make_database("template0")
@@ -396,12 +375,7 @@ def test_where_it_is_refused(
     assert state(installed) == before
 
 
-def test_it_belongs_to_whom_installs_it(
-    server: EmbeddedServer,
-    make_database: Callable[[str], str],
-    vector_template: str,
-    roles: tuple[str, str],
-) -> None:
+def test_it_belongs_to_whom_installs_it(server, make_database, vector_template, roles):
     url = make_database(vector_template)
     name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
     theirs = url.replace("postgres@", f"{roles[0]}@")
@@ -419,7 +393,7 @@ def test_it_belongs_to_whom_installs_it(
     execute(url, f"DROP EXTENSION pg_hashindex; DROP OWNED BY {roles[0]}")
 
 
-def test_pgvector_in_another_schema(make_database: Callable[[str], str], lsh_model: Model) -> None:
+def test_pgvector_in_another_schema(make_database, lsh_model):
     url = make_database("template0")
     execute(url, 'CREATE SCHEMA "Ext"; CREATE EXTENSION vector SCHEMA "Ext"')
     execute(url, "CREATE EXTENSION pg_hashindex")
@@ -430,9 +404,7 @@ def test_pgvector_in_another_schema(make_database: Callable[[str], str], lsh_mod
         assert len(answers(connection)) == len(QUERIES)
 
 
-def test_schema_upgrade_follows_pgvector_into_another_schema(
-    installed: str, lsh_model: Model
-) -> None:
+def test_schema_upgrade_follows_pgvector_into_another_schema(installed, lsh_model):
     with connect(installed) as connection:
         make_index(connection, lsh_model)
         before, members = answers(connection), execute(installed, MEMBERS)
@@ -444,16 +416,16 @@ def test_schema_upgrade_follows_pgvector_into_another_schema(
         assert answers(connection) == before
 
 
-def test_cascade_brings_pgvector(make_database: Callable[[str], str]) -> None:
+def test_cascade_brings_pgvector(make_database):
     url = make_database("template0")
     execute(url, "CREATE EXTENSION pg_hashindex CASCADE")
     assert status(url).up_to_date
 
 
 def test_the_script_for_pg_tle(
-    server: EmbeddedServer, empty_url: str, migrated: str, make_database: Callable[[str], str],
-    vector_template: str,
-) -> None:  # fmt: skip
+    server, empty_url, migrated, make_database,
+    vector_template
+):  # fmt: skip
     """pg_tle itself is not here; its documented function is one that keeps what it is given."""
     url = make_database(vector_template)
     execute(
@@ -470,7 +442,7 @@ def test_the_script_for_pg_tle(
     assert "$_pgtle_" not in str(text)
 
 
-def test_install_says_what_is_wrong(tmp_path: Path, run: Run) -> None:
+def test_install_says_what_is_wrong(tmp_path, run):
     with pytest.raises(InvalidInputError, match="does not run.*--pg-config"):
         extension.install(str(tmp_path / "pg_config"))
     program = tmp_path / "pg_config"
@@ -486,7 +458,7 @@ def test_install_says_what_is_wrong(tmp_path: Path, run: Run) -> None:
     )
 
 
-def test_the_folder_for_pgxn(server: EmbeddedServer, tmp_path: Path, run: Run) -> None:
+def test_the_folder_for_pgxn(server, tmp_path, run):
     """Its Makefile installs what `extension install` copies."""
     run("extension", "write", tmp_path / "extension")
     program, root = server.bin_dir / "pg_config", tmp_path / "root"

@@ -6,13 +6,11 @@ Run with ``UPDATE_GOLDEN=1`` to write the files of ``tests/golden`` again.
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
@@ -33,11 +31,11 @@ TABLES = """
 """
 
 
-def rows() -> Any:
+def rows():
     return np.random.default_rng(0).standard_normal((ROWS, 8)).astype(np.float32)
 
 
-def save_models(connection: Connection) -> None:
+def save_models(connection):
     rng = np.random.default_rng(1)
     layers = [normalize(), affine(rng.standard_normal((16, 8)))]
     weights = np.arange(16, dtype=np.float32)
@@ -49,7 +47,7 @@ def save_models(connection: Connection) -> None:
     store.save(connection, Model("network", "byhand", 8, (), network=network))
 
 
-INDEXES: dict[str, dict[str, Any]] = {
+INDEXES = {
     "scan_hamming": {"model": "signs", "ranking": "hamming"},
     "landmarks_levels_filters": {
         "model": "levels",
@@ -64,7 +62,7 @@ INDEXES: dict[str, dict[str, Any]] = {
 }
 
 
-def texts(connection: Connection, index: HashIndex) -> str:
+def texts(connection, index):
     found = connection.execute(
         "SELECT pg_get_functiondef(f) FROM hashindex._functions_of(hashindex.find_index(%s)) f",
         [index.name],
@@ -83,7 +81,7 @@ def texts(connection: Connection, index: HashIndex) -> str:
 
 
 @pytest.mark.parametrize("name", INDEXES)
-def test_functions_of_an_index(connection: Connection, name: str) -> None:
+def test_functions_of_an_index(connection, name):
     connection.execute(TABLES)
     with connection.cursor() as cursor:
         cursor.execute("SET TimeZone TO 'UTC'")

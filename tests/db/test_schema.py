@@ -5,8 +5,6 @@ import dataclasses
 import subprocess
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import alembic.command
@@ -15,7 +13,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
-from fixtures.catalog import Catalog, catalog
+from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
 from fixtures.outdated import leave_extension
@@ -35,8 +33,6 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH, SGH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
-from pg_hashindex.server import EmbeddedServer
 
 # Objects of an application that uses us: neither upgrade nor downgrade may touch them.
 USERS_OWN = """
@@ -47,27 +43,27 @@ USERS_OWN = """
 """
 
 
-def upgrade(url: str) -> None:
+def upgrade(url):
     with create_engine(url).begin() as connection:
         schema.upgrade(connection)
 
 
-def downgrade(url: str) -> None:
+def downgrade(url):
     with create_engine(url).begin() as connection:
         schema.downgrade(connection, drop_models=True)
 
 
-def status(url: str) -> schema.SchemaStatus:
+def status(url):
     with create_engine(url).connect() as connection:
         return schema.status(connection)
 
 
-def run(url: str, statements: str) -> None:
+def run(url, statements):
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(statements.encode())
 
 
-def state(url: str) -> Catalog:
+def state(url):
     """The catalog, and the row of the version table."""
     with psycopg.connect(url, autocommit=True) as connection:
         found = catalog(connection)
@@ -78,7 +74,7 @@ def state(url: str) -> Catalog:
     return found
 
 
-def psql(server: EmbeddedServer, url: str, script: str) -> subprocess.CompletedProcess[str]:
+def psql(server, url, script):
     return subprocess.run(
         [server.bin_dir / "psql", "-X", "-q", url],
         input=script,
@@ -88,12 +84,12 @@ def psql(server: EmbeddedServer, url: str, script: str) -> subprocess.CompletedP
     )
 
 
-def lsh(name: str = "lsh") -> Model:
+def lsh(name="lsh"):
     rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     return LSH(n_bits=12, random_state=0).fit(rows).to_model(name)
 
 
-def test_upgrade_of_an_empty_database(empty_url: str) -> None:
+def test_upgrade_of_an_empty_database(empty_url):
     before = status(empty_url)
     assert not before.installed
     assert not before.up_to_date
@@ -113,7 +109,7 @@ def test_upgrade_of_an_empty_database(empty_url: str) -> None:
         assert all(row[0].startswith("hashindex.") for row in found[part])
 
 
-def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
+def test_a_second_upgrade_changes_nothing(empty_url):
     upgrade(empty_url)
     with connect(empty_url) as connection:
         store.save(connection, lsh())
@@ -132,7 +128,7 @@ def test_a_second_upgrade_changes_nothing(empty_url: str) -> None:
     assert state(empty_url) == before
 
 
-def test_upgrade_leaves_the_caller_s_search_path(empty_url: str) -> None:
+def test_upgrade_leaves_the_caller_s_search_path(empty_url):
     with create_engine(empty_url).begin() as connection:
         connection.execute(sa.text("SET search_path TO \"$user\", 'odd one', public"))
         before = connection.scalar(sa.text("SHOW search_path"))
@@ -143,7 +139,7 @@ def test_upgrade_leaves_the_caller_s_search_path(empty_url: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "pg_temp, public", "hashindex", "decoy, public"])
-def test_upgrade_under_any_search_path(empty_url: str, path: str) -> None:
+def test_upgrade_under_any_search_path(empty_url, path):
     """Another object with the same bare name must not be used."""
     run(
         empty_url,
@@ -161,9 +157,7 @@ def test_upgrade_under_any_search_path(empty_url: str, path: str) -> None:
     assert under_path == state(empty_url)
 
 
-def test_a_migrated_database_equals_one_made_by_psql(
-    server: EmbeddedServer, url: str, empty_url: str
-) -> None:
+def test_a_migrated_database_equals_one_made_by_psql(server, url, empty_url):
     done = psql(server, empty_url, schema.script())
     assert done.returncode == 0, done.stderr
     assert state(empty_url) == state(url)
@@ -176,9 +170,7 @@ def test_a_migrated_database_equals_one_made_by_psql(
         assert store.save(connection, lsh()).version == 1
 
 
-def test_the_script_is_refused_whole_where_it_cannot_run(
-    server: EmbeddedServer, url: str, make_database: Callable[[str], str]
-) -> None:
+def test_the_script_is_refused_whole_where_it_cannot_run(server, url, make_database):
     before = state(url)
     again = psql(server, url, schema.script())
     assert again.returncode != 0
@@ -193,11 +185,11 @@ def test_the_script_is_refused_whole_where_it_cannot_run(
     assert state(bare) == before
 
 
-def test_two_upgrades_at_once(empty_url: str, url: str) -> None:
+def test_two_upgrades_at_once(empty_url, url):
     start = threading.Barrier(3)
-    errors: list[BaseException] = []
+    errors = []
 
-    def work() -> None:
+    def work():
         try:
             start.wait()
             upgrade(empty_url)
@@ -213,15 +205,13 @@ def test_two_upgrades_at_once(empty_url: str, url: str) -> None:
     assert state(empty_url) == state(url)
 
 
-def test_upgrades_of_two_databases_from_one_process(
-    make_database: Callable[[str], str], vector_template: str, url: str
-) -> None:
+def test_upgrades_of_two_databases_from_one_process(make_database, vector_template, url):
     """No lock in a database keeps these apart, and alembic's own state is module-wide."""
     urls = [make_database(vector_template) for _ in range(4)]
     start = threading.Barrier(len(urls))
-    errors: list[BaseException] = []
+    errors = []
 
-    def work(url: str) -> None:
+    def work(url):
         try:
             start.wait()
             upgrade(url)
@@ -239,7 +229,7 @@ def test_upgrades_of_two_databases_from_one_process(
         assert state(made) == expected
 
 
-def test_an_upgrade_waits_for_another(empty_url: str) -> None:
+def test_an_upgrade_waits_for_another(empty_url):
     first, second = (create_engine(empty_url).connect() for _ in range(2))
     with first, second:
         schema.upgrade(first)
@@ -253,7 +243,7 @@ def test_an_upgrade_waits_for_another(empty_url: str) -> None:
     assert status(empty_url).up_to_date
 
 
-def test_downgrade_removes_only_own_objects(empty_url: str) -> None:
+def test_downgrade_removes_only_own_objects(empty_url):
     run(empty_url, USERS_OWN)
     before = state(empty_url)
     upgrade(empty_url)
@@ -271,7 +261,7 @@ def test_downgrade_removes_only_own_objects(empty_url: str) -> None:
     assert state(empty_url) == before
 
 
-def test_upgrade_after_downgrade(url: str) -> None:
+def test_upgrade_after_downgrade(url):
     before = state(url)
     downgrade(url)
     with connect(url) as connection, pytest.raises(MissingSchemaError, match="schema upgrade"):
@@ -283,7 +273,7 @@ def test_upgrade_after_downgrade(url: str) -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_downgrade_is_refused_while_there_are_indexes(url: str, layout: Any) -> None:
+def test_downgrade_is_refused_while_there_are_indexes(url, layout):
     run(url, USERS_OWN)
     with connect(url) as connection:
         store.save(connection, lsh())
@@ -298,17 +288,14 @@ def test_downgrade_is_refused_while_there_are_indexes(url: str, layout: Any) -> 
         assert_fresh(index)
 
 
-def test_downgrade_is_refused_while_there_are_models(url: str) -> None:
+def test_downgrade_is_refused_while_there_are_models(url):
     """A migration's downgrade asks nobody, and training may have taken hours."""
     with connect(url) as connection:
         store.save(connection, lsh())
         store.save(connection, lsh())
     before = state(url)
     message = "there are models: lsh:1, lsh:2; keep each with: pg-hashindex model export"
-    with (
-        pytest.raises(InUseError, match=message),
-        create_engine(url).begin() as transaction,
-    ):
+    with pytest.raises(InUseError, match=message), create_engine(url).begin() as transaction:
         schema.downgrade(transaction)
     assert state(url) == before
 
@@ -328,7 +315,7 @@ def test_downgrade_is_refused_while_there_are_models(url: str) -> None:
         "CREATE INDEX ON items (hashindex.encode_with('{}', embedding))",
     ],
 )
-def test_downgrade_is_refused_while_the_user_uses_ours(url: str, statement: str) -> None:
+def test_downgrade_is_refused_while_the_user_uses_ours(url, statement):
     run(url, USERS_OWN.replace("INSERT INTO public.items", "-- "))
     run(url, statement)
     before = state(url)
@@ -338,7 +325,7 @@ def test_downgrade_is_refused_while_the_user_uses_ours(url: str, statement: str)
     assert status(url).up_to_date
 
 
-def test_upgrade_brings_functions_back(url: str) -> None:
+def test_upgrade_brings_functions_back(url):
     with connect(url) as connection:
         leave_extension(connection)
     before = state(url)
@@ -359,7 +346,7 @@ def test_upgrade_brings_functions_back(url: str) -> None:
     assert state(url) == before
 
 
-def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
+def test_upgrade_brings_the_functions_of_indexes_back(url):
     run(url, USERS_OWN)
     with connect(url) as connection:
         store.save(connection, lsh())
@@ -409,9 +396,7 @@ def test_upgrade_brings_the_functions_of_indexes_back(url: str) -> None:
         ),
     ],
 )
-def test_a_failed_upgrade_leaves_nothing(
-    empty_url: str, obstacle: str, error: type[Exception]
-) -> None:
+def test_a_failed_upgrade_leaves_nothing(empty_url, obstacle, error):
     run(empty_url, obstacle)
     before = state(empty_url)
     with pytest.raises(error):
@@ -422,7 +407,7 @@ def test_a_failed_upgrade_leaves_nothing(
     assert status(empty_url).up_to_date
 
 
-def test_an_upgrade_may_be_rolled_back(empty_url: str) -> None:
+def test_an_upgrade_may_be_rolled_back(empty_url):
     before = state(empty_url)
     with create_engine(empty_url).connect() as connection:
         schema.upgrade(connection)
@@ -430,7 +415,7 @@ def test_an_upgrade_may_be_rolled_back(empty_url: str) -> None:
     assert state(empty_url) == before
 
 
-def test_without_pgvector(make_database: Callable[[str], str]) -> None:
+def test_without_pgvector(make_database):
     url = make_database("template0")
     before = state(url)
     with pytest.raises(MissingExtensionError, match="CREATE EXTENSION vector"):
@@ -442,17 +427,17 @@ def test_without_pgvector(make_database: Callable[[str], str]) -> None:
 
 
 @pytest.fixture
-def role(server: EmbeddedServer) -> Iterator[str]:
+def role(server):
     run_as_admin(server, "CREATE ROLE plain LOGIN")
     yield "plain"
     run_as_admin(server, "DROP ROLE plain")
 
 
-def as_role(url: str, role: str) -> str:
+def as_role(url, role):
     return psycopg.conninfo.make_conninfo(url, user=role)
 
 
-def test_without_the_right_to_create(empty_url: str, role: str) -> None:
+def test_without_the_right_to_create(empty_url, role):
     before = state(empty_url)
     with pytest.raises(MissingRightsError, match="permission denied for database"):
         upgrade(as_role(empty_url, role))
@@ -466,7 +451,7 @@ def test_without_the_right_to_create(empty_url: str, role: str) -> None:
     assert state(empty_url) == before
 
 
-def test_an_owner_who_is_no_superuser(empty_url: str, role: str) -> None:
+def test_an_owner_who_is_no_superuser(empty_url, role):
     database_name = psycopg.conninfo.conninfo_to_dict(empty_url)["dbname"]
     run(empty_url, f"GRANT CREATE ON DATABASE {database_name} TO plain;")
     run(empty_url, "GRANT CREATE ON SCHEMA public TO plain")
@@ -490,7 +475,7 @@ def test_an_owner_who_is_no_superuser(empty_url: str, role: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["public", "ext, public", ""])
-def test_pgvector_in_another_schema(make_database: Callable[[str], str], path: str) -> None:
+def test_pgvector_in_another_schema(make_database, path):
     url = make_database("template0")
     run(url, "CREATE SCHEMA ext; CREATE EXTENSION vector SCHEMA ext")
     url = psycopg.conninfo.make_conninfo(url, options=f"-c search_path={path.replace(' ', '')}")
@@ -510,7 +495,7 @@ def test_pgvector_in_another_schema(make_database: Callable[[str], str], path: s
                 "INSERT INTO public.items VALUES (%s, %s, %s)",
                 [position, "ab"[position % 2], Vector(row)],
             )
-        kind: sa.ColumnElement[Any] = sa.Table(
+        kind = sa.Table(
             "items", sa.MetaData(), sa.Column("kind", sa.Text), schema="public"
         ).columns["kind"]
         for layout in ("table", "column"):
@@ -547,18 +532,18 @@ class OldConnection(psycopg.Connection[Any]):
     """A connection to a server that says it is of version 14."""
 
     @property
-    def info(self) -> Any:
+    def info(self):
         class Info:
             server_version = 140_011
 
-            def parameter_status(self, name: str) -> str:
+            def parameter_status(self, name):
                 assert name == "server_version"
                 return "14.11"
 
         return Info()
 
 
-def test_an_old_server(empty_url: str) -> None:
+def test_an_old_server(empty_url):
     with OldConnection.connect(empty_url) as connection:
         with pytest.raises(OldServerError, match=r"PostgreSQL 14\.11 is too old.* 15 or later"):
             database.prepare(connection)
@@ -577,7 +562,7 @@ def test_an_old_server(empty_url: str) -> None:
             connection.rollback()
 
 
-def test_an_old_pgvector(vector_template: str, make_database: Callable[[str], str]) -> None:
+def test_an_old_pgvector(vector_template, make_database):
     """An older release is what the catalog says it is; its SQL is not run."""
     url = make_database(vector_template)
     run(url, "UPDATE pg_extension SET extversion = '0.7.4' WHERE extname = 'vector'")
@@ -629,7 +614,7 @@ REVISION = """
 
 
 @pytest.fixture
-def application(tmp_path: Path, empty_url: str) -> alembic.config.Config:
+def application(tmp_path, empty_url):
     """An application with an alembic of its own; its second revision installs ours."""
     (tmp_path / "versions").mkdir()
     (tmp_path / "env.py").write_text(textwrap.dedent(ENVIRONMENT))
@@ -649,15 +634,13 @@ def application(tmp_path: Path, empty_url: str) -> alembic.config.Config:
     return config
 
 
-def public_tables(url: str) -> set[str]:
+def public_tables(url):
     return {row[0] for row in state(url)["relations"] if row[1] == "r" and "." in row[0]} - {
         row[0] for row in state(url)["relations"] if row[0].startswith("hashindex.")
     }
 
 
-def test_inside_an_application_s_own_alembic(
-    application: alembic.config.Config, empty_url: str, url: str
-) -> None:
+def test_inside_an_application_s_own_alembic(application, empty_url, url):
     alembic.command.upgrade(application, "head")
     assert status(empty_url).up_to_date
     both = {f"public.{when}_{number}" for when in ("before", "after") for number in
@@ -689,9 +672,7 @@ def test_inside_an_application_s_own_alembic(
 
 
 @pytest.mark.parametrize("fail", ["0002", "0003"])
-def test_inside_an_application_s_alembic_that_fails(
-    application: alembic.config.Config, empty_url: str, fail: str
-) -> None:
+def test_inside_an_application_s_alembic_that_fails(application, empty_url, fail):
     """All revisions of a run share its transaction, ours too."""
     before = state(empty_url)
     application.attributes["fail"] = fail

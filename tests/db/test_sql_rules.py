@@ -1,7 +1,6 @@
 """Rules that every function and table of ours keeps, read off the catalogs and off sql/."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +10,7 @@ from fixtures.sql_lint import order_keys, untied, without_strings, writes
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import sql_files
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -60,7 +57,7 @@ class Function(NamedTuple):
 
 
 @pytest.fixture
-def with_indexes(connection: Connection, items: str, model: Model) -> Connection:
+def with_indexes(connection, items, model):
     """A database with an index of each kind, so that their own functions are judged too."""
     for name, (layout, access) in KINDS.items():
         HashIndex.create(
@@ -76,7 +73,7 @@ def with_indexes(connection: Connection, items: str, model: Model) -> Connection
     return connection
 
 
-def functions(connection: Connection) -> list[Function]:
+def functions(connection):
     rows = connection.execute(
         """
         SELECT p.proname, p.oid::regprocedure::text, l.lanname, p.provolatile, p.proparallel,
@@ -92,7 +89,7 @@ def functions(connection: Connection) -> list[Function]:
     return found
 
 
-def test_every_function_says_what_it_does(with_indexes: Connection) -> None:
+def test_every_function_says_what_it_does(with_indexes):
     """Public functions by a COMMENT ON, the others in the line above them."""
     public = [f for f in functions(with_indexes) if not f.name.startswith("_")]
     assert [f.signature for f in public if not f.comment] == []
@@ -102,7 +99,7 @@ def test_every_function_says_what_it_does(with_indexes: Connection) -> None:
     assert [name for above, name in found if not above.startswith("-- ")] == []
 
 
-def test_every_table_type_and_the_schema_say_what_they_are(with_indexes: Connection) -> None:
+def test_every_table_type_and_the_schema_say_what_they_are(with_indexes):
     found = catalog(with_indexes)
     ours = [row for row in found["relations"] if row[0].startswith("hashindex.")]
     # Alembic's own table is made by alembic.
@@ -114,7 +111,7 @@ def test_every_table_type_and_the_schema_say_what_they_are(with_indexes: Connect
     assert dict(found["schemas"])["hashindex"].startswith("pg_hashindex ")
 
 
-def test_no_function_depends_on_the_caller_s_search_path(with_indexes: Connection) -> None:
+def test_no_function_depends_on_the_caller_s_search_path(with_indexes):
     for function in functions(with_indexes):
         pinned = [s for s in function.settings or [] if s.startswith("search_path=")]
         if function.standard_body:
@@ -126,7 +123,7 @@ def test_no_function_depends_on_the_caller_s_search_path(with_indexes: Connectio
             assert pinned in allowed, function.signature
 
 
-def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes: Connection) -> None:
+def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes):
     """Writers need nothing of ours; and nobody puts these on a table of his own."""
     definers = {f.name for f in functions(with_indexes) if f.definer}
     assert definers == {f"sync_{name}" for name in KINDS}
@@ -145,9 +142,7 @@ def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes: Connect
     assert closed == (len(KINDS),)
 
 
-def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(
-    with_indexes: Connection,
-) -> None:
+def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(with_indexes):
     """Trigger functions, and all that they call."""
     found = functions(with_indexes)
     reached = {f.name for f in found if f.definer}
@@ -167,7 +162,7 @@ def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(
             assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature
 
 
-def test_names_that_triggers_use_are_qualified(with_indexes: Connection) -> None:
+def test_names_that_triggers_use_are_qualified(with_indexes):
     """pgvector is not on their path, and what is there is nobody's but PostgreSQL's."""
     for function in functions(with_indexes):
         if function.definer or function.name.startswith("refresh_"):
@@ -179,7 +174,7 @@ def test_names_that_triggers_use_are_qualified(with_indexes: Connection) -> None
             assert not re.search(r"(?<!OPERATOR\(public\.)<[-=#~]>", body), function.signature
 
 
-def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection) -> None:
+def test_functions_that_read_tables_are_parallel_unsafe(with_indexes):
     """Citus sends what is PARALLEL SAFE to workers, where our tables are not."""
     found = functions(with_indexes)
     reading = r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?(?:hashindex\.|pg_|%)|EXECUTE\b"
@@ -196,14 +191,14 @@ def test_functions_that_read_tables_are_parallel_unsafe(with_indexes: Connection
     assert {f.name for f in found} - unsafe >= PURE
 
 
-def test_pure_functions_are_immutable_strict_and_parallel_safe(with_indexes: Connection) -> None:
+def test_pure_functions_are_immutable_strict_and_parallel_safe(with_indexes):
     pure = [f for f in functions(with_indexes) if f.name in PURE]
     assert len(pure) == len(PURE)
     for function in pure:
         assert (function.volatility, function.strict, function.parallel) == ("i", True, "s")
 
 
-def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes: Connection) -> None:
+def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes):
     """They are IMMUTABLE and read a table: fit for the plans of a session, not for an index."""
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
@@ -217,7 +212,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes: Connectio
     ] == []
 
 
-def test_searching_is_stable(with_indexes: Connection) -> None:
+def test_searching_is_stable(with_indexes):
     """So that it works on a replica, and in a read-only transaction."""
     for function in functions(with_indexes):
         verb = function.name.split("_by_")[0]
@@ -226,13 +221,13 @@ def test_searching_is_stable(with_indexes: Connection) -> None:
             assert writes(function.source) == [], function.signature
 
 
-def test_encoding_is_strict(with_indexes: Connection) -> None:
+def test_encoding_is_strict(with_indexes):
     """A row without a vector has no code; it is no error."""
     strict = {f.name for f in functions(with_indexes) if f.strict}
     assert {"project_with", "encode_with", "project", "encode"} <= strict
 
 
-def test_every_order_of_answers_has_a_tie_break(with_indexes: Connection) -> None:
+def test_every_order_of_answers_has_a_tie_break(with_indexes):
     """By the exact distance, that is; candidates that are as near by code are as good."""
     found = [f for f in functions(with_indexes) if re.match("(search|within)_by_", f.name)]
     assert len(found) == 2 * len(KINDS)
@@ -241,7 +236,7 @@ def test_every_order_of_answers_has_a_tie_break(with_indexes: Connection) -> Non
         assert untied(function.source) == [], function.signature
 
 
-def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes: Connection) -> None:
+def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes):
     """Over a distributed table they fail; and a body kept as text may change its meaning.
 
     Nor a view of PostgreSQL's: Citus would create it on every node, which only a superuser may.
@@ -262,7 +257,7 @@ def test_functions_of_language_sql_read_no_table_of_a_user(with_indexes: Connect
     assert read == []
 
 
-def test_no_table_holds_oids(with_indexes: Connection) -> None:
+def test_no_table_holds_oids(with_indexes):
     """They differ between nodes, and after a restore."""
     held = with_indexes.execute(
         """
@@ -276,7 +271,7 @@ def test_no_table_holds_oids(with_indexes: Connection) -> None:
     assert held == []
 
 
-def declarations() -> Iterator[tuple[str, str]]:
+def declarations():
     """Every CREATE FUNCTION of sql/, and of its templates, up to its body."""
     for file in [*FILES, *TEMPLATES]:
         text = file.read_text()
@@ -290,7 +285,7 @@ def declarations() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("name", "declaration"), [pytest.param(*found, id=found[0]) for found in declarations()]
 )
-def test_every_function_is_declared_in_full(name: str, declaration: str) -> None:
+def test_every_function_is_declared_in_full(name, declaration):
     assert re.match(r"CREATE OR REPLACE FUNCTION (hashindex\.\w|\{[a-z]+\}\()", declaration)
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
@@ -306,7 +301,7 @@ PUBLIC = re.compile(r"`(?:hashindex\.)?([a-z][a-z0-9_]*[a-z0-9])\(")
 POSTGRES = {"bit", "bit_count"}
 
 
-def test_functions_without_an_underscore_are_documented(connection: Connection) -> None:
+def test_functions_without_an_underscore_are_documented(connection):
     """Those of docs/sql.md are public, all others are ours."""
     written = set(PUBLIC.findall(DOCUMENTED.read_text())) - POSTGRES
     rows = connection.execute(
@@ -317,7 +312,7 @@ def test_functions_without_an_underscore_are_documented(connection: Connection) 
     assert public == written
 
 
-def test_files_are_numbered_apart_and_end_in_a_newline() -> None:
+def test_files_are_numbered_apart_and_end_in_a_newline():
     numbers = [file.name[:4] for file in FILES]
     assert len(set(numbers)) == len(numbers)
     for file in FILES:
@@ -327,7 +322,7 @@ def test_files_are_numbered_apart_and_end_in_a_newline() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_every_file_may_be_run_again(connection: Connection, items: str, path: object) -> None:
+def test_every_file_may_be_run_again(connection, items, path):
     """Each by itself, after the first, which sets the path that functions keep."""
     store.list_models(connection)
     before = catalog(connection)
@@ -339,7 +334,7 @@ def test_every_file_may_be_run_again(connection: Connection, items: str, path: o
     assert catalog(connection) == before
 
 
-def test_every_file_may_be_run_again_beside_indexes(with_indexes: Connection) -> None:
+def test_every_file_may_be_run_again_beside_indexes(with_indexes):
     before = catalog(with_indexes)
     with with_indexes.transaction():
         for file in FILES:

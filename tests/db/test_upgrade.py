@@ -5,7 +5,6 @@ of a database that `make` filled, taken by its oldest pg_dump, as releases/VERSI
 """
 
 import gzip
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +14,16 @@ from fixtures.checks import assert_fresh
 from fixtures.house import run
 from fixtures.known import assert_queued
 from fixtures.outdated import outdate
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import MissingSchemaError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 from pg_hashindex.operations.repairs import list_orphans
-from pg_hashindex.server import EmbeddedServer
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.sql.gz"))
 
@@ -34,7 +31,7 @@ ROWS = np.random.default_rng(1).integers(-9, 10, (60, 8)).astype(np.float32)
 QUERIES = np.random.default_rng(2).standard_normal((4, 8)).astype(np.float32)
 
 
-def make(connection: Connection) -> None:
+def make(connection):
     """Make table items with indexes of every kind; its last ten rows come after them."""
     plain = LSH(n_bits=12, random_state=0).fit(ROWS).to_model("lsh")
     for model in (
@@ -64,20 +61,14 @@ def make(connection: Connection) -> None:
     insert(connection, range(51, 61))
 
 
-def insert(connection: Connection, keys: range) -> None:
+def insert(connection, keys):
     connection.cursor().executemany(
         "INSERT INTO items VALUES (%s, 'a', %s)", [(n, Vector(ROWS[n - 1])) for n in keys]
     )
 
 
 @pytest.fixture(params=[None, *RELEASES], ids=lambda path: path.name if path else "simulated")
-def old(
-    request: pytest.FixtureRequest,
-    server: EmbeddedServer,
-    url: str,
-    make_database: Callable[[str], str],
-    tmp_path: Path,
-) -> str:
+def old(request, server, url, make_database, tmp_path):
     """A database as the release before left it, restored from a dump."""
     dump = tmp_path / "dump.sql"
     if request.param is None:
@@ -93,7 +84,7 @@ def old(
     return restored
 
 
-def upgrade(url: str) -> None:
+def upgrade(url):
     engine = create_engine(url)
     with engine.begin() as connection:
         schema.upgrade(connection)
@@ -101,7 +92,7 @@ def upgrade(url: str) -> None:
     engine.dispose()
 
 
-def check_searches(connection: Connection, index: HashIndex) -> None:
+def check_searches(connection, index):
     for query in QUERIES:
         if index.encoded_in == "python":
             continue
@@ -109,14 +100,12 @@ def check_searches(connection: Connection, index: HashIndex) -> None:
         np.testing.assert_allclose(found, exact(connection, query), rtol=1e-6)
 
 
-def exact(connection: Connection, query: NDArray[np.float32]) -> list[float]:
+def exact(connection, query):
     rows = connection.execute("SELECT embedding FROM items").fetchall()
     return sorted(float(np.linalg.norm(v.to_numpy() - query)) for (v,) in rows)[:8]
 
 
-def test_a_database_of_the_release_before(
-    old: str, make_database: Callable[[str], str], schema_template: str
-) -> None:
+def test_a_database_of_the_release_before(old, make_database, schema_template):
     engine = create_engine(old)
     with engine.connect() as connection:
         assert not schema.status(connection).up_to_date
@@ -165,7 +154,7 @@ def test_a_database_of_the_release_before(
         assert set(now[part]) ^ set(wanted[part]) == set(), part
 
 
-def test_an_old_schema_is_to_be_upgraded(connection: Connection) -> None:
+def test_an_old_schema_is_to_be_upgraded(connection):
     connection.execute("ALTER TABLE hashindex.index DROP COLUMN storage CASCADE")
     connection.execute("ALTER TABLE hashindex.model DROP COLUMN profile CASCADE")
     for ask in (list_indexes, store.list_models):

@@ -1,7 +1,6 @@
 """BGDH learns from rows without labels, and from what joins them, where DPSH cannot."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +19,8 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 BITS, CLASSES, ROWS, DIMENSION = 12, 5, 500, 20
 TRANSDUCTIVE = {"variant": "transductive", "batch_contexts": 4096, "context_rate": 0.08}
 #: Whatever the defaults are.
-SHARED: dict[str, Any] = {
-    **SMALL["dpsh"],
-    "n_bits": BITS,
-    "hidden": (16,),
-    "eta": 0.1,
-}
-GRAPH: dict[str, Any] = {
+SHARED = {**SMALL["dpsh"], "n_bits": BITS, "hidden": (16,), "eta": 0.1}
+GRAPH = {
     "embedding_size": 16,
     "embedding_hidden": (64,),
     "n_landmarks": 100,
@@ -55,7 +49,7 @@ class Task:
     query_classes: NDArray[np.intp]
 
     @classmethod
-    def draw(cls, seed: int, *, spread: float, labelled: int) -> "Task":
+    def draw(cls, seed, *, spread, labelled):
         rng = np.random.default_rng(seed)
         classes = np.arange(ROWS + 200) % CLASSES
         centres = spread * rng.standard_normal((CLASSES, DIMENSION))
@@ -65,7 +59,7 @@ class Task:
         X = X.astype(np.float32)
         return cls(X[:ROWS], classes[:ROWS], y, X[ROWS:], classes[ROWS:])
 
-    def tags(self, seed: int) -> scipy.sparse.csr_array:
+    def tags(self, seed):
         """Join each row to two of 20 tags, nine in ten of which are of its class."""
         rng = np.random.default_rng(seed)
         shape = (ROWS, 2)
@@ -77,13 +71,13 @@ class Task:
         np.add.at(graph, (np.arange(ROWS)[:, None], tags), 1)
         return scipy.sparse.csr_array(graph)
 
-    def of_queries(self, hasher: Any) -> float:
+    def of_queries(self, hasher):
         """MAP by class of rows that the training did not see."""
         pair = hasher.encode(self.queries), hasher.encode(self.X)
         relevant = self.query_classes[:, None] == self.classes
         return metrics.mean_average_precision(*pair, relevant)
 
-    def of_unlabelled(self, hasher: Any) -> float:
+    def of_unlabelled(self, hasher):
         """MAP by class of the rows without a label among all."""
         rest = self.y < 0
         encoded = hasher.encode(self.X)
@@ -91,11 +85,11 @@ class Task:
         return metrics.mean_average_precision(encoded[rest], encoded, relevant)
 
 
-def bgdh(**params: Any) -> BGDH:
+def bgdh(**params):
     return BGDH(**{**SHARED, **GRAPH, "random_state": 0, **params})
 
 
-def test_unlabelled_rows_help() -> None:
+def test_unlabelled_rows_help():
     """With one label a class, in either variant."""
     gains = []
     for seed in range(2):
@@ -112,7 +106,7 @@ def test_unlabelled_rows_help() -> None:
     assert (np.mean(gains, axis=0) > 0.1).all()
 
 
-def test_a_semantic_graph_says_what_vectors_do_not() -> None:
+def test_a_semantic_graph_says_what_vectors_do_not():
     task = Task.draw(0, spread=0.0, labelled=2)
     by_vectors = bgdh(**TRANSDUCTIVE).fit(task.X, task.y)
     by_tags = bgdh(**TRANSDUCTIVE).fit(task.X, task.y, graph=task.tags(0))
@@ -121,7 +115,7 @@ def test_a_semantic_graph_says_what_vectors_do_not() -> None:
     assert np.array_equal(by_tags.encode(task.X), by_tags.codes_)
 
 
-def test_a_semantic_graph_helps_new_rows() -> None:
+def test_a_semantic_graph_helps_new_rows():
     """As far as vectors tell something; the graph need not be there to encode them."""
     task = Task.draw(0, spread=0.5, labelled=2)
     by_vectors = bgdh().fit(task.X, task.y)
@@ -133,7 +127,7 @@ def test_a_semantic_graph_helps_new_rows() -> None:
 
 
 @pytest.mark.parametrize("variant", ["inductive", "transductive"])
-def test_without_the_graph_it_is_dpsh(variant: str) -> None:
+def test_without_the_graph_it_is_dpsh(variant):
     task = Task.draw(0, spread=1.0, labelled=20)
     shared = SHARED | {"random_state": 5, "validation": 0.2, "rounds": 12}
     expected = DPSH(**shared).fit(task.X, task.y)
@@ -149,7 +143,7 @@ def test_without_the_graph_it_is_dpsh(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["inductive", "transductive"])
-def test_losses_fall(variant: str) -> None:
+def test_losses_fall(variant):
     task = Task.draw(0, spread=1.0, labelled=20)
     params = {"variant": variant, "validation": 0.2}
     early = bgdh(rounds=1, pretrain=2, **params).fit(task.X, task.y).training_["losses"]
@@ -178,7 +172,7 @@ def test_losses_fall(variant: str) -> None:
     ],
     ids=str,
 )
-def test_each_parameter_says_something(params: dict[str, Any]) -> None:
+def test_each_parameter_says_something(params):
     task = Task.draw(0, spread=1.0, labelled=10)
     small = {"rounds": 2, "pretrain": 3}
     usual = bgdh(**small).fit(task.X, task.y)
@@ -188,7 +182,7 @@ def test_each_parameter_says_something(params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_transductive_codes_are_of_the_rows_of_the_training(given: bool) -> None:
+def test_transductive_codes_are_of_the_rows_of_the_training(given):
     task = Task.draw(0, spread=1.0, labelled=10)
     source = np.split(task.X, [100, 101, 400])
     small = TRANSDUCTIVE | {"rounds": 2, "pretrain": 5, "normalize": "l2"}
@@ -205,7 +199,7 @@ def test_transductive_codes_are_of_the_rows_of_the_training(given: bool) -> None
             hasher.encode(unknown)
 
 
-def test_rows_without_edges_are_counted() -> None:
+def test_rows_without_edges_are_counted():
     task = Task.draw(0, spread=1.0, labelled=10)
     graph = np.zeros((ROWS, 3))
     graph[:300, 0] = 1
@@ -223,7 +217,7 @@ def test_rows_without_edges_are_counted() -> None:
         (np.eye(ROWS), "500 edges, but no object is joined with two rows"),
     ],
 )
-def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_graphs(graph, message, monkeypatch):
     """Before anything is trained."""
     from pg_hashindex.hashers.deep.learning import Trainer
 
@@ -258,12 +252,12 @@ def test_refuses_graphs(graph: NDArray[Any], message: str, monkeypatch: pytest.M
         ({"positive": 1.0}, "positive must be .* below 1, got 1.0"),
     ],
 )
-def test_refuses_parameters(params: dict[str, Any], message: str) -> None:
+def test_refuses_parameters(params, message):
     with pytest.raises(InvalidInputError, match=message):
         bgdh(**params).check_parameters()
 
 
-def test_refuses_values_beyond_float32() -> None:
+def test_refuses_values_beyond_float32():
     task = Task.draw(0, spread=1.0, labelled=20)
     with pytest.raises(InvalidInputError, match="mean squared distance of the rows is"):
         bgdh().fit(task.X.astype(np.float64) * 1e30, task.y)
@@ -271,7 +265,7 @@ def test_refuses_values_beyond_float32() -> None:
         bgdh(hidden=(9000,), embedding_hidden=(8000,)).check_parameters()
 
 
-def test_the_graph_may_come_from_other_vectors() -> None:
+def test_the_graph_may_come_from_other_vectors():
     """Rows say nothing here, and features beside them do; the network sees the rows."""
     task, clear = Task.draw(0, spread=0.0, labelled=2), Task.draw(0, spread=3.0, labelled=2)
     hasher = bgdh(**TRANSDUCTIVE).fit(task.X, task.y, graph_features=clear.X)
@@ -288,7 +282,7 @@ SHORT = TRANSDUCTIVE | {"rounds": 2, "pretrain": 5}
     [{}, {"graph": "neighbours"}, {"graph": "neighbours", "radius": 4.5}, {"normalize": "l2"}],
     ids=str,
 )
-def test_a_training_row_is_placed_by_its_edges(params: dict[str, Any]) -> None:
+def test_a_training_row_is_placed_by_its_edges(params):
     """Written out: shares in objects, from there in rows, and equation 3 with their mean vector."""
     task = Task.draw(0, spread=1.0, labelled=10)
     hasher = bgdh(**SHORT, **params).fit(task.X, task.y)
@@ -319,7 +313,7 @@ def test_a_training_row_is_placed_by_its_edges(params: dict[str, Any]) -> None:
     assert np.array_equal(hasher.place(task.X[:9]), before[:9])
 
 
-def test_rows_are_placed_by_given_edges() -> None:
+def test_rows_are_placed_by_given_edges():
     """By an edge to one row, a row with the same vector gets the code of that row."""
     task = Task.draw(0, spread=1.0, labelled=10)
     tags = task.tags(0)
@@ -340,7 +334,7 @@ def test_rows_are_placed_by_given_edges() -> None:
         bgdh(rounds=1, pretrain=1).fit(task.X, task.y).place(task.queries)
 
 
-def test_rows_are_placed_by_features() -> None:
+def test_rows_are_placed_by_features():
     task, clear = Task.draw(0, spread=0.0, labelled=2), Task.draw(0, spread=3.0, labelled=2)
     hasher = bgdh(**SHORT).fit(task.X, task.y, graph_features=clear.X)
     assert len(hasher.place(task.queries, graph_features=clear.queries)) == 200
@@ -352,7 +346,7 @@ def test_rows_are_placed_by_features() -> None:
         bgdh(**SHORT).fit(task.X, task.y).place(task.queries, graph_features=clear.queries)
 
 
-def test_refuses_features_that_do_not_fit() -> None:
+def test_refuses_features_that_do_not_fit():
     task = Task.draw(0, spread=1.0, labelled=2)
     with pytest.raises(InvalidInputError, match="3 rows of features for the graph of 500 rows"):
         bgdh().fit(task.X, task.y, graph_features=task.X[:3])

@@ -1,7 +1,5 @@
 """DPSH, and what all methods do that train a network: losses, held-back labels, bad input."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fixtures.clusters import clustered
@@ -10,7 +8,7 @@ from fixtures.usps import shared_file
 
 from pg_hashindex import metrics
 from pg_hashindex.errors import InvalidInputError, TrainingError
-from pg_hashindex.hashers import BGDH, DPSH, Hasher
+from pg_hashindex.hashers import BGDH, DPSH
 from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
 
@@ -26,28 +24,28 @@ FEW = np.where(np.arange(400) < 100, LABELS, -1)
 IMAGES = {"features": "cnn-f", "image_shape": [4, 3, 1], "input_size": 39}
 
 
-def dpsh(**params: Any) -> DPSH:
+def dpsh(**params):
     return DPSH(**{**SMALL["dpsh"], "n_bits": 8, "random_state": 0, **params})
 
 
-def bgdh(**params: Any) -> BGDH:
+def bgdh(**params):
     return BGDH(**{**SMALL["bgdh"], "n_bits": 8, "random_state": 0, **params})
 
 
 @pytest.fixture
-def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
+def untrained(monkeypatch):
     """Have it be an error that a training begins."""
     monkeypatch.setattr(Trainer, "run", lambda *given, **options: pytest.fail("a training began"))
 
 
-def test_codes_tell_which_rows_share_a_label() -> None:
+def test_codes_tell_which_rows_share_a_label():
     hasher = dpsh(n_bits=12).fit(X[:300], LABELS[:300])
     pair = hasher.encode(X[300:]), hasher.encode(X[:300])
     relevant = LABELS[300:, None] == LABELS[:300]
     assert metrics.mean_average_precision(*pair, relevant) > 0.9
 
 
-def test_several_labels_a_row() -> None:
+def test_several_labels_a_row():
     """Rows are near that share a label of either kind, and nearer that share both."""
     both = np.zeros((400, 12), int)
     both[np.arange(400), LABELS] = both[np.arange(400), 8 + LABELS % 4] = 1
@@ -57,11 +55,11 @@ def test_several_labels_a_row() -> None:
     assert distances[shared == 0].mean() > distances[shared == 1].mean() + 2
 
 
-def test_unlabelled_rows_are_left_out_of_the_batches() -> None:
+def test_unlabelled_rows_are_left_out_of_the_batches():
     """Their vectors say what rows are like on average, nothing else."""
     shown = []
 
-    def noted(u: Any, similar: Any) -> Any:
+    def noted(u, similar):
         shown.append(u.shape)
         return dpsh_loss(u, similar)
 
@@ -74,7 +72,7 @@ def test_unlabelled_rows_are_left_out_of_the_batches() -> None:
     np.testing.assert_allclose(dpsh().fit(others, FEW).project(X), expected.project(X), atol=1e-3)
 
 
-def test_seeds() -> None:
+def test_seeds():
     checksums = {dpsh(random_state=seed).fit(X, FEW).to_model("m").checksum for seed in range(3)}
     assert len(checksums) == 3
 
@@ -90,7 +88,7 @@ def test_seeds() -> None:
     ],
     ids=["dpsh", "inductive", "transductive", "cnn-f"],
 )
-def test_torch_is_left_as_it_was(hasher: Hasher) -> None:
+def test_torch_is_left_as_it_was(hasher):
     """Its global generator, and how many threads it has: whoever else uses it notices nothing."""
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     settings = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
@@ -106,11 +104,11 @@ def test_torch_is_left_as_it_was(hasher: Hasher) -> None:
     assert torch.equal(torch.get_rng_state(), generator.get_state())
 
 
-def twice(u: Any, similar: Any) -> Any:
+def twice(u, similar):
     return 2 * dpsh_loss(u, similar)
 
 
-def test_pairwise_losses() -> None:
+def test_pairwise_losses():
     """One may be given; models record its name."""
     usual, balanced = (dpsh(pairwise_loss=name).fit(X, FEW) for name in ("dpsh", "balanced"))
     own, same = (dpsh(pairwise_loss=loss).fit(X, FEW) for loss in (twice, dpsh_loss))
@@ -122,7 +120,7 @@ def test_pairwise_losses() -> None:
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_the_last_row_of_a_label_is_not_held_back(several: bool) -> None:
+def test_the_last_row_of_a_label_is_not_held_back(several):
     y = np.repeat([-1, 0, 1, 2, 3], [50, 60, 10, 2, 1])
     indicator = (y[:, None] == np.arange(4)).astype(int)
     if several:
@@ -143,7 +141,7 @@ def test_the_last_row_of_a_label_is_not_held_back(several: bool) -> None:
     assert len(dpsh(validation=0)._held_back(labels, np.random.default_rng(0))) == 0
 
 
-def test_held_back_labels_are_counted() -> None:
+def test_held_back_labels_are_counted():
     summary = dpsh(validation=0.1, rounds=7).fit(X, FEW).training_
     assert summary["held_back_labels"] == 10
     assert summary["best_round"] in {5, 7}
@@ -155,7 +153,7 @@ def test_held_back_labels_are_counted() -> None:
     assert not {"held_back_labels", "best_round"} & set(without)
 
 
-def test_labels_of_one_row_each_can_be_learned_from() -> None:
+def test_labels_of_one_row_each_can_be_learned_from():
     """Two labelled rows of two classes: one batch of one pair, and nothing to hold back."""
     y = np.full(400, -1)
     y[:2] = 0, 1
@@ -174,19 +172,19 @@ def test_labels_of_one_row_each_can_be_learned_from() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("make", [dpsh, bgdh])
-def test_nan_losses(make: Any, params: dict[str, Any]) -> None:
+def test_nan_losses(make, params):
     hasher = make(**params)
     with pytest.raises(TrainingError, match=r"the loss of the (labels|graph) became (nan|inf) in"):
         hasher.fit(X, FEW)
     assert not hasattr(hasher, "layers_")
 
 
-def steep(u: Any, similar: Any) -> Any:
+def steep(u, similar):
     return 1e30 * dpsh_loss(u, similar)
 
 
 @pytest.mark.parametrize("variant", ["inductive", "transductive"])
-def test_nan_weights(variant: str) -> None:
+def test_nan_weights(variant):
     """The last step of all may be the one that goes too far, with no loss after it."""
     params = {"rounds": 1, "supervised_steps": 1, "pretrain": 0, "graph_steps": 0}
     far = {"pairwise_loss": steep, "optimizer": "sgd", "learning_rate": 1e12}
@@ -195,7 +193,7 @@ def test_nan_weights(variant: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-15, 1e12])
-def test_rows_of_any_scale(scale: float) -> None:
+def test_rows_of_any_scale(scale):
     expected = dpsh().fit(X, FEW).encode(X)
     found = dpsh().fit(X * np.float32(scale), FEW).encode(X * np.float32(scale))
     assert codes.hamming_distances(found, expected).diagonal().mean() < 0.2
@@ -213,13 +211,13 @@ def test_rows_of_any_scale(scale: float) -> None:
     ],
 )
 @pytest.mark.usefixtures("untrained")
-def test_missing_devices(device: Any, message: str) -> None:
+def test_missing_devices(device, message):
     with pytest.raises(InvalidInputError, match=message):
         dpsh(device=device).fit(X, FEW)
 
 
 @pytest.mark.usefixtures("untrained")
-def test_missing_gpu() -> None:
+def test_missing_gpu():
     if torch.cuda.device_count():
         pytest.skip("there is a GPU")
     with pytest.raises(InvalidInputError, match="device 'cuda' cannot be used: .*(CUDA|NVIDIA)"):
@@ -267,13 +265,13 @@ def test_missing_gpu() -> None:
     ],
 )
 @pytest.mark.usefixtures("untrained")
-def test_refused_before_training(params: dict[str, Any], message: str) -> None:
+def test_refused_before_training(params, message):
     with pytest.raises(InvalidInputError, match=message):
         dpsh(**params).fit(X, FEW)
 
 
 @pytest.mark.slow
-def test_images() -> None:
+def test_images():
     """CNN-F from scratch on 300 images of digits; codes by chance have a MAP of 0.1."""
     with np.load(shared_file("mnist.npz")) as mnist:
         rng = np.random.default_rng(0)

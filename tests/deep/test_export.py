@@ -39,10 +39,7 @@ CASES = {
         architecture((9,), embedding_size=3, embedding_hidden=(8, 7, 5)),
         [(17, 6), (16, 17), (14, 16), (12, 14), (11, 12)],
     ),
-    "xi of one layer": (
-        architecture((9, 8), embedding_size=3),
-        [(12, 6), (11, 12), (11, 11)],
-    ),
+    "xi of one layer": (architecture((9, 8), embedding_size=3), [(12, 6), (11, 12), (11, 11)]),
 }
 every_case = pytest.mark.parametrize(("architecture", "shapes"), CASES.values(), ids=list(CASES))
 

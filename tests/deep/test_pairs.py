@@ -1,7 +1,6 @@
 """DPSH and BGDH learn from pairs: a step against the sum written out, and what pairs change."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ KNOWN = {(0, 1): 0, (2, 3): 1, (0, 2): 0, (0, 3): 0, (1, 2): 0, (1, 3): 0, (0, 6
 ETA = 0.3
 
 
-def trainer(loss: Any = dpsh_loss, held_back: tuple[int, ...] = ()) -> Trainer:
+def trainer(loss=dpsh_loss, held_back=()):
     network = HashNetwork(Architecture(4, 3, (5,)), torch.Generator().manual_seed(1))
     with torch.no_grad():
         network.head.weight.mul_(100)
@@ -49,7 +48,7 @@ def trainer(loss: Any = dpsh_loss, held_back: tuple[int, ...] = ()) -> Trainer:
     )
 
 
-def literal(u: Any, known: dict[tuple[int, int], int], weight: Any = lambda s: 1.0) -> float:
+def literal(u, known, weight=lambda s: 1.0):
     """Equation 4 over the known pairs, both orders of each, divided by their number."""
     total = 0.0
     for (i, j), s in known.items():
@@ -60,13 +59,13 @@ def literal(u: Any, known: dict[tuple[int, int], int], weight: Any = lambda s: 1
     return total / (2 * len(known))
 
 
-def test_a_step_sums_over_the_known_pairs() -> None:
+def test_a_step_sums_over_the_known_pairs():
     one = trainer()
     u = one.network(torch.from_numpy(X)).detach().double().numpy()
     assert one._supervised_step().item() == pytest.approx(literal(u, KNOWN), rel=1e-5)
 
 
-def test_the_balanced_loss_gives_neighbours_half_of_the_known_pairs() -> None:
+def test_the_balanced_loss_gives_neighbours_half_of_the_known_pairs():
     """Two of eight pairs are of neighbours: they weigh 2, and the other six 2/3."""
     one = trainer(balanced_loss)
     u = one.network(torch.from_numpy(X)).detach().double().numpy()
@@ -74,7 +73,7 @@ def test_the_balanced_loss_gives_neighbours_half_of_the_known_pairs() -> None:
     assert one._supervised_step().item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_labels_that_are_held_back_do_not_count_beside_pairs() -> None:
+def test_labels_that_are_held_back_do_not_count_beside_pairs():
     """Row 0 still has its two given pairs."""
     one = trainer(held_back=(0,))
     u = one.network(torch.from_numpy(X)).detach().double().numpy()
@@ -82,19 +81,19 @@ def test_labels_that_are_held_back_do_not_count_beside_pairs() -> None:
     assert one._supervised_step().item() == pytest.approx(literal(u, known), rel=1e-5)
 
 
-def clusters(n: int = 200) -> tuple[Any, Any]:
+def clusters(n=200):
     rng = np.random.default_rng(1)
     classes = np.arange(n) % 4
     centres = 2 * rng.standard_normal((4, 10))
     return centres[classes] + rng.standard_normal((n, 10)), classes
 
 
-def dpsh(**params: Any) -> DPSH:
+def dpsh(**params):
     given = {"n_bits": 8, "hidden": (16,), "rounds": 20, "learning_rate": 1e-2, "random_state": 0}
     return DPSH(**{**given, "device": "cpu", **params})
 
 
-def precision(hasher: DPSH, X: Any, classes: Any) -> float:
+def precision(hasher, X, classes):
     """Share of pairs of one class among the pairs with equal codes or one differing bit."""
     codes = hasher.project(X) > 0
     near = (codes[:, None] != codes).sum(axis=2) <= 1
@@ -102,7 +101,7 @@ def precision(hasher: DPSH, X: Any, classes: Any) -> float:
     return float((classes[:, None] == classes)[near].mean())
 
 
-def test_pairs_alone_teach_classes() -> None:
+def test_pairs_alone_teach_classes():
     """As labels do, from some pairs of 80 rows; chance is 1 in 4."""
     rows, classes = clusters()
     rng = np.random.default_rng(2)
@@ -116,7 +115,7 @@ def test_pairs_alone_teach_classes() -> None:
     assert np.array_equal(with_labels.project(rows), hasher.project(rows))
 
 
-def test_pairs_that_say_what_labels_say_change_only_the_batches() -> None:
+def test_pairs_that_say_what_labels_say_change_only_the_batches():
     rows, classes = clusters()
     hasher = dpsh(validation=0.2).fit(rows, classes, pairs=[[0, 4, 1], [0, 1, -1]])
     assert precision(hasher, rows, classes) > 0.8
@@ -133,6 +132,6 @@ def test_pairs_that_say_what_labels_say_change_only_the_batches() -> None:
         ([0, *[-1] * 7], None, "all 1 labelled rows have the same label"),
     ],
 )
-def test_refuses_uninformative_supervision(y: Any, pairs: Any, message: str) -> None:
+def test_refuses_uninformative_supervision(y, pairs, message):
     with pytest.raises(InvalidInputError, match=message):
         dpsh().fit(X, y, pairs=pairs)

@@ -7,7 +7,7 @@ known: nobody waits for a lock for longer than a moment, and then the transactio
 import contextlib
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import psycopg
@@ -28,13 +28,12 @@ from faults.tables import check_codes, check_lists, check_search, indexes
 from fixtures.known import stored_codes
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
-from numpy.typing import NDArray
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import Access, Layout
+from pg_hashindex.index.catalog import Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.models.model import Model
@@ -43,7 +42,7 @@ from pg_hashindex.models.network import known_rows
 BITS = 16
 
 
-def machine_models() -> dict[str, Model]:
+def machine_models():
     """Return two models of each kind; "lsh" has learned codes, with every bit the other way."""
     made = {}
     for seed, (in_sql, in_python) in enumerate((("lsh", "known"), ("other", "known_other"))):
@@ -67,7 +66,7 @@ class Machine(Writers):
     layout: ClassVar[Layout]
     model_names: ClassVar[tuple[str, str]]
 
-    def teardown(self) -> None:
+    def teardown(self):
         for session in self.sessions.values():
             session.rollback()
             session.close()
@@ -90,13 +89,13 @@ class Machine(Writers):
     encoded = False
 
     @initialize(encoded=st.booleans())
-    def create(self, encoded: bool) -> None:
+    def create(self, encoded):
         self._create()
         if encoded:
             HashIndex.open(self.operator, "items_idx").encode()
         self.encoded = encoded
 
-    def _create(self) -> None:
+    def _create(self):
         self.index = HashIndex.create(
             self.operator, "items_idx", table="items", column="embedding",
             model=self.model_names[0], layout=self.layout,
@@ -106,7 +105,7 @@ class Machine(Writers):
 
     # The operator --------------------------------------------------------------------------------
 
-    def _operate(self, act: Any) -> None:
+    def _operate(self, act):
         self.counts["operations"] += 1
         try:
             act(HashIndex.open(self.operator, "items_idx"))
@@ -120,12 +119,12 @@ class Machine(Writers):
             self.counts["told"] += 1
 
     @rule(batch_rows=st.integers(1, 60), name=SESSIONS, key=KEYS, place=PLACES, gone=st.booleans())
-    def encode(self, batch_rows: int, name: str, key: int, place: int | None, gone: bool) -> None:
+    def encode(self, batch_rows, name, key, place, gone):
         """A writer comes between reading a page and writing its codes."""
         evaluate = Model.encode
         came = False
 
-        def encode(model: Model, X: Any) -> Any:
+        def encode(model, X):
             nonlocal came
             if not came:
                 came = True
@@ -137,7 +136,7 @@ class Machine(Writers):
 
         Model.encode = encode  # type: ignore[method-assign]
 
-        def act(index: HashIndex) -> None:
+        def act(index):
             index.encode(batch_rows=batch_rows)
             # The model before the swap may never have been encoded.
             with contextlib.suppress(psycopg.errors.LockNotAvailable):
@@ -149,11 +148,11 @@ class Machine(Writers):
             Model.encode = evaluate  # type: ignore[method-assign]
 
     @rule(access=st.sampled_from(["scan", "landmarks"]), build=st.booleans())
-    def configure(self, access: Access, build: bool) -> None:
+    def configure(self, access, build):
         if access == "landmarks" and self.layout == "column":
             return
 
-        def act(index: HashIndex) -> None:
+        def act(index):
             configured = index.configure(access=access)
             if build:
                 configured.encode()
@@ -161,7 +160,7 @@ class Machine(Writers):
         self._operate(act)
 
     @rule(access=st.sampled_from([None, "scan", "landmarks"]), which=st.integers(0, 1))
-    def swap(self, access: Access | None, which: int) -> None:
+    def swap(self, access, which):
         if access == "landmarks" and self.layout == "column":
             access = None
         self._operate(
@@ -171,17 +170,17 @@ class Machine(Writers):
         )
 
     @rule()
-    def rollback(self) -> None:
+    def rollback(self):
         self._operate(lambda index: operations.rollback(index))
 
     @rule()
-    def prune(self) -> None:
+    def prune(self):
         self._operate(lambda index: operations.prune(index))
 
     @precondition(lambda self: self.layout == "table")
     @rule()
-    def rebalance(self) -> None:
-        def act(index: HashIndex) -> None:
+    def rebalance(self):
+        def act(index):
             if (index.access, index.building) == ("landmarks", None):
                 index.rebalance()
 
@@ -189,14 +188,14 @@ class Machine(Writers):
 
     @precondition(lambda self: self.layout == "table")
     @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_take_over"]))
-    def kill_a_rebalance(self, step: str) -> None:
+    def kill_a_rebalance(self, step):
         """Triggers log what is written until a command continues it, or gives it up."""
         original = getattr(LandmarkBuild, step)
 
-        def kill(*_: object) -> None:
+        def kill(*_):
             raise KilledError
 
-        def act(index: HashIndex) -> None:
+        def act(index):
             if (index.access, index.building) == ("landmarks", None):
                 with contextlib.suppress(KilledError):
                     index.rebalance()
@@ -208,10 +207,10 @@ class Machine(Writers):
             setattr(LandmarkBuild, step, original)
 
     @rule()
-    def make_again(self) -> None:
+    def make_again(self):
         """Searches are exact until it is encoded."""
 
-        def act(index: HashIndex) -> None:
+        def act(index):
             index.drop()
             self._create()
 
@@ -222,7 +221,7 @@ class Machine(Writers):
         name=SESSIONS, key=KEYS, place=st.integers(0, N_KNOWN - 1), k=st.integers(1, 15),
         inside=st.booleans(),
     )  # fmt: skip
-    def detach_and_attach(self, name: str, key: int, place: int, k: int, inside: bool) -> None:
+    def detach_and_attach(self, name, key, place, k, inside):
         """A partition is written to while it is detached, and a search may know it as it was."""
         for each in self.sessions:
             self._end(each)
@@ -254,7 +253,7 @@ class Machine(Writers):
         key=KEYS,
         place=st.integers(0, N_KNOWN - 1),
     )
-    def work_beside_a_snapshot(self, name: str, act: str, key: int, place: int) -> None:
+    def work_beside_a_snapshot(self, name, act, key, place):
         """A transaction begins before the operator's work, and searches and writes after it."""
         for each in self.sessions:
             self._end(each)
@@ -277,7 +276,7 @@ class Machine(Writers):
     # Invariants ----------------------------------------------------------------------------------
 
     @rule(name=SESSIONS, place=st.integers(0, N_KNOWN - 1), k=st.integers(1, 15))
-    def search(self, name: str, place: int, k: int) -> None:
+    def search(self, name, place, k):
         """As brute force over what the session sees, its own writes too."""
         self.counts["searches"] += 1
         try:
@@ -288,7 +287,7 @@ class Machine(Writers):
             self.counts["refused"] += 1
             self._end(name)
 
-    def _search(self, session: Connection, query: NDArray[np.float32], k: int) -> None:
+    def _search(self, session, query, k):
         index = HashIndex.open(session, "items_idx")
         # The function is that of now, whatever catalog the session sees.
         now = HashIndex.open(self.operator, "items_idx")
@@ -325,7 +324,7 @@ class Machine(Writers):
         self.counts["rows"] += len(rows)
 
     @rule()
-    def check(self) -> None:
+    def check(self):
         """Codes are right at any moment, and where triggers encode, all there since `encode`."""
         try:
             for index in indexes(self.operator):
@@ -338,7 +337,7 @@ class Machine(Writers):
             # The lock of somebody who truncates.
             assert any(map(self._inside, self.sessions))
 
-    def _complete(self) -> None:
+    def _complete(self):
         for name in self.sessions:
             assert self.sessions[name].closed
         for index in indexes(self.operator):
@@ -352,7 +351,7 @@ class Machine(Writers):
         check_search(HashIndex.open(self.operator, "items_idx"), VECTORS[:2])
 
 
-def seen_codes(index: HashIndex) -> dict[int, tuple[str | None, NDArray[np.float32] | None]]:
+def seen_codes(index):
     """Return rows with their codes; without, where a build has dropped what the snapshot knows."""
     name = index.codes.as_string(index.connection)
     row = index.connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
@@ -362,7 +361,7 @@ def seen_codes(index: HashIndex) -> dict[int, tuple[str | None, NDArray[np.float
     return {key: (None, None if vector is None else vector.to_numpy()) for key, vector in found}
 
 
-def install_models(url: str) -> None:
+def install_models(url):
     """Store the models."""
     with connect(url) as connection:
         for model in machine_models().values():

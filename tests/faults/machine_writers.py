@@ -1,6 +1,6 @@
 """Two sessions of a state machine that write to table items, in transactions or without."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import psycopg
@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from pgvector import Vector
 from psycopg.pq import TransactionStatus
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 
 DIMENSION = 4
 # Vectors of small integers, so that ties are many; the last ones no model of known rows knows.
@@ -46,10 +46,10 @@ class Writers(RuleBasedStateMachine):
     partitioned: ClassVar[bool]
     counts: ClassVar[dict[str, int]]
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.sessions = {name: connect(self.url) for name in ("one", "two")}
-        self.operator: Connection = connect(self.url)
+        self.operator = connect(self.url)
         for session in (*self.sessions.values(), self.operator):
             session.execute("SET lock_timeout TO '30ms'; SET deadlock_timeout TO '10ms'")
         self.operator.execute("DROP TABLE IF EXISTS items, items_high")
@@ -64,7 +64,7 @@ class Writers(RuleBasedStateMachine):
         )
         self.counts["examples"] += 1
 
-    def _write(self, name: str, statement: str, values: list[Any] | None = None) -> None:
+    def _write(self, name, statement, values=None):
         session = self.sessions[name]
         self.counts["writes"] += 1
         try:
@@ -73,21 +73,21 @@ class Writers(RuleBasedStateMachine):
             self.counts["refused"] += 1
             self._end(name)
 
-    def _end(self, name: str) -> None:
+    def _end(self, name):
         self.sessions[name].execute("ROLLBACK")
 
-    def _inside(self, name: str) -> bool:
+    def _inside(self, name):
         return self.sessions[name].info.transaction_status != TransactionStatus.IDLE
 
     @rule(name=SESSIONS, key=KEYS, place=PLACES)
-    def insert(self, name: str, key: int, place: int | None) -> None:
+    def insert(self, name, key, place):
         self._write(
             name, "INSERT INTO items VALUES (%s, 'i', %s) ON CONFLICT DO NOTHING",
             [key, vector(place)],
         )  # fmt: skip
 
     @rule(name=SESSIONS, key=KEYS, place=PLACES)
-    def upsert(self, name: str, key: int, place: int | None) -> None:
+    def upsert(self, name, key, place):
         self._write(
             name,
             "INSERT INTO items VALUES (%s, 'u', %s) ON CONFLICT (id) "
@@ -96,7 +96,7 @@ class Writers(RuleBasedStateMachine):
         )
 
     @rule(name=SESSIONS, first=KEYS, n=st.integers(1, 30), place=st.integers(0, len(VECTORS) - 1))
-    def copy(self, name: str, first: int, n: int, place: int) -> None:
+    def copy(self, name, first, n, place):
         self.counts["writes"] += 1
         try:
             with self.sessions[name].cursor() as cursor:
@@ -112,31 +112,31 @@ class Writers(RuleBasedStateMachine):
             self._end(name)
 
     @rule(name=SESSIONS, key=KEYS, n=st.integers(0, 20), place=PLACES)
-    def update_vectors(self, name: str, key: int, n: int, place: int | None) -> None:
+    def update_vectors(self, name, key, n, place):
         self._write(
             name, "UPDATE items SET embedding = %s WHERE id BETWEEN %s AND %s",
             [vector(place), key, key + n],
         )  # fmt: skip
 
     @rule(name=SESSIONS, key=KEYS, n=st.integers(0, 50))
-    def update_notes(self, name: str, key: int, n: int) -> None:
+    def update_notes(self, name, key, n):
         self._write(
             name, "UPDATE items SET note = note || '.' WHERE id BETWEEN %s AND %s", [key, key + n]
         )
 
     @rule(name=SESSIONS, key=KEYS)
-    def update_keys(self, name: str, key: int) -> None:
+    def update_keys(self, name, key):
         self._write(
             name, "UPDATE items SET id = id + 1000000 WHERE id BETWEEN %s AND %s + 3 "
             "AND NOT EXISTS (SELECT FROM items o WHERE o.id = items.id + 1000000)", [key, key],
         )  # fmt: skip
 
     @rule(name=SESSIONS, key=KEYS, n=st.integers(0, 20))
-    def delete(self, name: str, key: int, n: int) -> None:
+    def delete(self, name, key, n):
         self._write(name, "DELETE FROM items WHERE id BETWEEN %s AND %s", [key, key + n])
 
     @rule(name=SESSIONS, key=KEYS, place=PLACES)
-    def merge(self, name: str, key: int, place: int | None) -> None:
+    def merge(self, name, key, place):
         self._write(
             name,
             "MERGE INTO items i USING (SELECT k AS id FROM generate_series(%s::int, %s + 4) k) s "
@@ -148,7 +148,7 @@ class Writers(RuleBasedStateMachine):
         )
 
     @rule(name=SESSIONS, key=KEYS, place=PLACES)
-    def write_in_one_statement(self, name: str, key: int, place: int | None) -> None:
+    def write_in_one_statement(self, name, key, place):
         self._write(
             name,
             "WITH gone AS (DELETE FROM items WHERE id = %s RETURNING id) "
@@ -157,7 +157,7 @@ class Writers(RuleBasedStateMachine):
         )
 
     @rule(name=SESSIONS, seldom=st.integers(0, 4))
-    def truncate(self, name: str, seldom: int) -> None:
+    def truncate(self, name, seldom):
         # More often, it would leave little to look at.
         if seldom == 4:
             self._write(name, "TRUNCATE items")
@@ -167,19 +167,19 @@ class Writers(RuleBasedStateMachine):
     @rule(
         name=SESSIONS, level=st.sampled_from(["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
     )
-    def begin(self, name: str, level: str) -> None:
+    def begin(self, name, level):
         if not self._inside(name):
             self.sessions[name].execute(f"BEGIN ISOLATION LEVEL {level}".encode())
             # Its snapshot is of now.
             self._write(name, "SELECT count(*) FROM items")
 
     @rule(name=SESSIONS)
-    def savepoint(self, name: str) -> None:
+    def savepoint(self, name):
         if self._inside(name):
             self.sessions[name].execute("SAVEPOINT s")
 
     @rule(name=SESSIONS)
-    def roll_back_to_savepoint(self, name: str) -> None:
+    def roll_back_to_savepoint(self, name):
         if self._inside(name):
             try:
                 self.sessions[name].execute("ROLLBACK TO SAVEPOINT s")
@@ -187,7 +187,7 @@ class Writers(RuleBasedStateMachine):
                 self._end(name)
 
     @rule(name=SESSIONS, keep=st.booleans())
-    def end(self, name: str, keep: bool) -> None:
+    def end(self, name, keep):
         if self._inside(name):
             try:
                 self.sessions[name].execute("COMMIT" if keep else "ROLLBACK")
@@ -195,6 +195,6 @@ class Writers(RuleBasedStateMachine):
                 self.counts["refused"] += 1
 
 
-def vector(place: int | None) -> Vector | None:
+def vector(place):
     """Return one of the vectors."""
     return None if place is None else Vector(VECTORS[place])

@@ -12,7 +12,6 @@ from pg_hashindex import operations, schema
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
-from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.tuning import Effort, Goal, tune_index
 
@@ -52,12 +51,12 @@ class Scenario:
     undone: bool = False
 
     @property
-    def second(self) -> Step:
+    def second(self):
         return self.again or self.act
 
 
-def create(model: str, layout: Layout = "table", access: Access = "scan") -> Step:
-    def step(url: str) -> None:
+def create(model, layout="table", access="scan"):
+    def step(url):
         with connect(url) as connection:
             HashIndex.create(
                 connection, "items_idx", table="items", column="embedding", model=model,
@@ -67,21 +66,21 @@ def create(model: str, layout: Layout = "table", access: Access = "scan") -> Ste
     return step
 
 
-def encode(url: str) -> None:
+def encode(url):
     with connect(url) as connection:
         HashIndex.open(connection, "items_idx").encode(batch_rows=BATCH)
 
 
-def configure(access: Access) -> Step:
-    def step(url: str) -> None:
+def configure(access):
+    def step(url):
         with connect(url) as connection:
             HashIndex.open(connection, "items_idx").configure(access=access).encode()
 
     return step
 
 
-def swap(model: str, access: Access | None = None) -> Step:
-    def step(url: str) -> None:
+def swap(model, access=None):
+    def step(url):
         with connect(url) as connection:
             index = HashIndex.open(connection, "items_idx")
             # Run again after it went through, it would begin a swap to the model that is there.
@@ -91,15 +90,15 @@ def swap(model: str, access: Access | None = None) -> Step:
     return step
 
 
-def prune(url: str) -> None:
+def prune(url):
     with connect(url) as connection:
         # The second run of one that went through.
         with contextlib.suppress(DatabaseStateError):
             operations.prune(HashIndex.open(connection, "items_idx"))
 
 
-def rollback_from(model: str) -> Step:
-    def step(url: str) -> None:
+def rollback_from(model):
+    def step(url):
         with connect(url) as connection:
             index = HashIndex.open(connection, "items_idx")
             if index.model == model:
@@ -108,35 +107,35 @@ def rollback_from(model: str) -> Step:
     return step
 
 
-def drop(url: str) -> None:
+def drop(url):
     with connect(url) as connection, contextlib.suppress(UnknownIndexError):
         HashIndex.open(connection, "items_idx").drop()
 
 
-def create_again(model: str, layout: Layout) -> Step:
-    def step(url: str) -> None:
+def create_again(model, layout):
+    def step(url):
         with contextlib.suppress(DuplicateNameError):
             create(model, layout)(url)
 
     return step
 
 
-def rebalance(url: str) -> None:
+def rebalance(url):
     with connect(url) as connection:
         HashIndex.open(connection, "items_idx").rebalance()
 
 
-def repair(url: str) -> None:
+def repair(url):
     with connect(url) as connection:
         assert not operations.repair(HashIndex.open(connection, "items_idx")).left
 
 
-def give_up(url: str) -> None:
+def give_up(url):
     with connect(url) as connection:
         assert not operations.repair(HashIndex.open(connection, "items_idx"), undo=True).left
 
 
-def disorder(url: str) -> None:
+def disorder(url):
     """Give rows other landmarks, and many rows the same one."""
     with connect(url) as connection:
         connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0")
@@ -148,26 +147,26 @@ def disorder(url: str) -> None:
         )
 
 
-def upgrade(url: str) -> None:
+def upgrade(url):
     engine = create_engine(url)
     with translated_errors(), engine.begin() as connection:
         schema.upgrade(connection)
     engine.dispose()
 
 
-def uninstall(url: str) -> None:
+def uninstall(url):
     engine = create_engine(url)
     with engine.begin() as connection:
         schema.downgrade(connection, drop_models=True)
     engine.dispose()
 
 
-def make_old(url: str) -> None:
+def make_old(url):
     with connect(url) as connection:
         outdate(connection)
 
 
-def tune(url: str) -> None:
+def tune(url):
     with connect(url) as connection:
         tune_index(
             HashIndex.open(connection, "items_idx"),
@@ -176,8 +175,8 @@ def tune(url: str) -> None:
         )
 
 
-def after(*steps: Step) -> Step:
-    def step(url: str) -> None:
+def after(*steps):
+    def step(url):
         for each in steps:
             each(url)
 

@@ -4,20 +4,18 @@ import contextlib
 import itertools
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import psycopg
 from fixtures.known import stored_codes
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import RawCursor, sql
 
 from pg_hashindex import schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.index.handle import list_indexes
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -33,7 +31,7 @@ OTHERS = RNG.standard_normal((50, DIMENSION)).astype(np.float32)
 UNKNOWN = 10
 
 
-def models() -> dict[str, Model]:
+def models():
     """Return two models that SQL evaluates, and two that have codes of known rows alone."""
     lsh, other = (LSH(n_bits=BITS, random_state=seed).fit(VECTORS) for seed in (3, 4))
     known = np.concatenate([VECTORS[:-UNKNOWN], OTHERS])
@@ -49,7 +47,7 @@ def models() -> dict[str, Model]:
     }
 
 
-def install(url: str) -> None:
+def install(url):
     """Make the schema, the models and the table."""
     with psycopg.connect(url, autocommit=True) as session:
         session.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -63,7 +61,7 @@ def install(url: str) -> None:
         make_items(connection)
 
 
-def make_items(connection: Connection) -> None:
+def make_items(connection):
     """Make table items."""
     connection.execute(
         f"CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector({DIMENSION}))"
@@ -74,12 +72,12 @@ def make_items(connection: Connection) -> None:
     connection.execute("ANALYZE items")
 
 
-def indexes(connection: Connection) -> list[HashIndex]:
+def indexes(connection):
     """Return every index, those beside others too."""
     return list_indexes(connection)
 
 
-def check_codes(index: HashIndex) -> tuple[int, int]:
+def check_codes(index):
     """Every code is one that the model in Python gives its row, and no other row has one.
 
     Returns
@@ -100,7 +98,7 @@ def check_codes(index: HashIndex) -> tuple[int, int]:
         return 0, 0
     vectors = np.stack([vector for _, _, vector in stored if vector is not None])
     known = np.ones(len(vectors), bool) if model.network is None else model.network.knows(vectors)
-    fresh: list[set[str]] = [set() for _ in stored]
+    fresh = [set() for _ in stored]
     for encode in (model.encode, *([] if model.learned is None else [model.row_codes])):
         made = codes.to_postgres(encode(vectors[known]), model.n_bits) if known.any() else []
         for place, code in zip(np.flatnonzero(known), made, strict=True):
@@ -115,7 +113,7 @@ def check_codes(index: HashIndex) -> tuple[int, int]:
     return there, int(known.sum()) - there
 
 
-def check_lists(index: HashIndex) -> None:
+def check_lists(index):
     """With landmarks, each row that has a code is listed under one of them."""
     cursor = RawCursor(index.connection)
     row = cursor.execute(
@@ -132,7 +130,7 @@ def check_lists(index: HashIndex) -> None:
     assert not missing, f"{index.name}: rows that are in no list: {missing[:10]}"
 
 
-def check_search(index: HashIndex, queries: NDArray[np.float32]) -> None:
+def check_search(index, queries):
     """With every row a candidate, the answers are those of NumPy among the rows with a code.
 
     Until the index is encoded, and where fewer than 10 rows have a code, they are among all rows.
@@ -159,7 +157,7 @@ def check_search(index: HashIndex, queries: NDArray[np.float32]) -> None:
         np.testing.assert_allclose([by_key[hit.id] for hit in found], wanted, rtol=1e-5, atol=1e-6)
 
 
-def check_all(url: str, *, complete: bool) -> int:
+def check_all(url, *, complete):
     """Check every index of a database; return how many codes were looked at."""
     count = 0
     with connect(url) as connection:
@@ -179,19 +177,19 @@ def check_all(url: str, *, complete: bool) -> int:
 class Writer:
     """Somebody who writes to items, and knows what was committed."""
 
-    def __init__(self, url: str, seed: int) -> None:
-        self.rows: dict[int, int | None] = {}
+    def __init__(self, url, seed):
+        self.rows = {}
         #: What was under way when the writer was cut off: it may be there or not.
-        self.unsure: set[int] = set()
+        self.unsure = set()
         self.operations = 0
-        self.problem: psycopg.Error | None = None
+        self.problem = None
         #: Held, nothing is written.
         self.pause = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._write, args=(url, seed), daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self):
         """Let it end."""
         self._stop.set()
         self._thread.join(30)
@@ -202,7 +200,7 @@ class Writer:
             assert isinstance(self.problem, psycopg.OperationalError), self.problem
             assert state in {"", "57P01", "57P02", "57P03"}, self.problem
 
-    def _write(self, url: str, seed: int) -> None:
+    def _write(self, url, seed):
         rng = np.random.default_rng(seed)
         numbers = itertools.count(ROWS + 1)
         with contextlib.suppress(psycopg.OperationalError, HashIndexError), connect(url) as session:
@@ -229,9 +227,9 @@ class Writer:
                 self.unsure = set()
                 self.operations += 1
 
-    def lost(self, url: str) -> int:
+    def lost(self, url):
         """Count committed writes that are not there."""
-        expected: dict[int, Any] = {n + 1: vector for n, vector in enumerate(VECTORS)}
+        expected = {n + 1: vector for n, vector in enumerate(VECTORS)}
         for key, place in self.rows.items():
             expected[key] = None if place is None else OTHERS[place]
         with connect(url) as session:

@@ -3,14 +3,12 @@
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from faults.scenarios import create, encode, swap
 from faults.tables import VECTORS, check_all
-from fixtures.faults import FaultServer, eventually, name_of, record
+from fixtures.faults import eventually, name_of, record
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
 
@@ -23,22 +21,22 @@ from pg_hashindex.index.handle import HashIndex
 class Cutter:
     """Between a client and the server: cuts the connection after so many bytes from one of them."""
 
-    def __init__(self, folder: Path, server: str, after: int, *, of: str) -> None:
+    def __init__(self, folder, server, after, *, of):
         self._server, self._left, self._of = server, after, of
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(folder / ".s.PGSQL.5432"))
         self._listener.listen()
         self.was_cut = False
-        self._ends: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
+        self._ends = []
+        self._threads = []
         self._begin(self._serve)
 
-    def _begin(self, act: Callable[..., None], *arguments: object) -> None:
+    def _begin(self, act, *arguments):
         thread = threading.Thread(target=act, args=arguments, daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def close(self) -> None:
+    def close(self):
         # Pumps that still wait for data return once the ends are shut down.
         for end in (self._listener, *self._ends):
             with contextlib.suppress(OSError):
@@ -48,7 +46,7 @@ class Cutter:
         for end in (self._listener, *self._ends):
             end.close()
 
-    def _serve(self) -> None:
+    def _serve(self):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
@@ -61,7 +59,7 @@ class Cutter:
                 ):
                     self._begin(self._pump, source, target, name)
 
-    def _pump(self, source: socket.socket, target: socket.socket, name: str) -> None:
+    def _pump(self, source, target, name):
         with contextlib.suppress(OSError):
             while data := source.recv(4096):
                 if name == self._of:
@@ -77,12 +75,12 @@ class Cutter:
 
 
 @pytest.fixture
-def cut(fault_server: FaultServer) -> Iterator[Callable[..., tuple[str, Cutter]]]:
+def cut(fault_server):
     """Return an URL of a database through a cutter."""
-    folders: list[Path] = []
-    cutters: list[Cutter] = []
+    folders = []
+    cutters = []
 
-    def make(url: str, after: int, of: str) -> tuple[str, Cutter]:
+    def make(url, after, of):
         folders.append(make_folder("pg_hashindex-cut-"))
         host = url.partition("host=")[2].partition("&")[0]
         cutters.append(Cutter(folders[-1], f"{host}/.s.PGSQL.5432", after, of=of))
@@ -107,12 +105,8 @@ COMMANDS = {
 @pytest.mark.parametrize("of", ["client", "server"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command_line_says_that_the_connection_failed(
-    fault_server: FaultServer,
-    installed: str,
-    cut: Callable[..., tuple[str, Cutter]],
-    command: str,
-    of: str,
-) -> None:
+    fault_server, installed, cut, command, of
+):
     arguments, again = COMMANDS[command]
     fault_server.up()
     url = fault_server.database(installed)
@@ -155,7 +149,7 @@ def test_the_command_line_says_that_the_connection_failed(
     fault_server.drop(url)
 
 
-def test_a_session_that_the_server_ends(fault_server: FaultServer, installed: str) -> None:
+def test_a_session_that_the_server_ends(fault_server, installed):
     fault_server.up()
     url = fault_server.database(installed)
     create("lsh")(url)

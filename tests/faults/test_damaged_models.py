@@ -1,12 +1,10 @@
 """Model rows that somebody changed or lost, past every trigger: refused, and nothing is written."""
 
-from collections.abc import Callable, Iterator
-
 import psycopg
 import pytest
 from faults.scenarios import create, encode
 from faults.tables import BITS, VECTORS, check_all
-from fixtures.faults import FaultServer, name_of, record
+from fixtures.faults import name_of, record
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -55,14 +53,14 @@ PARTS = {
 }
 
 
-def layered() -> Model:
+def layered():
     lsh = LSH(n_bits=BITS, random_state=3, normalize="l2").fit(VECTORS).to_model("layered")
     assert [layer.kind for layer in lsh.layers] == ["normalize", "affine"]
     return Model("layered", "byhand", 8, [*lsh.layers, Layer("tanh")])
 
 
 @pytest.fixture(scope="module")
-def template(fault_server: FaultServer, installed: str) -> str:
+def template(fault_server, installed):
     fault_server.up()
     url = fault_server.database(installed)
     with connect(url) as connection:
@@ -71,10 +69,10 @@ def template(fault_server: FaultServer, installed: str) -> str:
 
 
 @pytest.fixture
-def damaged(fault_server: FaultServer, template: str) -> Iterator[Callable[[str, str], str]]:
-    used: list[str] = []
+def damaged(fault_server, template):
+    used = []
 
-    def damage(model: str, statement: str) -> str:
+    def damage(model, statement):
         used.append(url := fault_server.database(template))
         create(model)(url)
         with psycopg.connect(url, autocommit=True) as session:
@@ -97,7 +95,7 @@ def damaged(fault_server: FaultServer, template: str) -> Iterator[Callable[[str,
 
 
 @pytest.mark.parametrize("what", LAYERS)
-def test_layers(damaged: Callable[[str, str], str], what: str) -> None:
+def test_layers(damaged, what):
     url = damaged("layered", f"UPDATE hashindex.model SET {LAYERS[what]} WHERE name = 'layered'")
     with connect(url) as connection:
         with pytest.raises(DatabaseStateError, match="model 'layered(:1)?' is damaged: "):
@@ -120,7 +118,7 @@ def test_layers(damaged: Callable[[str, str], str], what: str) -> None:
 
 
 @pytest.mark.parametrize("what", PARTS)
-def test_parts(damaged: Callable[[str, str], str], what: str) -> None:
+def test_parts(damaged, what):
     url = damaged("known", PARTS[what])
     with pytest.raises(DatabaseStateError, match="is damaged"):
         encode(url)
@@ -135,9 +133,7 @@ def test_parts(damaged: Callable[[str, str], str], what: str) -> None:
     record("damaged models", operations=3, faults=1, rows=0)
 
 
-def test_an_undamaged_model_is_not_refused(
-    fault_server: FaultServer, damaged: Callable[[str, str], str]
-) -> None:
+def test_an_undamaged_model_is_not_refused(fault_server, damaged):
     """The steps for all of them, without the damage."""
     url = damaged("layered", "SELECT 1")
     encode(url)

@@ -3,12 +3,10 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
-from faults.scenarios import Step, configure, create, encode, swap
+from faults.scenarios import configure, create, encode, swap
 from faults.tables import check_all, install
 from fixtures.faults import SETTINGS, FaultServer, ballast, eventually, name_of, record
 from fixtures.servers import make_folder
@@ -18,7 +16,7 @@ from pg_hashindex.server import DEFAULT_VERSION
 
 
 @pytest.fixture(scope="module")
-def disk_server() -> Iterator[FaultServer]:
+def disk_server():
     """A server of its own: without its disk it cannot write what it has in memory."""
     folder = make_folder("pg_hashindex-full-")
     disk_server = FaultServer(folder / "data", version=DEFAULT_VERSION)
@@ -29,7 +27,7 @@ def disk_server() -> Iterator[FaultServer]:
 
 
 @pytest.fixture(scope="module")
-def installed_there(disk_server: FaultServer) -> str:
+def installed_there(disk_server):
     """A template with the schema, models and rows."""
     url = disk_server.database()
     install(url)
@@ -37,7 +35,7 @@ def installed_there(disk_server: FaultServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def small_disk(disk_server: FaultServer) -> Iterator[Path]:
+def small_disk(disk_server):
     """A file system of 96 MB that the server's user owns."""
     folder = make_folder("pg_hashindex-disk-")
     owner = disk_server.data_dir.stat().st_uid
@@ -55,7 +53,7 @@ def small_disk(disk_server: FaultServer) -> Iterator[Path]:
     folder.rmdir()
 
 
-WORK: dict[str, tuple[list[Step], Step]] = {
+WORK = {
     "encode": ([create("lsh")], encode),
     "encode-column": ([create("known", "column")], encode),
     "landmarks": ([create("lsh"), encode], configure("landmarks")),
@@ -65,9 +63,7 @@ WORK: dict[str, tuple[list[Step], Step]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
-def test_a_full_tablespace(
-    disk_server: FaultServer, installed_there: str, small_disk: Path, work: str
-) -> None:
+def test_a_full_tablespace(disk_server, installed_there, small_disk, work):
     disk_server.up()
     place = small_disk / work
     place.mkdir()
@@ -99,9 +95,7 @@ def test_a_full_tablespace(
 
 
 @pytest.mark.slow
-def test_a_full_disk_of_the_log(
-    disk_server: FaultServer, installed_there: str, small_disk: Path
-) -> None:
+def test_a_full_disk_of_the_log(disk_server, installed_there, small_disk):
     """The server panics then, and comes up when there is space."""
     disk_server.up()
     url = disk_server.database(installed_there)

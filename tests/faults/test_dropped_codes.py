@@ -1,20 +1,15 @@
 """Searches that meet a build at the moment between its exchange and the drop of the old codes."""
 
 import threading
-from typing import Any
 
 import psycopg
 import pytest
 from fixtures.faults import eventually
 from fixtures.landmarks import tables_of
 
-from pg_hashindex.db.connection import Connection, connect
-from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.db.connection import connect
 
-pytestmark = [
-    pytest.mark.newest,
-    pytest.mark.parametrize("listed_template", ["l2"], indirect=True),
-]
+pytestmark = [pytest.mark.newest, pytest.mark.parametrize("listed_template", ["l2"], indirect=True)]
 
 _QUERY = "(SELECT embedding FROM items WHERE id = 7)"
 SEARCHES = {
@@ -34,8 +29,8 @@ PLACES = {"before it looks for codes": ("index", True), "after": ("model", False
 @pytest.mark.parametrize("name", SEARCHES)
 @pytest.mark.parametrize(("waits_for", "warm"), PLACES.values(), ids=list(PLACES))
 def test_a_search_that_waits_while_its_codes_are_dropped(
-    listed: HashIndex, url: str, name: str, isolation: str, waits_for: str, warm: bool, access: Any
-) -> None:
+    listed, url, name, isolation, waits_for, warm, access
+):
     """It has the former function and snapshot, and no lock on the former codes yet."""
     if access != "landmarks":
         listed.configure(access=access).encode()
@@ -52,7 +47,7 @@ def test_a_search_that_waits_while_its_codes_are_dropped(
     assert answers == exact
 
 
-def test_near_codes_of_dropped_tables(listed: HashIndex, url: str) -> None:
+def test_near_codes_of_dropped_tables(listed, url):
     """Codes within a radius are of a table of codes alone, so the statement is to be run again."""
     listed.configure(access="scan").encode()
     statement = f"SELECT id::text FROM hashindex.within_items_idx({_QUERY}, 3)"
@@ -61,13 +56,13 @@ def test_near_codes_of_dropped_tables(listed: HashIndex, url: str) -> None:
     assert 'index "items_idx" has been built again' in str(refused)
 
 
-def test_missing_table_in_a_filter(listed: HashIndex) -> None:
+def test_missing_table_in_a_filter(listed):
     filtered = "SELECT * FROM hashindex.candidates_items_idx((SELECT embedding FROM items LIMIT 1),"
     with pytest.raises(psycopg.errors.UndefinedTable, match='"nowhere" does not exist'):
         listed.connection.execute(f"{filtered} 10, 5, 'id IN (SELECT 1 FROM nowhere)')".encode())
 
 
-def test_dropped_landmarks(listed: HashIndex) -> None:
+def test_dropped_landmarks(listed):
     """Searches are exact; the check says what to do."""
     query = listed.connection.execute(_QUERY.encode()).fetchone()
     assert query is not None
@@ -76,13 +71,11 @@ def test_dropped_landmarks(listed: HashIndex) -> None:
     assert [hit.id for hit in listed.search(query[0], 10)] == exact
 
 
-def meet_a_drop(
-    index: HashIndex, url: str, statement: str, isolation: str, waits_for: str, *, warm: bool
-) -> list[Any]:
+def meet_a_drop(index, url, statement, isolation, waits_for, *, warm):
     """Return what a search gives that waits while its codes are built again and dropped."""
-    answers: list[Any] = []
+    answers = []
 
-    def search(session: Connection) -> None:
+    def search(session):
         try:
             answers.extend(row[0] for row in session.execute(statement.encode()))
         except psycopg.Error as error:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import psycopg
@@ -12,7 +11,7 @@ import pytest
 from faults.scenarios import SCENARIOS, Scenario
 from faults.tables import Writer, check_all
 from fixtures.catalog import Catalog, catalog
-from fixtures.faults import MOMENTS, Client, FaultServer, eventually, name_of, record
+from fixtures.faults import MOMENTS, Client, eventually, name_of, record
 
 from pg_hashindex.errors import HashIndexError
 
@@ -41,10 +40,10 @@ class Prepared:
 
 
 @pytest.fixture(scope="session")
-def prepared(fault_server: FaultServer, installed: str) -> Callable[[str], Prepared]:
-    made: dict[str, Prepared] = {}
+def prepared(fault_server, installed):
+    made = {}
 
-    def prepare(name: str) -> Prepared:
+    def prepare(name):
         if name not in made:
             fault_server.up()
             scenario = SCENARIOS[name]
@@ -63,15 +62,15 @@ def prepared(fault_server: FaultServer, installed: str) -> Callable[[str], Prepa
 
 
 @pytest.fixture
-def url(fault_server: FaultServer) -> Iterator[list[str]]:
-    used: list[str] = []
+def url(fault_server):
+    used = []
     yield used
     fault_server.up()
     for each in used:
         fault_server.drop(each)
 
 
-def holds(url: str) -> Catalog:
+def holds(url):
     """Return what a database holds, but for what depends on the moment."""
     with psycopg.connect(url, autocommit=True) as connection:
         found = catalog(connection)
@@ -80,7 +79,7 @@ def holds(url: str) -> Catalog:
     return found
 
 
-def strike(server: FaultServer, client: Client, fault: str) -> None:
+def strike(server, client, fault):
     """Do what the test is about."""
     match fault:
         case "client":
@@ -97,13 +96,7 @@ def strike(server: FaultServer, client: Client, fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", range(MOMENTS))
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_cut_off(
-    fault_server: FaultServer,
-    prepared: Callable[[str], Prepared],
-    url: list[str],
-    name: str,
-    moment: int,
-) -> None:
+def test_cut_off(fault_server, prepared, url, name, moment):
     found = prepared(name)
     fault_server.up()
     url.append(fault_server.database(found.template))
@@ -156,7 +149,7 @@ def test_cut_off(
     )
 
 
-def settle(url: str) -> None:
+def settle(url):
     from faults.tables import indexes
 
     from pg_hashindex.db.connection import connect

@@ -1,18 +1,14 @@
 """Lists around landmarks that rows have left, again and again, find as much as new ones."""
 
 import importlib.resources
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
@@ -26,7 +22,7 @@ BEHIND = 0.03
 
 
 @pytest.fixture(scope="module")
-def samples() -> NDArray[np.float32]:
+def samples():
     """The packages, turned to their principal directions and cut off, as unit vectors."""
     file = importlib.resources.files("pg_hashindex") / "server" / "data" / "packages.npz"
     with file.open("rb") as opened, np.load(opened) as data:
@@ -38,12 +34,12 @@ def samples() -> NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def model(samples: NDArray[np.float32]) -> Model:
+def model(samples):
     return ITQ(n_bits=BITS, random_state=0).fit(samples).to_model("itq")
 
 
 @pytest.fixture
-def indexed(connection: Connection, samples: NDArray[np.float32], model: Model) -> HashIndex:
+def indexed(connection, samples, model):
     connection.execute(f"CREATE TABLE items (id bigint PRIMARY KEY, embedding vector({DIMENSION}))")
     with connection.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
         for number, vector in enumerate(samples):
@@ -53,7 +49,7 @@ def indexed(connection: Connection, samples: NDArray[np.float32], model: Model) 
     return make(connection, "items_idx")
 
 
-def make(connection: Connection, name: str) -> HashIndex:
+def make(connection, name):
     HashIndex.create(
         connection, name, table="items", column="embedding", model="itq", access="landmarks"
     ).encode()
@@ -62,7 +58,7 @@ def make(connection: Connection, name: str) -> HashIndex:
     return index
 
 
-def embed_again(connection: Connection, samples: NDArray[np.float32], seed: int) -> None:
+def embed_again(connection, samples, seed):
     """Give every row the vector of another one, and a little noise: the whole looks as before."""
     rng = np.random.default_rng(seed)
     vectors = samples[rng.permutation(ROWS)]
@@ -79,7 +75,7 @@ def embed_again(connection: Connection, samples: NDArray[np.float32], seed: int)
         )
 
 
-def nearest_keys(connection: Connection, queries: NDArray[np.float32]) -> list[set[int]]:
+def nearest_keys(connection, queries):
     """The nearest rows of each query, by brute force."""
     rows = connection.execute("SELECT id, embedding FROM items").fetchall()
     keys = np.array([row[0] for row in rows])
@@ -88,9 +84,7 @@ def nearest_keys(connection: Connection, queries: NDArray[np.float32]) -> list[s
     return [set(keys[nearest].tolist()) for nearest in order]
 
 
-def recall(
-    index: HashIndex, queries: NDArray[np.float32], truth: list[set[int]], **asked: Any
-) -> float:
+def recall(index, queries, truth, **asked):
     found = [
         len({hit.id for hit in index.search(query, K, **asked)} & near)
         for query, near in zip(queries, truth, strict=True)
@@ -99,13 +93,13 @@ def recall(
 
 
 @pytest.fixture(scope="module")
-def queries(samples: NDArray[np.float32]) -> NDArray[np.float32]:
+def queries(samples):
     rng = np.random.default_rng(1)
     near = samples[rng.choice(ROWS, QUERIES, replace=False)]
     return near + rng.standard_normal(near.shape).astype(np.float32) * 0.05
 
 
-def check_decay(index: HashIndex, queries: NDArray[np.float32]) -> None:
+def check_decay(index, queries):
     rebuilt = make(index.connection, "rebuilt")
     truth = nearest_keys(index.connection, queries)
     # So that there is something to be lost.
@@ -124,20 +118,18 @@ def check_decay(index: HashIndex, queries: NDArray[np.float32]) -> None:
     assert not behind, behind
 
 
-def test_three_embeddings_of_all_rows(
-    indexed: HashIndex, samples: NDArray[np.float32], queries: NDArray[np.float32]
-) -> None:
+def test_three_embeddings_of_all_rows(indexed, samples, queries):
     for seed in (11, 12, 13):
         embed_again(indexed.connection, samples, seed)
     check_decay(indexed, queries)
 
 
-def test_nearly_all_rows_deleted(indexed: HashIndex, queries: NDArray[np.float32]) -> None:
+def test_nearly_all_rows_deleted(indexed, queries):
     indexed.connection.execute("DELETE FROM items WHERE id > 300")
     check_decay(indexed, queries)
 
 
-def test_rows_deleted_a_few_at_a_time(indexed: HashIndex, queries: NDArray[np.float32]) -> None:
+def test_rows_deleted_a_few_at_a_time(indexed, queries):
     """As a table is emptied from day to day, by statements that touch few lists or many."""
     for number in range(47):
         indexed.connection.execute("DELETE FROM items WHERE id > 300 AND id %% 47 = %s", [number])

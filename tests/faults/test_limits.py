@@ -2,7 +2,6 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import psycopg
@@ -10,7 +9,6 @@ import pytest
 from faults.scenarios import (
     LISTED,
     PLAIN,
-    Step,
     after,
     configure,
     create,
@@ -22,7 +20,7 @@ from faults.scenarios import (
     swap,
 )
 from faults.tables import OTHERS, ROWS, check_all
-from fixtures.faults import MOMENTS, FaultServer, name_of, record
+from fixtures.faults import MOMENTS, name_of, record
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -31,7 +29,7 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index import encoding
 
-WORK: dict[str, tuple[Step, Step]] = {
+WORK = {
     "encode": (create("lsh"), encode),
     "encode-column": (create("known", "column"), encode),
     "landmarks": (PLAIN, configure("landmarks")),
@@ -42,12 +40,12 @@ WORK: dict[str, tuple[Step, Step]] = {
 
 
 @pytest.fixture(scope="module")
-def ready(fault_server: FaultServer, installed: str) -> Callable[[str], str]:
+def ready(fault_server, installed):
     """Return a database's template before some work."""
     fault_server.up()
-    made: dict[str, str] = {}
+    made = {}
 
-    def prepare(work: str) -> str:
+    def prepare(work):
         if work not in made:
             url = fault_server.database(installed)
             WORK[work][0](url)
@@ -58,10 +56,10 @@ def ready(fault_server: FaultServer, installed: str) -> Callable[[str], str]:
 
 
 @pytest.fixture
-def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
-    used: list[str] = []
+def database(fault_server):
+    used = []
 
-    def make(template: str) -> str:
+    def make(template):
         used.append(fault_server.database(template))
         return used[-1]
 
@@ -70,7 +68,7 @@ def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
         fault_server.drop(url)
 
 
-def problem_of(step: Step, url: str) -> str | None:
+def problem_of(step, url):
     """Take a step; return what it fails with."""
     try:
         step(url)
@@ -91,14 +89,7 @@ MODES = ["ROW EXCLUSIVE", "SHARE", "ACCESS EXCLUSIVE"]
         for n in range(min(3, max(1, MOMENTS // 2)))
     ],
 )
-def test_lock_timeout(
-    fault_server: FaultServer,
-    ready: Callable[[str], str],
-    database: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-    work: str,
-    mode: str,
-) -> None:
+def test_lock_timeout(fault_server, ready, database, monkeypatch, work, mode):
     """Somebody holds a lock on the table: it goes on, or says so; later it ends."""
     monkeypatch.setattr(encoding, "_PATIENCE", 0.2)
     monkeypatch.setattr(locks, "PATIENCE", 0.2)
@@ -118,12 +109,7 @@ def test_lock_timeout(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
-def test_statement_timeout(
-    fault_server: FaultServer,
-    ready: Callable[[str], str],
-    database: Callable[[str], str],
-    work: str,
-) -> None:
+def test_statement_timeout(fault_server, ready, database, work):
     """Each run gets a little further, or none does until the limit is raised."""
     url = database(ready(work))
     faults, checked = 0, 0
@@ -146,15 +132,15 @@ def test_statement_timeout(
 class Transactions(threading.Thread):
     """Somebody who writes in transactions of a level, and tries again as one has to there."""
 
-    def __init__(self, url: str, level: str, seed: int) -> None:
+    def __init__(self, url, level, seed):
         super().__init__(daemon=True)
         self.url, self.level, self.seed = url, level, seed
         self.done, self.again = 0, 0
-        self.problem: BaseException | None = None
+        self.problem = None
         self.ends = threading.Event()
         self.start()
 
-    def run(self) -> None:
+    def run(self):
         rng = np.random.default_rng(self.seed)
         try:
             with connect(self.url) as session:
@@ -167,9 +153,7 @@ class Transactions(threading.Thread):
         except BaseException as error:
             self.problem = error
 
-    def _until_it_works(
-        self, session: psycopg.Connection, writes: list[tuple[int, int, int]]
-    ) -> None:
+    def _until_it_works(self, session, writes):
         while not self.ends.is_set():
             try:
                 with session.transaction():
@@ -182,7 +166,7 @@ class Transactions(threading.Thread):
             except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
                 self.again += 1
 
-    def _write(self, session: psycopg.Connection, what: int, key: int, vector: Vector) -> None:
+    def _write(self, session, what, key, vector):
         match what:
             case 0:
                 session.execute("DELETE FROM items WHERE id = %s", [key])
@@ -204,13 +188,8 @@ class Transactions(threading.Thread):
     [("lsh", "other", "table"), ("lsh", "other", "column"), ("known", "known_other", "table")],
 )
 def test_writers_fail_by_serialization_alone(
-    fault_server: FaultServer,
-    installed: str,
-    database: Callable[[str], str],
-    model: str,
-    other: str,
-    layout: str,
-) -> None:
+    fault_server, installed, database, model, other, layout
+):
     """Anything else would end a writer; what they try again goes through."""
     fault_server.up()
     url = database(installed)
@@ -245,8 +224,8 @@ def test_writers_fail_by_serialization_alone(
     )
 
 
-def swap_back_and_prune(other: str) -> Step:
-    def step(url: str) -> None:
+def swap_back_and_prune(other):
+    def step(url):
         prune(url)
         swap(other)(url)
         prune(url)

@@ -4,16 +4,14 @@ import collections
 import itertools
 import re
 import threading
-from collections.abc import Callable
 
 import psycopg
 import pytest
 from fixtures.faults import eventually
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -53,7 +51,7 @@ _REFILL = (
 )
 
 
-def make(connection: Connection, access: str) -> HashIndex:
+def make(connection, access):
     created = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh",
         access=access,  # type: ignore[arg-type]
@@ -63,29 +61,27 @@ def make(connection: Connection, access: str) -> HashIndex:
 
 
 @pytest.fixture
-def indexed(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
-) -> HashIndex:
+def indexed(request, connection, items, model):
     connection.execute("ANALYZE items")
     return make(connection, request.param)
 
 
-def await_lock(connection: Connection, waiting: psycopg.Connection) -> None:
+def await_lock(connection, waiting):
     """Wait until another session waits for a lock."""
     statement = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
     pid = waiting.info.backend_pid
     eventually(lambda: connection.execute(statement, [pid]).rowcount > 0)
 
 
-def message(error: psycopg.Error) -> str:
+def message(error):
     return f"{error.sqlstate} {error.diag.message_primary}"
 
 
-def truncate(session: Connection) -> None:
+def truncate(session):
     session.execute("TRUNCATE items")
 
 
-def drop(session: Connection) -> None:
+def drop(session):
     session.execute("SELECT hashindex.drop_index('items_idx')")
 
 
@@ -93,14 +89,14 @@ def drop(session: Connection) -> None:
 @pytest.mark.parametrize("warm", [False, True], ids=["new session", "kept plans"])
 @pytest.mark.parametrize("indexed", ACCESS, indirect=True)
 def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
-    url: str, indexed: HashIndex, warm: bool, change: Callable[[Connection], None]
-) -> None:
+    url, indexed, warm, change
+):
     """Whoever has locked the table gets all that belongs to its index, too."""
     deadlocks = []
     for name, statement in SEARCHES.items():
-        outcome: list[BaseException | None] = []
+        outcome = []
 
-        def search(session: Connection, text: str, outcome: list[BaseException | None]) -> None:
+        def search(session, text, outcome):
             try:
                 session.execute(text.encode())
                 outcome.append(None)
@@ -128,14 +124,12 @@ def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
     assert deadlocks == []
 
 
-def test_a_plain_function_that_is_dropped_while_its_caller_waits(
-    url: str, connection: Connection, items: str
-) -> None:
+def test_a_plain_function_that_is_dropped_while_its_caller_waits(url, connection, items):
     """PostgreSQL finds the function, waits for the table, and then has no function."""
     connection.execute("CREATE FUNCTION plain() RETURNS SETOF int LANGUAGE plpgsql AS 'BEGIN END'")
-    errors: list[psycopg.Error] = []
+    errors = []
 
-    def call(session: psycopg.Connection) -> None:
+    def call(session):
         try:
             session.execute("SELECT FROM plain() p(id) JOIN items USING (id)")
         except psycopg.Error as error:
@@ -157,14 +151,14 @@ def test_a_plain_function_that_is_dropped_while_its_caller_waits(
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["truncate", "drop"])
 @pytest.mark.parametrize("indexed", ["scan", "landmarks"], indirect=True)
-def test_many_at_once(url: str, indexed: HashIndex, change: str) -> None:
+def test_many_at_once(url, indexed, change):
     """Four sessions search, two of them in transactions; one writes, and one changes."""
     access = indexed.access
-    counts: collections.Counter[str] = collections.Counter()
-    problems: list[BaseException] = []
+    counts = collections.Counter()
+    problems = []
     ended = threading.Event()
 
-    def run(what: str, act: Callable[[Connection, int], None]) -> None:
+    def run(what, act):
         try:
             with connect(url) as session:
                 session.execute("SET deadlock_timeout = '20ms'")
@@ -184,18 +178,18 @@ def test_many_at_once(url: str, indexed: HashIndex, change: str) -> None:
 
     texts = [text.encode() for text in SEARCHES.values()]
 
-    def search(session: Connection, number: int) -> None:
+    def search(session, number):
         session.execute(texts[number % len(texts)])
 
-    def search_in_transactions(session: Connection, number: int) -> None:
+    def search_in_transactions(session, number):
         with session.transaction():
             for _ in range(3):
                 search(session, number)
 
-    def write(session: Connection, number: int) -> None:
+    def write(session, number):
         session.execute("UPDATE items SET embedding = embedding WHERE id = %s", [number % 100])
 
-    def act(session: Connection, number: int) -> None:
+    def act(session, number):
         if change == "truncate":
             with session.transaction():
                 session.execute("TRUNCATE items")

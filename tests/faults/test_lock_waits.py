@@ -4,23 +4,19 @@ import collections
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner
 from fixtures.faults import eventually
-from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
 from pg_hashindex.db import locks
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -45,12 +41,12 @@ SEARCH = "SELECT * FROM hashindex.search('items_idx', (SELECT embedding FROM ite
 TYPED = "SELECT * FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 
-def drop(connection: Connection) -> None:
+def drop(connection):
     HashIndex.open(connection, "items_idx").drop(patience=PATIENCE)
 
 
-def create(layout: Any) -> Callable[[Connection], None]:
-    def act(connection: Connection) -> None:
+def create(layout):
+    def act(connection):
         HashIndex.create(
             connection, "another", table="items", column="embedding", model="lsh",
             layout=layout, patience=PATIENCE,
@@ -59,14 +55,12 @@ def create(layout: Any) -> Callable[[Connection], None]:
     return act
 
 
-def configure(connection: Connection) -> None:
+def configure(connection):
     HashIndex.open(connection, "items_idx").configure(access="scan", patience=PATIENCE)
 
 
 @pytest.fixture
-def indexed(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
-) -> HashIndex:
+def indexed(request, connection, items, model):
     layout, access = getattr(request, "param", ("table", "scan"))
     created = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh",
@@ -76,7 +70,7 @@ def indexed(
     return HashIndex.open(connection, "items_idx")
 
 
-def state(connection: Connection) -> list[tuple[Any, ...]]:
+def state(connection):
     """All that an index adds to a database, by its names, and how many locks of others are left."""
     return connection.execute(
         "SELECT 'relation', c.relname::text FROM pg_class c WHERE relname ~ 'items_idx|another' "
@@ -97,28 +91,28 @@ class Clock:
         Called in each pause.
     """
 
-    def __init__(self, paused: Callable[[], object]) -> None:
+    def __init__(self, paused):
         self.now = 0.0
         self.pauses = 0
         self.paused = paused
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
         self.pauses += 1
         self.paused()
 
 
 @contextlib.contextmanager
-def users(url: str, *statements: str) -> Iterator[Callable[[], None]]:
+def users(url, *statements):
     """Run each statement again and again; yield what waits until each has succeeded some times."""
-    counts: collections.Counter[str] = collections.Counter()
-    problems: list[BaseException] = []
+    counts = collections.Counter()
+    problems = []
     ends = threading.Event()
 
-    def use(statement: str) -> None:
+    def use(statement):
         try:
             with psycopg.connect(url, autocommit=True) as session:
                 while not ends.is_set():
@@ -127,7 +121,7 @@ def users(url: str, *statements: str) -> Iterator[Callable[[], None]]:
         except psycopg.Error as error:
             problems.append(error)
 
-    def await_all() -> None:
+    def await_all():
         before = {statement: counts[statement] for statement in statements}
         eventually(
             lambda: bool(problems) or all(counts[s] - n >= BETWEEN for s, n in before.items()),
@@ -163,13 +157,7 @@ WORK = {
 @pytest.mark.parametrize(
     ("indexed", "act", "held"), list(WORK.values()), ids=list(WORK), indirect=["indexed"]
 )
-def test_others_do_not_wait_behind_it(
-    url: str,
-    indexed: HashIndex,
-    act: Callable[[Connection], None],
-    held: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_others_do_not_wait_behind_it(url, indexed, act, held, monkeypatch):
     """Each try ends by its lock_timeout; then all others go on while the transaction is idle."""
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
@@ -192,12 +180,7 @@ def test_others_do_not_wait_behind_it(
 
 
 @pytest.mark.parametrize("act", [drop, create("table")], ids=["drop", "create"])
-def test_it_is_done_once_the_transaction_ends(
-    url: str,
-    indexed: HashIndex,
-    act: Callable[[Connection], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_it_is_done_once_the_transaction_ends(url, indexed, act, monkeypatch):
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(WRITE)
@@ -208,7 +191,7 @@ def test_it_is_done_once_the_transaction_ends(
     assert state(indexed.connection) != before
 
 
-def test_in_a_transaction_of_the_caller_s(url: str, indexed: HashIndex) -> None:
+def test_in_a_transaction_of_the_caller_s(url, indexed):
     """A try that fails gives its locks back, and the transaction goes on as it was."""
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(READ)
@@ -225,7 +208,7 @@ def test_in_a_transaction_of_the_caller_s(url: str, indexed: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_the_session_keeps_its_settings(url: str, indexed: HashIndex, autocommit: bool) -> None:
+def test_the_session_keeps_its_settings(url, indexed, autocommit):
     with connect(url) as operator:
         operator.autocommit = autocommit
         operator.execute("SET lock_timeout = '7s'")
@@ -235,7 +218,7 @@ def test_the_session_keeps_its_settings(url: str, indexed: HashIndex, autocommit
 
 
 @pytest.mark.parametrize("patience", [-1.0, float("nan"), float("inf")])
-def test_invalid_lock_timeouts(indexed: HashIndex, patience: float) -> None:
+def test_invalid_lock_timeouts(indexed, patience):
     with pytest.raises(InvalidInputError, match=f"patience is {patience}; it must be 0 seconds"):
         indexed.drop(patience=patience)
 
@@ -248,7 +231,7 @@ def test_invalid_lock_timeouts(indexed: HashIndex, patience: float) -> None:
     ],
     ids=["drop", "create"],
 )
-def test_commands(url: str, indexed: HashIndex, command: list[str]) -> None:
+def test_commands(url, indexed, command):
     before = state(indexed.connection)
     arguments = ["index", *command, "--patience", "0.3", "--database-url", url]
     with psycopg.connect(url) as idle:
@@ -263,9 +246,7 @@ def test_commands(url: str, indexed: HashIndex, command: list[str]) -> None:
     assert state(indexed.connection) != before
 
 
-def test_a_minute_by_default(
-    url: str, indexed: HashIndex, monkeypatch: pytest.MonkeyPatch, vectors: NDArray[Any]
-) -> None:
+def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
     """All that changes an index goes by one number: swaps and repairs, too."""
     assert locks.PATIENCE == 60
     # In milliseconds, the longest that others wait behind a try.

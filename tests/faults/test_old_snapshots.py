@@ -1,31 +1,22 @@
 """A transaction that is older than an index's codes gets the answers of its own snapshot."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
-KINDS = (
-    ("scan", "table"),
-    ("scan", "column"),
-    ("landmarks", "table"),
-)
+KINDS = (("scan", "table"), ("scan", "column"), ("landmarks", "table"))
 QUERY = np.full(8, 0.3, np.float32)
 K = 12
 
@@ -58,7 +49,7 @@ SEARCHES = {
 BY_NAME = {name: search for name, search in SEARCHES.items() if name != "typed"}
 
 
-def create(operator: Connection, access: Any, layout: Any) -> None:
+def create(operator, access, layout):
     # If parts are built CONCURRENTLY, PostgreSQL waits for snapshots that are older than they
     # are: the operator gives up, and searches go by what there is.
     created = HashIndex.create(
@@ -68,7 +59,7 @@ def create(operator: Connection, access: Any, layout: Any) -> None:
     unless_it_waits(created.encode)
 
 
-def unless_it_waits(act: Callable[[], object]) -> None:
+def unless_it_waits(act):
     try:
         act()
     except HashIndexError as error:
@@ -76,12 +67,12 @@ def unless_it_waits(act: Callable[[], object]) -> None:
             raise
 
 
-def again(operator: Connection, access: str, layout: str) -> None:
+def again(operator, access, layout):
     HashIndex.open(operator, "items_idx").drop()
     create(operator, access, layout)
 
 
-def repaired(operator: Connection, access: str, layout: str) -> None:
+def repaired(operator, access, layout):
     """All that the index keeps is lost, but what is in the table; or the column is."""
     if layout == "column":
         code = HashIndex.open(operator, "items_idx").code_column
@@ -96,7 +87,7 @@ def repaired(operator: Connection, access: str, layout: str) -> None:
     unless_it_waits(lambda: operations.repair(HashIndex.open(operator, "items_idx")))
 
 
-def rebuilt(operator: Connection, access: str, layout: str) -> None:
+def rebuilt(operator, access, layout):
     """By way of a scan; and landmarks are brought into order."""
     index = HashIndex.open(operator, "items_idx")
     if index.access == "landmarks":
@@ -110,8 +101,8 @@ def rebuilt(operator: Connection, access: str, layout: str) -> None:
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
 
 
-def swapped(operator: Connection, access: str, layout: str) -> None:
-    def act() -> None:
+def swapped(operator, access, layout):
+    def act():
         operations.swap(HashIndex.open(operator, "items_idx"), "other", force=True)
 
     unless_it_waits(act)
@@ -126,7 +117,7 @@ EVENTS = {
 }
 
 
-def exact(session: Connection, condition: str, k: int = K) -> list[tuple[int, float]]:
+def exact(session, condition, k=K):
     """By hand, in the session's own snapshot."""
     return session.execute(
         f"SELECT id, embedding <-> %(q)s FROM items WHERE embedding IS NOT NULL AND {condition} "
@@ -135,19 +126,19 @@ def exact(session: Connection, condition: str, k: int = K) -> list[tuple[int, fl
     ).fetchall()
 
 
-def ask(session: Connection, text: str) -> list[tuple[int, float]]:
+def ask(session, text):
     found = session.execute(text.encode(), {"q": Vector(QUERY), "k": K}).fetchall()
     return [(int(key), distance) for key, distance in found]
 
 
-def same(found: list[tuple[int, float]], wanted: list[tuple[int, float]]) -> bool:
+def same(found, wanted):
     return [key for key, _ in found] == [key for key, _ in wanted] and np.allclose(
         [distance for _, distance in found], [distance for _, distance in wanted], rtol=1e-5
     )
 
 
 @pytest.fixture
-def operator(url: str, items: str, model: Model, vectors: NDArray[np.float32]) -> Any:
+def operator(url, items, model, vectors):
     with connect(url) as operator:
         store.save(operator, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
         operator.execute("ANALYZE items")
@@ -155,7 +146,7 @@ def operator(url: str, items: str, model: Model, vectors: NDArray[np.float32]) -
         yield operator
 
 
-def write(session: Connection) -> None:
+def write(session):
     """Write what an older snapshot must not see: nearer rows come, others move and go."""
     session.execute(
         "UPDATE items SET embedding = embedding + embedding, category = 'b' WHERE id <= 40;"
@@ -167,14 +158,12 @@ def write(session: Connection) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize(("access", "layout"), KINDS, ids=["-".join(kind) for kind in KINDS])
-def test_answers_of_the_old_snapshot(
-    url: str, operator: Connection, access: str, layout: str, event: str
-) -> None:
+def test_answers_of_the_old_snapshot(url, operator, access, layout, event):
     """Also where rows were written since, and where the session has searched before."""
     if event != "created":
         create(operator, access, layout)
         assert HashIndex.open(operator, "items_idx").access == access
-    wrong: dict[str, Any] = {}
+    wrong = {}
     with connect(url) as old, connect(url) as between:
         for session in (old, between):
             for text, _ in SEARCHES.values() if event != "created" else ():
@@ -200,7 +189,7 @@ def test_answers_of_the_old_snapshot(
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_a_key_that_the_snapshot_shows_twice(url: str, operator: Connection, access: str) -> None:
+def test_a_key_that_the_snapshot_shows_twice(url, operator, access):
     """The row that somebody has deleted since, and the one that this transaction inserts."""
     create(operator, access, "table")
     insert = "INSERT INTO items VALUES (7, 'a', %s)"
@@ -217,9 +206,9 @@ def test_a_key_that_the_snapshot_shows_twice(url: str, operator: Connection, acc
     assert_fresh(HashIndex.open(operator, "items_idx"))
 
 
-def problems(session: Connection, before_the_index: bool) -> dict[str, str]:
+def problems(session, before_the_index):
     """Return which searches do not answer exactly, and what they do instead."""
-    found: dict[str, str] = {}
+    found = {}
     for name, (text, condition) in SEARCHES.items():
         wanted = exact(session, condition)
         try:

@@ -1,24 +1,13 @@
 """A statement that began before a switch calls the search function after it."""
 
 import threading
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import psycopg
 import pytest
-from faults.scenarios import (
-    PLAIN,
-    Step,
-    after,
-    configure,
-    create,
-    encode,
-    prune,
-    rollback_from,
-    swap,
-)
+from faults.scenarios import PLAIN, after, configure, create, encode, prune, rollback_from, swap
 from faults.tables import OTHERS, ROWS, UNKNOWN, VECTORS, check_codes
-from fixtures.faults import FaultServer, eventually, record
+from fixtures.faults import eventually, record
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
@@ -36,7 +25,7 @@ _WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT gr
 
 
 @pytest.fixture
-def url(fault_server: FaultServer, installed: str) -> Iterator[str]:
+def url(fault_server, installed):
     fault_server.up()
     url = fault_server.database(installed)
     PLAIN(url)
@@ -53,22 +42,20 @@ def url(fault_server: FaultServer, installed: str) -> Iterator[str]:
     ],
     ids=["landmarks", "swap", "swap-to-landmarks"],
 )
-def test_it_finds_what_it_sees(
-    url: str, monkeypatch: pytest.MonkeyPatch, step: Step, switch: tuple[object, str]
-) -> None:
+def test_it_finds_what_it_sees(url, monkeypatch, step, switch):
     """With rows listed by triggers before it began, and all others after."""
-    found: list[float] = []
-    statement: list[threading.Thread] = []
-    original: Callable[..., object] = getattr(*switch)
+    found = []
+    statement = []
+    original = getattr(*switch)
 
-    def search() -> None:
+    def search():
         with connect(url) as session:
             found.extend(d for (d,) in session.execute(_SEARCH, [Vector(QUERY)]).fetchall())
 
     with psycopg.connect(url, autocommit=True) as holder:
         holder.execute(f"SELECT pg_advisory_lock({_HELD})".encode())
 
-        def held_up(*arguments: object) -> object:
+        def held_up(*arguments):
             if not statement:
                 holder.execute("UPDATE items SET embedding = embedding + embedding WHERE id <= 40")
                 statement.append(threading.Thread(target=search))
@@ -86,7 +73,7 @@ def test_it_finds_what_it_sees(
     record("statements older than a switch", operations=1, faults=1, rows=len(now))
 
 
-def test_rolling_back_catches_up(fault_server: FaultServer, installed: str) -> None:
+def test_rolling_back_catches_up(fault_server, installed):
     """Where Python encodes, rows that have changed since the swap wait beside until then."""
     fault_server.up()
     url = fault_server.database(installed)
@@ -106,9 +93,7 @@ def test_rolling_back_catches_up(fault_server: FaultServer, installed: str) -> N
     fault_server.drop(url)
 
 
-def test_a_snapshot_that_knows_other_codes_of_the_same_name(
-    fault_server: FaultServer, installed: str
-) -> None:
+def test_a_snapshot_that_knows_other_codes_of_the_same_name(fault_server, installed):
     """Swapped to and fro, and pruned: names of storage come again."""
     fault_server.up()
     url = fault_server.database(installed)

@@ -3,7 +3,6 @@
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -22,7 +21,7 @@ from faults.scenarios import (
 )
 from faults.tables import check_all, indexes
 from fixtures.catalog import catalog
-from fixtures.faults import MOMENTS, FaultServer, name_of, record, watch
+from fixtures.faults import MOMENTS, name_of, record, watch
 from psycopg.pq import TransactionStatus
 
 from pg_hashindex.db.connection import connect
@@ -45,8 +44,8 @@ UNCLEAR = re.compile(
 GONE = (UnknownIndexError, DatabaseStateError, InUseError)
 
 
-def method(name: str) -> Step:
-    def step(url: str) -> None:
+def method(name):
+    def step(url):
         with connect(url) as connection:
             getattr(HashIndex.open(connection, "items_idx"), name)()
 
@@ -120,11 +119,11 @@ PAIRS = {
 
 
 @pytest.fixture(scope="session")
-def before_pairs(fault_server: FaultServer, installed: str) -> Callable[[str], tuple[str, int]]:
+def before_pairs(fault_server, installed):
     """Make the database that a pair begins with; return it, and the first one's statements."""
-    made: dict[str, tuple[str, int]] = {}
+    made = {}
 
-    def prepare(name: str) -> tuple[str, int]:
+    def prepare(name):
         if name not in made:
             fault_server.up()
             url = fault_server.database(installed)
@@ -132,7 +131,7 @@ def before_pairs(fault_server: FaultServer, installed: str) -> Callable[[str], t
             scratch = fault_server.database(name_of(url))
             count = 0
 
-            def counting(number: int, *_: object) -> None:
+            def counting(number, *_):
                 nonlocal count
                 count = number + 1
 
@@ -146,10 +145,10 @@ def before_pairs(fault_server: FaultServer, installed: str) -> Callable[[str], t
 
 
 @pytest.fixture
-def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
-    used: list[str] = []
+def database(fault_server):
+    used = []
 
-    def make(template: str) -> str:
+    def make(template):
         used.append(fault_server.database(template))
         return used[-1]
 
@@ -162,15 +161,15 @@ def database(fault_server: FaultServer) -> Iterator[Callable[[str], str]]:
 class Operator(threading.Thread):
     """One of the two; stops before one of its statements until it may go on."""
 
-    def __init__(self, step: Step, url: str, at: int | None = None) -> None:
+    def __init__(self, step, url, at=None):
         super().__init__(daemon=True)
         self.step, self.url, self.at = step, url, at
         self.there, self.may_go_on = threading.Event(), threading.Event()
-        self.problem: BaseException | None = None
+        self.problem = None
         self.start()
 
-    def run(self) -> None:
-        def before(number: int, *_: object) -> None:
+    def run(self):
+        def before(number, *_):
             if number == self.at:
                 self.there.set()
                 self.may_go_on.wait(30)
@@ -185,13 +184,7 @@ class Operator(threading.Thread):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_at_once(
-    fault_server: FaultServer,
-    installed: str,
-    before_pairs: Callable[[str], tuple[str, int]],
-    database: Callable[[str], str],
-    name: str,
-) -> None:
+def test_two_at_once(fault_server, installed, before_pairs, database, name):
     pair = PAIRS[name]
     template, statements = before_pairs(name)
     places = max(1, MOMENTS // 2)
@@ -232,18 +225,14 @@ def test_two_at_once(
         record("two operators", operations=2, faults=1, rows=checked)
 
 
-def test_a_drop_in_the_middle_of_encoding_is_said(
-    fault_server: FaultServer,
-    before_pairs: Callable[[str], tuple[str, int]],
-    database: Callable[[str], str],
-) -> None:
+def test_a_drop_in_the_middle_of_encoding_is_said(fault_server, before_pairs, database):
     """As the second operator sees it: not that the schema is missing."""
     url = database(before_pairs("encode and drop")[0])
     with connect(url) as connection:
         index = HashIndex.open(connection, "items_idx")
-        dropped: list[int] = []
+        dropped = []
 
-        def before(number: int, statement: str, _: object) -> None:
+        def before(number, statement, _):
             # Not while the encoder's own transaction keeps the table in use.
             if (
                 number >= 12

@@ -10,7 +10,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.slow
-def test_a_short_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_soak(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     soaked = import_module("reliability_soak").soak(6, 2_000)
     assert soaked.client_errors == soaked.reader_errors == soaked.operator_errors == []
@@ -24,7 +24,7 @@ def test_a_short_soak(monkeypatch: pytest.MonkeyPatch) -> None:
         assert soaked.scripts[name]["number"] > 10
 
 
-def test_the_page_has_the_figures_of_the_committed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_has_the_figures_of_the_committed_run(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     report = import_module("reliability_report")
     figures = json.loads((BENCHMARKS / "results" / "reliability.json").read_text())

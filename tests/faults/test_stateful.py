@@ -6,7 +6,7 @@ import random
 
 import pytest
 from faults.machine import Machine, install_models
-from fixtures.faults import FaultServer, record
+from fixtures.faults import record
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -25,13 +25,7 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 @pytest.mark.parametrize(
     "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
 )
-def test_whatever_happens(
-    fault_server: FaultServer,
-    installed: str,
-    monkeypatch: pytest.MonkeyPatch,
-    layout: str,
-    models: tuple[str, str],
-) -> None:
+def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
     # Everything is one thread here: who holds a lock will not let go of it while we wait.
     monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
     monkeypatch.setattr("pg_hashindex.index.encoding.time.sleep", lambda seconds: None)
@@ -41,7 +35,7 @@ def test_whatever_happens(
     fault_server.up()
     url = fault_server.database(installed)
     install_models(url)
-    counts: collections.Counter[str] = collections.Counter()
+    counts = collections.Counter()
     partitioned = layout == "partitions"
     machine = type(
         "One",

@@ -1,18 +1,13 @@
 """Whatever a statement does to the table, each row has its one right code after it."""
 
-from typing import Any
-
 import psycopg
 import pytest
 from faults.twins import HOOKS, Twins, assert_all_found
 from fixtures.checks import assert_fresh
-from fixtures.roles import As
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 KINDS = (("table", "scan"), ("table", "landmarks"), ("column", "scan"))
 ROWS = 30
@@ -126,13 +121,13 @@ HOOKED = {
 
 
 @pytest.fixture(params=KINDS, ids="-".join)
-def twins(request: pytest.FixtureRequest, connection: Connection, model: Model) -> Twins:
+def twins(request, connection, model):
     return Twins(connection, *request.param)
 
 
 @pytest.mark.newest
-def test_statements_that_write_more_than_once(twins: Twins) -> None:
-    failures: dict[str, str] = {}
+def test_statements_that_write_more_than_once(twins):
+    failures = {}
     for name, statement in STATEMENTS.items():
         twins.fill(ROWS)
         try:
@@ -142,7 +137,7 @@ def test_statements_that_write_more_than_once(twins: Twins) -> None:
     assert not failures, "\n".join(f"{name}: {why}" for name, why in failures.items())
 
 
-def test_a_chain_of_300_rows(twins: Twins) -> None:
+def test_a_chain_of_300_rows(twins):
     """All keys but one move by cascades of the first statement's."""
     twins.fill(300)
     twins.run("UPDATE items SET id = id + 1000")
@@ -153,8 +148,8 @@ def test_a_chain_of_300_rows(twins: Twins) -> None:
 
 @pytest.mark.newest
 @pytest.mark.parametrize("hook", HOOKS)
-def test_triggers_that_write_to_the_table(twins: Twins, hook: str) -> None:
-    failures: dict[str, str] = {}
+def test_triggers_that_write_to_the_table(twins, hook):
+    failures = {}
     for name, (statement, nested) in HOOKED.items():
         # A trigger BEFORE a row may not write to that row.
         twins.fill(ROWS)
@@ -246,9 +241,7 @@ TENANT_STATEMENTS = {
 @pytest.mark.newest
 @pytest.mark.parametrize("writer", ["app", "boss"])
 @pytest.mark.parametrize(("layout", "access"), KINDS)
-def test_writers_who_do_not_see_every_row(
-    connection: Connection, as_role: As, model: Model, layout: Any, access: Any, writer: str
-) -> None:
+def test_writers_who_do_not_see_every_row(connection, as_role, model, layout, access, writer):
     """A tenant; and the owner of a table whose policies are forced upon him."""
     session = {role: as_role(role) for role in ("app", "boss")}[writer]
     connection.execute(_TENANTS)
@@ -264,7 +257,7 @@ def test_writers_who_do_not_see_every_row(
             "ALTER TABLE docs OWNER TO boss; ALTER TABLE docs FORCE ROW LEVEL SECURITY;"
             "SELECT hashindex.configure_index('docs_idx', trust_owner => true)"
         )
-    failures: dict[str, str] = {}
+    failures = {}
     for name, (statement, nested) in TENANT_STATEMENTS.items():
         connection.execute(_FILL_TENANTS)
         session.execute(
@@ -290,7 +283,7 @@ KEYS = st.integers(1, 6)
 
 
 @st.composite
-def pieces(draw: st.DrawFn) -> str:
+def pieces(draw):
     """One INSERT, UPDATE or DELETE of one key, to which a WHERE can be added."""
     key, other, n = draw(KEYS), draw(KEYS), draw(st.integers(1, 9))
     return draw(
@@ -310,7 +303,7 @@ def pieces(draw: st.DrawFn) -> str:
 
 
 @st.composite
-def statements(draw: st.DrawFn) -> str:
+def statements(draw):
     """A statement of one piece, of several that run in order, or of another kind."""
     kind = draw(st.integers(0, 9))
     key, other, n = draw(KEYS), draw(KEYS), draw(st.integers(1, 9))
@@ -350,7 +343,7 @@ HOOKED_STATEMENTS = st.tuples(
 
 
 @pytest.mark.newest
-def test_random_statements(twins: Twins) -> None:
+def test_random_statements(twins):
     """With cascades, and other random statements inside of triggers."""
 
     @settings(
@@ -371,7 +364,7 @@ def test_random_statements(twins: Twins) -> None:
             max_size=3,
         )
     )
-    def run(transactions: list[tuple[str, list[tuple[str, dict[str, str]]]]]) -> None:
+    def run(transactions):
         twins.fill(5)
         for level, written in transactions:
             with twins.transaction(level):

@@ -1,7 +1,6 @@
 """Two tables that get the same statements, one with an index: it changes nothing but its codes."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import psycopg
@@ -9,7 +8,6 @@ from fixtures.checks import assert_fresh
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
 #: The indexed table is in schema public, its twin in schema plain.
@@ -80,7 +78,7 @@ class Twins:
     access : {"scan", "landmarks"}
     """
 
-    def __init__(self, connection: Connection, layout: str, access: str) -> None:
+    def __init__(self, connection, layout, access):
         self.connection = connection
         connection.execute("CREATE SCHEMA plain")
         connection.execute(_FUNCTIONS)
@@ -98,7 +96,7 @@ class Twins:
         self.index = HashIndex.open(connection, "items_idx")
         assert self.index.access == access
 
-    def fill(self, rows: int) -> None:
+    def fill(self, rows):
         """Start again: rows 1, 2, ..., each the parent of the next."""
         for schema in SCHEMAS:
             self._set_hooks(schema, {})
@@ -108,13 +106,13 @@ class Twins:
             )
         self.check()
 
-    def run(self, statement: str, hooks: Mapping[str, str] | None = None) -> None:
+    def run(self, statement, hooks=None):
         """Run a statement on both tables, with what hooks run; both must take it, or neither."""
         outcomes = [self._run(schema, statement, hooks or {}) for schema in SCHEMAS]
         assert outcomes[0] == outcomes[1], f"without and with an index: {outcomes}"
         self.check()
 
-    def _run(self, schema: str, statement: str, hooks: Mapping[str, str]) -> str | None:
+    def _run(self, schema, statement, hooks):
         execute = self.connection.execute
         self._set_hooks(schema, hooks)
         execute(f"SET search_path TO {schema}, public".encode())
@@ -129,34 +127,34 @@ class Twins:
                 self.connection.execute("RESET search_path")
         return None
 
-    def _set_hooks(self, schema: str, hooks: Mapping[str, str]) -> None:
+    def _set_hooks(self, schema, hooks):
         for hook in HOOKS:
             self.connection.execute(
                 "SELECT set_config(%s, %s, false)", [f"twins.{schema}_{hook}", hooks.get(hook, "")]
             )
 
     @contextlib.contextmanager
-    def transaction(self, level: str = "READ COMMITTED") -> Iterator[None]:
+    def transaction(self, level="READ COMMITTED"):
         """Run statements in one transaction, and check once more when it is committed."""
         with self.connection.transaction():
             self.connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
             yield
         self.check()
 
-    def check(self) -> None:
+    def check(self):
         """Both tables hold the same; every row has its one right code, and is found by it."""
         plain, indexed = (self._rows(schema) for schema in SCHEMAS)
         assert plain == indexed
         assert_fresh(self.index)
         assert_all_found(self.index)
 
-    def _rows(self, schema: str) -> Sequence[tuple[object, ...]]:
+    def _rows(self, schema):
         return self.connection.execute(
             f"SELECT id, parent, embedding::text FROM {schema}.items ORDER BY id".encode()
         ).fetchall()
 
 
-def assert_all_found(index: HashIndex) -> None:
+def assert_all_found(index):
     """A search for as many rows as there are gives each that has a vector, once and in order."""
     query = np.full(8, 0.25, np.float32)
     found = index.search(

@@ -25,14 +25,7 @@ DRAWS = 200_000
 
 # Row 4 has no edge, and row 5 shares its object with no other row.
 WEIGHTS = np.array(
-    [
-        [1, 3, 0, 0],
-        [2, 0, 0, 0],
-        [0, 1, 5, 0],
-        [0, 0, 2, 0],
-        [0, 0, 0, 0],
-        [0, 0, 0, 4],
-    ]
+    [[1, 3, 0, 0], [2, 0, 0, 0], [0, 1, 5, 0], [0, 0, 2, 0], [0, 0, 0, 0], [0, 0, 0, 4]]
 )
 CONNECTED = [0, 1, 2, 3]
 # Small enough to work out by hand.

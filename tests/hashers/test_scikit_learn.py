@@ -13,14 +13,14 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from pg_hashindex import hashers
 from pg_hashindex.errors import InvalidInputError, NotFittedError
-from pg_hashindex.hashers import HASHERS, ITQ, Hasher, make_hasher
+from pg_hashindex.hashers import HASHERS, ITQ, make_hasher
 from pg_hashindex.metrics import recall_at_k, recall_scorer
 
 PLAIN = [name for name in HASHERS if not HASHERS[name].learns_from]
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_check_of_scikit_learn_passes(name: str) -> None:
+def test_every_check_of_scikit_learn_passes(name):
     rounds = {"n_iter": 1} if name == "bre" else {}  # a hundred would take minutes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -31,7 +31,7 @@ def test_every_check_of_scikit_learn_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["itq", "sgh"])
-def test_transform_returns_the_bits_as_signs(rows: np.ndarray, name: str) -> None:
+def test_transform_returns_the_bits_as_signs(rows, name):
     hasher = make_hasher(name, n_bits=9, random_state=0)
     signs = hasher.fit_transform(rows)
     assert signs.dtype == np.float32
@@ -40,23 +40,23 @@ def test_transform_returns_the_bits_as_signs(rows: np.ndarray, name: str) -> Non
     assert set(np.unique(signs)) == {-1.0, 1.0}
 
 
-def test_supervised_hashers_stand_in_pipelines(rows: np.ndarray) -> None:
+def test_supervised_hashers_stand_in_pipelines(rows):
     labels = (rows[:, 0] > 0).astype(np.int64)
     hasher = make_hasher("itq-cca", n_bits=2, random_state=0)
     pipeline = make_pipeline(StandardScaler(), hasher, LogisticRegression()).fit(rows, labels)
     assert pipeline.score(rows, labels) > 0.8
 
 
-def test_the_module_lists_its_classes() -> None:
+def test_the_module_lists_its_classes():
     assert {hasher.__name__ for hasher in HASHERS.values()} <= {*dir(hashers)}
 
 
-def test_cghash_says_how_many_steps_it_took(rows: np.ndarray) -> None:
+def test_cghash_says_how_many_steps_it_took(rows):
     labels = (rows[:, 0] > 0).astype(np.int64)
     assert hashers.CGHash(n_bits=3, random_state=0).fit(rows, labels).n_iter_ == 3
 
 
-def test_grid_search_finds_the_bits_of_the_best_recall(rows: np.ndarray) -> None:
+def test_grid_search_finds_the_bits_of_the_best_recall(rows):
     scorer = recall_scorer(candidates=20, k=5)
     search = GridSearchCV(ITQ(random_state=0), {"n_bits": [2, 10]}, scoring=scorer, cv=2)
     search.fit(rows)
@@ -65,7 +65,7 @@ def test_grid_search_finds_the_bits_of_the_best_recall(rows: np.ndarray) -> None
     assert 0 < scores[0] < scores[1] <= 1
 
 
-def test_the_scorer_is_the_recall_of_held_back_rows(rows: np.ndarray) -> None:
+def test_the_scorer_is_the_recall_of_held_back_rows(rows):
     hasher = ITQ(n_bits=8, random_state=0).fit(rows)
     n, codes = len(rows) // 5, hasher.encode(rows)
     expected = recall_at_k(rows[:n], rows[n:], codes[:n], codes[n:], candidates=20, k=5)
@@ -73,7 +73,7 @@ def test_the_scorer_is_the_recall_of_held_back_rows(rows: np.ndarray) -> None:
     assert recall_scorer(candidates=20, k=5)(make_pipeline(hasher), rows) == expected
 
 
-def test_parameters_are_set_by_name() -> None:
+def test_parameters_are_set_by_name():
     hasher = ITQ(n_bits=8, random_state=0)
     assert hasher.set_params(n_bits=16) is hasher
     assert hasher.n_bits == 16
@@ -83,8 +83,8 @@ def test_parameters_are_set_by_name() -> None:
     assert hasher.n_bits == 16
 
 
-def test_refuses_to_transform(rows: np.ndarray) -> None:
-    hasher: Hasher = ITQ(n_bits=4, random_state=0)
+def test_refuses_to_transform(rows):
+    hasher = ITQ(n_bits=4, random_state=0)
     with pytest.raises(NotFittedError, match="call fit first"):
         hasher.transform(rows)
     hasher.fit(rows)
@@ -93,7 +93,7 @@ def test_refuses_to_transform(rows: np.ndarray) -> None:
 
 
 @pytest.fixture(scope="module")
-def rows() -> np.ndarray:
+def rows():
     """400 rows of 12 dimensions in ten groups."""
     rng = np.random.default_rng(7)
     centres = 2 * rng.standard_normal((10, 12))

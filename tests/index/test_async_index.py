@@ -2,22 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.known import OTHERS, UNKNOWN
-from numpy.typing import NDArray
 from psycopg.rows import dict_row
 
 from pg_hashindex import AsyncHashIndex, operations, store
 from pg_hashindex.db import connection as connections
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.db.statements import Steps
 from pg_hashindex.errors import (
     ConnectionFailedError,
     HashIndexError,
@@ -27,14 +23,13 @@ from pg_hashindex.errors import (
     UnknownIndexError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import Access, HashIndex
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network, known_rows
 
 pytestmark = pytest.mark.newest
 
 #: The name of a method, and its arguments.
-Question = tuple[str, tuple[Any, ...], dict[str, Any]]
 
 ITEMS = sa.Table(
     "items",
@@ -46,10 +41,10 @@ OTHER_TABLE = sa.Table("others", sa.MetaData(), sa.Column("id", sa.BigInteger))
 Result = TypeVar("Result")
 
 
-def in_time(work: Coroutine[Any, Any, Result]) -> Result:
+def in_time(work):
     """Run a coroutine; one that blocks its own event loop, or waits for itself, fails."""
 
-    async def limited() -> Result:
+    async def limited():
         async with asyncio.timeout(30):
             return await work
 
@@ -57,14 +52,14 @@ def in_time(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[AsyncHashIndex]:
+async def opened(url):
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         yield await AsyncHashIndex.open(connection, "items_idx")
 
 
-def outcomes(index: HashIndex, questions: Sequence[Question]) -> list[Any]:
+def outcomes(index, questions):
     """Return the answers of each search, or the error's class and text."""
-    found: list[Any] = []
+    found = []
     for method, arguments, more in questions:
         try:
             found.append(getattr(index, method)(*arguments, **more))
@@ -73,8 +68,8 @@ def outcomes(index: HashIndex, questions: Sequence[Question]) -> list[Any]:
     return found
 
 
-async def async_outcomes(index: AsyncHashIndex, questions: Sequence[Question]) -> list[Any]:
-    found: list[Any] = []
+async def async_outcomes(index, questions):
+    found = []
     for method, arguments, more in questions:
         try:
             found.append(await getattr(index, method)(*arguments, **more))
@@ -83,8 +78,8 @@ async def async_outcomes(index: AsyncHashIndex, questions: Sequence[Question]) -
     return found
 
 
-def asked_anew(url: str, questions: Sequence[Question]) -> list[Any]:
-    async def ask() -> list[Any]:
+def asked_anew(url, questions):
+    async def ask():
         async with opened(url) as index:
             return await async_outcomes(index, questions)
 
@@ -92,7 +87,7 @@ def asked_anew(url: str, questions: Sequence[Question]) -> list[Any]:
 
 
 @pytest.fixture
-def made(connection: Connection, items: str, model: Model) -> HashIndex:
+def made(connection, items, model):
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name
     )
@@ -101,15 +96,13 @@ def made(connection: Connection, items: str, model: Model) -> HashIndex:
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_answers_are_those_of_a_hash_index(
-    made: HashIndex, url: str, vectors: NDArray[np.float32], access: Access
-) -> None:
+def test_answers_are_those_of_a_hash_index(made, url, vectors, access):
     made.configure(access=access).encode()
     query = vectors[3] + np.float32(0.2)
     # Between all candidates the exact distance decides.
     far = np.linalg.norm(vectors - query, axis=1)
     exact = (np.argsort(far, kind="stable")[:7] + 1).tolist()
-    questions: list[Question] = [
+    questions = [
         ("search", (query, 7), {"candidates": 300, "probes": 1000}),
         ("search", (query.tolist(),), {}),
         ("search", (query, 3), {"candidates": 5, "probes": 2}),
@@ -129,11 +122,9 @@ def test_answers_are_those_of_a_hash_index(
     assert asked_anew(url, questions) == expected
 
 
-def test_errors_are_those_of_a_hash_index(
-    made: HashIndex, url: str, vectors: NDArray[np.float32]
-) -> None:
+def test_errors_are_those_of_a_hash_index(made, url, vectors):
     query = vectors[0]
-    questions: list[Question] = [
+    questions = [
         ("search", (query[:7],), {}),
         ("search", ([np.nan] * 8,), {}),
         ("search", (query, 0), {}),
@@ -161,13 +152,11 @@ def test_errors_are_those_of_a_hash_index(
     assert asked_anew(url, questions[-1:]) == broken
 
 
-def test_connections_that_cannot_serve(
-    made: HashIndex, url: str, empty_url: str, make_database: Callable[[str], str]
-) -> None:
+def test_connections_that_cannot_serve(made, url, empty_url, make_database):
     bare = make_database("template1")
 
-    def refused(kind: type[HashIndexError], *connecting: Any, **options: Any) -> str:
-        async def open_it() -> None:
+    def refused(kind, *connecting, **options):
+        async def open_it():
             async with await psycopg.AsyncConnection.connect(*connecting, **options) as connection:
                 await AsyncHashIndex.open(connection, "absent")
 
@@ -175,7 +164,7 @@ def test_connections_that_cannot_serve(
             in_time(open_it())
         return str(caught.value)
 
-    def refused_blocking(kind: type[HashIndexError], *connecting: Any, **options: Any) -> str:
+    def refused_blocking(kind, *connecting, **options):
         with psycopg.connect(*connecting, **options) as connection:
             with pytest.raises(kind) as caught:
                 HashIndex.open(connection, "absent")
@@ -189,7 +178,7 @@ def test_connections_that_cannot_serve(
     ):
         assert refused(kind, connecting, **options) == refused_blocking(kind, connecting, **options)
 
-    async def mixed_up() -> None:
+    async def mixed_up():
         with pytest.raises(InvalidInputError, match="AsyncHashIndex needs a psycopg.AsyncConn"):
             await AsyncHashIndex.open(made.connection, "items_idx")  # type: ignore[arg-type]
         async with opened(url) as index:
@@ -206,19 +195,17 @@ def test_connections_that_cannot_serve(
     in_time(mixed_up())
 
 
-def test_an_open_that_was_cut_off_can_be_repeated(
-    encoded: HashIndex, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_that_was_cut_off_can_be_repeated(encoded, url, monkeypatch):
     """Not all types are registered then, of which some searches need the others."""
     expected = encoded.search(OTHERS[0])
 
     register = connections.register_vector_info
 
-    def cut_off(*arguments: Any) -> None:
+    def cut_off(*arguments):
         register(*arguments)
         raise asyncio.CancelledError
 
-    async def ask() -> None:
+    async def ask():
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             with monkeypatch.context() as patch:
                 patch.setattr(connections, "register_bit_info", lambda *_: None)
@@ -233,13 +220,11 @@ def test_an_open_that_was_cut_off_can_be_repeated(
     in_time(ask())
 
 
-def test_in_a_transaction_and_without_pgvector_on_the_path(
-    made: HashIndex, url: str, vectors: NDArray[np.float32]
-) -> None:
+def test_in_a_transaction_and_without_pgvector_on_the_path(made, url, vectors):
     """Neither autocommit nor pgvector's types: a connection as psycopg gives it."""
     expected = made.search(vectors[0])
 
-    async def ask() -> None:
+    async def ask():
         async with await psycopg.AsyncConnection.connect(url) as connection:
             await connection.execute("SET search_path TO nowhere")
             index = await AsyncHashIndex.open(connection, "items_idx")
@@ -254,13 +239,11 @@ def test_in_a_transaction_and_without_pgvector_on_the_path(
     in_time(ask())
 
 
-def test_several_tasks_on_one_connection(
-    made: HashIndex, url: str, vectors: NDArray[np.float32]
-) -> None:
+def test_several_tasks_on_one_connection(made, url, vectors):
     condition = ITEMS.c.category == "a"
     expected = [made.search(query, 5, where=condition) for query in vectors[:20]]
 
-    async def ask() -> None:
+    async def ask():
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             # Whichever comes first registers pgvector's types.
             indexes = await asyncio.gather(
@@ -277,19 +260,17 @@ def test_several_tasks_on_one_connection(
     in_time(ask())
 
 
-def test_a_task_that_is_cancelled_leaves_the_connection_in_order(
-    made: HashIndex, other: Connection, url: str, vectors: NDArray[np.float32]
-) -> None:
+def test_a_task_that_is_cancelled_leaves_the_connection_in_order(made, other, url, vectors):
     expected = made.search(vectors[0])
 
-    async def waiting(pid: int) -> bool:
+    async def waiting(pid):
         row = made.connection.execute(
             "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [pid]
         ).fetchone()
         await asyncio.sleep(0.01)
         return row == (True,)
 
-    async def ask() -> None:
+    async def ask():
         async with opened(url) as index:
             with other.transaction():
                 other.execute("LOCK TABLE items")
@@ -306,10 +287,8 @@ def test_a_task_that_is_cancelled_leaves_the_connection_in_order(
     in_time(ask())
 
 
-def test_a_swap_is_followed(
-    made: HashIndex, url: str, vectors: NDArray[np.float32], connection: Connection
-) -> None:
-    questions: list[Question] = [
+def test_a_swap_is_followed(made, url, vectors, connection):
+    questions = [
         ("search", (vectors[5], 4), {"candidates": 10}),
         ("search", (vectors[5], 4), {"candidates": 10, "where": ITEMS.c.category == "c"}),
         ("search_like", (5,), {}),
@@ -317,14 +296,14 @@ def test_a_swap_is_followed(
         ("within_like", (5, 3), {}),
     ]
 
-    async def ask() -> None:
+    async def ask():
         async with opened(url) as index:
             before = await async_outcomes(index, questions)
             assert before == outcomes(made, questions)
             # Twice as many bits: 20 of them are a radius now, and were none.
             store.save(connection, LSH(n_bits=24, random_state=5).fit(vectors).to_model("longer"))
             operations.swap(made, "longer", force=True, queries=20)
-            more: list[Question] = [*questions, ("within", (vectors[5], 20), {})]
+            more = [*questions, ("within", (vectors[5], 20), {})]
             now = HashIndex.open(connection, "items_idx")
             assert now.n_bits == 24
             assert await async_outcomes(index, more) == outcomes(now, more)
@@ -342,11 +321,11 @@ def test_a_swap_is_followed(
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reads(monkeypatch):
     """The models that were read since."""
     load_steps, read = store.load_steps, []
 
-    def watched(reference: str) -> Steps[Model]:
+    def watched(reference):
         read.append(reference)
         return load_steps(reference)
 
@@ -354,8 +333,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_codes_that_are_computed_in_python(encoded: HashIndex, url: str) -> None:
-    questions: list[Question] = [
+def test_codes_that_are_computed_in_python(encoded, url):
+    questions = [
         *(("search", (query, 5), {"candidates": 25}) for query in OTHERS[:10]),
         ("search", (OTHERS[0],), {"where": ITEMS.c.category == "b"}),
         ("search", (OTHERS[15],), {}),
@@ -369,13 +348,7 @@ def test_codes_that_are_computed_in_python(encoded: HashIndex, url: str) -> None
     assert asked_anew(url, questions) == expected
 
 
-def test_the_model_is_read_once_by_all_tasks(
-    encoded: HashIndex,
-    url: str,
-    reads: list[str],
-    lsh_model: Model,
-    vectors: NDArray[np.float32],
-) -> None:
+def test_the_model_is_read_once_by_all_tasks(encoded, url, reads, lsh_model, vectors):
     """Also the one that a swap brought, which all of them meet."""
     rows = np.concatenate([vectors[: UNKNOWN[0] - 1], OTHERS[:10]])
     # Codes that are all turned rank as they did; by the old code of a query nothing would be near.
@@ -383,10 +356,10 @@ def test_the_model_is_read_once_by_all_tasks(
     model = Model("turned", "byhand", 8, (), network=known_rows(rows, turned, 12))
     expected = [encoded.search(query, 5, candidates=20) for query in OTHERS[:10]]
 
-    async def ask() -> None:
+    async def ask():
         async with opened(url) as index:
 
-            async def search_all() -> list[Any]:
+            async def search_all():
                 return await asyncio.gather(
                     *(index.search(query, 5, candidates=20) for query in OTHERS[:10])
                 )
@@ -405,15 +378,13 @@ def test_the_model_is_read_once_by_all_tasks(
     in_time(ask())
 
 
-def test_the_event_loop_goes_on_while_a_model_computes(
-    encoded: HashIndex, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_event_loop_goes_on_while_a_model_computes(encoded, url, monkeypatch):
     """Slow functions wait here for another task: on the loop they would wait for ever."""
     going_on = threading.Event()
     waited = []
 
-    def waiting(function: Callable[..., Result]) -> Callable[..., Result]:
-        def wrapped(*arguments: Any, **more: Any) -> Result:
+    def waiting(function):
+        def wrapped(*arguments, **more):
             waited.append(going_on.wait(10))
             going_on.clear()
             return function(*arguments, **more)
@@ -423,11 +394,11 @@ def test_the_event_loop_goes_on_while_a_model_computes(
     monkeypatch.setattr(Model, "encode", waiting(Model.encode))
     monkeypatch.setattr(Network, "from_parts", waiting(Network.from_parts))
 
-    async def ask() -> None:
+    async def ask():
         async with opened(url) as index:
             done = asyncio.Event()
 
-            async def others() -> None:
+            async def others():
                 while not done.is_set():
                     going_on.set()
                     await asyncio.sleep(0.01)

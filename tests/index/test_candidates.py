@@ -1,11 +1,10 @@
 """Candidates of every access path and ranking come in the order that Python computes."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -30,7 +29,7 @@ KINDS = [
 ]
 
 
-def model_of(ranking: str, levels: Any) -> Model:
+def model_of(ranking, levels):
     rng = np.random.default_rng(2)
     weights = rng.random(16).astype(np.float32) if ranking == "weighted" else None
     return Model(
@@ -43,9 +42,7 @@ def model_of(ranking: str, levels: Any) -> Model:
     )
 
 
-def distances(
-    model: Model, ranking: str, vectors: NDArray[np.float32], query: NDArray[np.float32]
-) -> NDArray[np.int64]:
+def distances(model, ranking, vectors, query):
     """How far each row is from a query by code."""
     codes, own = model.encode(vectors), model.encode(query[None])
     if ranking == "hamming":
@@ -64,7 +61,7 @@ class Ranked(NamedTuple):
     ranking: str
     access: str
 
-    def ids(self, query: NDArray[np.float32], n: int | None, *rest: Any) -> list[int]:
+    def ids(self, query, n, *rest):
         marks = ", ".join(["%s"] * (2 + len(rest)))
         rows = self.connection.execute(
             f"SELECT id FROM hashindex.candidates_items_idx({marks})".encode(),
@@ -73,16 +70,14 @@ class Ranked(NamedTuple):
         return [row[0] for row in rows]
 
 
-def codes_of(connection: Connection) -> str:
+def codes_of(connection):
     """The table of codes, which a build makes a new one of."""
     row = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
     assert row is not None
     return str(row[0])
 
 
-def make(
-    connection: Connection, ranking: str, levels: int, access: str, **options: Any
-) -> tuple[HashIndex, Ranked]:
+def make(connection, ranking, levels, access, **options):
     model = store.save(connection, model_of(ranking, levels))
     layout = "column" if access == "column" else "table"
     index = HashIndex.create(
@@ -103,14 +98,7 @@ def make(
 
 
 @pytest.mark.parametrize(("ranking", "levels", "access"), KINDS)
-def test_the_order_of_candidates(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    ranking: str,
-    levels: int,
-    access: str,
-) -> None:
+def test_the_order_of_candidates(connection, items, vectors, ranking, levels, access):
     _, ranked = make(connection, ranking, levels, access)
     same = places = 0
     for query in QUERIES:
@@ -135,13 +123,8 @@ def test_the_order_of_candidates(
     [kind for kind in KINDS if kind[0] != "weighted" and kind[2] != "column"],
 )
 def test_the_order_of_candidates_that_a_filter_holds_for(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    ranking: str,
-    levels: int,
-    access: str,
-) -> None:
+    connection, items, vectors, ranking, levels, access
+):
     """By columns that are kept beside the codes, as hashindex.search asks for them."""
     _, ranked = make(connection, ranking, levels, access, filter_columns=["category"])
     matching = np.arange(300) % 3 == 1
@@ -154,12 +137,10 @@ def test_the_order_of_candidates_that_a_filter_holds_for(
             assert (wanted[found] == np.sort(wanted[matching])[:n]).all()
 
 
-def test_one_probe_reads_one_list(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_one_probe_reads_one_list(connection, items, vectors):
     """More are read where it holds fewer rows than are asked for."""
     _, ranked = make(connection, "hamming", 2, "landmarks")
-    lists: dict[int, set[int]] = {}
+    lists = {}
     for key, landmark in connection.execute(
         f"SELECT id, landmark FROM hashindex.{codes_of(connection)}".encode()
     ).fetchall():
@@ -217,7 +198,7 @@ BAD_PROBES = [
 
 
 @pytest.mark.parametrize("access", ["scan", "column", "landmarks"])
-def test_arguments_out_of_range(connection: Connection, items: str, access: str) -> None:
+def test_arguments_out_of_range(connection, items, access):
     make(connection, "asymmetric", 2, access)
     values = {"q": Vector(QUERIES[0])}
     for call, message in BAD + (BAD_PROBES if access == "landmarks" else []):
@@ -243,7 +224,7 @@ def test_arguments_out_of_range(connection: Connection, items: str, access: str)
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_zeros_under_cosine(connection: Connection, items: str, access: str) -> None:
+def test_zeros_under_cosine(connection, items, access):
     """Rows of zeros are left out; to a query of zeros every row is as near as any."""
     connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 9")
     make(connection, "asymmetric", 2, access, metric="cosine")
@@ -269,9 +250,7 @@ def test_zeros_under_cosine(connection: Connection, items: str, access: str) -> 
         assert {*range(1, 302)} - {row[0] for row in found} == {9, 10, 301}, call
 
 
-def test_landmarks_asked_for_while_there_are_no_rows(
-    connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
     store.save(connection, model_of("asymmetric", 4))
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create(
@@ -301,9 +280,7 @@ def test_landmarks_asked_for_while_there_are_no_rows(
     assert unlisted == (0,)
 
 
-def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(
-    connection: Connection, items: str
-) -> None:
+def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection, items):
     """While one index is built, the functions of another are left alone."""
     store.save(connection, model_of("hamming", 2))
     for name in ("x", "x_next", "next_x"):

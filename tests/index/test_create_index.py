@@ -3,7 +3,6 @@
 import itertools
 import re
 import subprocess
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -11,12 +10,10 @@ import pytest
 import sqlalchemy as sa
 from fixtures.catalog import catalog, contents
 from fixtures.checks import assert_fresh
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import (
     DuplicateNameError,
     HashIndexError,
@@ -25,23 +22,19 @@ from pg_hashindex.errors import (
     UnknownModelError,
 )
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, Layout, list_indexes
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.server import EmbeddedServer
 from pg_hashindex.training.sampling import sample_table
 
-LAYOUTS: tuple[Layout, ...] = ("table", "column")
+LAYOUTS = ("table", "column")
 
 
-def create(connection: Connection, name: str = "fine", **changes: Any) -> HashIndex:
+def create(connection, name="fine", **changes):
     options = {"table": "items", "column": "embedding", "model": "lsh"} | changes
     return HashIndex.create(connection, name, **options)
 
 
-def assert_refused(
-    connection: Connection, error: type[HashIndexError], message: str, **changes: Any
-) -> None:
+def assert_refused(connection, error, message, **changes):
     before = contents(connection)
     with pytest.raises(error, match=message):
         create(connection, **changes)
@@ -80,21 +73,14 @@ def assert_refused(
     ids=str,
 )
 @pytest.mark.reads
-def test_refused(
-    connection: Connection,
-    items: str,
-    model: Model,
-    changes: dict[str, Any],
-    error: type[HashIndexError],
-    message: str,
-) -> None:
+def test_refused(connection, items, model, changes, error, message):
     assert_refused(connection, error, message, **changes)
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize("missing", ["name", "table_name", "column_name", "model"])
 @pytest.mark.reads
-def test_null_is_refused(connection: Connection, items: str, model: Model, missing: str) -> None:
+def test_null_is_refused(connection, items, model, missing):
     arguments = {
         "name": "'fine'",
         "table_name": "'items'",
@@ -111,7 +97,7 @@ def test_null_is_refused(connection: Connection, items: str, model: Model, missi
 @pytest.mark.newest
 @pytest.mark.parametrize("second", LAYOUTS)
 @pytest.mark.reads
-def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
+def test_a_taken_name_is_refused(index, second):
     assert_refused(
         index.connection,
         DuplicateNameError,
@@ -121,7 +107,7 @@ def test_a_taken_name_is_refused(index: HashIndex, second: Layout) -> None:
     )
 
 
-def test_a_taken_code_column_is_refused(connection: Connection, items: str, model: Model) -> None:
+def test_a_taken_code_column_is_refused(connection, items, model):
     connection.execute("ALTER TABLE items ADD COLUMN fine_code text")
     assert_refused(connection, DuplicateNameError, '"fine_code".* already exists', layout="column")
     create(connection, layout="table")
@@ -154,9 +140,7 @@ def test_a_taken_code_column_is_refused(connection: Connection, items: str, mode
         ("id int PRIMARY KEY, embedding real[]", None, r"is of type real\[\], not vector"),
     ],
 )
-def test_tables_that_are_refused(
-    connection: Connection, model: Model, definition: str, id_column: str | None, message: str
-) -> None:
+def test_tables_that_are_refused(connection, model, definition, id_column, message):
     connection.execute(f"CREATE TABLE things ({definition})".encode())
     assert_refused(
         connection, InvalidInputError, message, table="things", id_column=id_column, layout="column"
@@ -165,9 +149,7 @@ def test_tables_that_are_refused(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
-def test_a_unique_index_that_is_not_a_key(
-    connection: Connection, model: Model, index_on: str
-) -> None:
+def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
     connection.execute(
         "CREATE TABLE things (id int NOT NULL, b int NOT NULL, embedding vector(8));"
         f"CREATE UNIQUE INDEX ON things {index_on}".encode()
@@ -202,9 +184,7 @@ def test_a_unique_index_that_is_not_a_key(
         ),
     ],
 )
-def test_hints_for_a_key_can_be_followed(
-    connection: Connection, model: Model, made: str, id_column: str | None, hint: str
-) -> None:
+def test_hints_for_a_key_can_be_followed(connection, model, made, id_column, hint):
     """PostgreSQL refuses a unique key without the columns that a table is partitioned by."""
     connection.execute(
         f"CREATE TABLE things (id int, day int, embedding vector(8), {made}".encode()
@@ -225,9 +205,7 @@ def test_hints_for_a_key_can_be_followed(
 
 
 @pytest.mark.newest
-def test_a_partition_that_is_partitioned_by_another_column(
-    connection: Connection, model: Model
-) -> None:
+def test_a_partition_that_is_partitioned_by_another_column(connection, model):
     connection.execute(
         "CREATE TABLE things (id int NOT NULL, day int, embedding vector(8)) "
         "PARTITION BY HASH (id); CREATE TABLE part PARTITION OF things "
@@ -239,9 +217,7 @@ def test_a_partition_that_is_partitioned_by_another_column(
         create(connection, table="things", id_column="id")
 
 
-def test_a_unique_index_with_more_columns_included_is_a_key(
-    connection: Connection, model: Model
-) -> None:
+def test_a_unique_index_with_more_columns_included_is_a_key(connection, model):
     connection.execute(
         "CREATE TABLE things (id int NOT NULL, b int, embedding vector(8));"
         "CREATE UNIQUE INDEX ON things (id) INCLUDE (b)"
@@ -249,7 +225,7 @@ def test_a_unique_index_with_more_columns_included_is_a_key(
     assert create(connection, table="things", id_column="id").id_column == "id"
 
 
-def test_an_untyped_column_with_a_wrong_row(connection: Connection, model: Model) -> None:
+def test_an_untyped_column_with_a_wrong_row(connection, model):
     connection.execute(
         "CREATE TABLE things (id int PRIMARY KEY, embedding vector);"
         "INSERT INTO things VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, NULL), (3, '[1,2,3]')"
@@ -274,7 +250,7 @@ def test_an_untyped_column_with_a_wrong_row(connection: Connection, model: Model
         "CREATE INDEX things ON items (category)",
     ],
 )
-def test_not_a_table(connection: Connection, items: str, model: Model, statement: str) -> None:
+def test_not_a_table(connection, items, model, statement):
     connection.execute(statement.encode())
     assert_refused(
         connection, InvalidInputError, "things is not a table; Index the table", table="things"
@@ -298,13 +274,7 @@ ODD = [
 @pytest.mark.newest
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_names_everywhere(
-    connection: Connection,
-    model: Model,
-    vectors: NDArray[np.float32],
-    odd: str,
-    layout: Layout,
-) -> None:
+def test_odd_names_everywhere(connection, model, vectors, odd, layout):
     names = {
         "schema": sql.Identifier(f"{odd} s"),
         "table": sql.Identifier(f"{odd} s", f"{odd} t"),
@@ -313,7 +283,7 @@ def test_odd_names_everywhere(
         "vector": sql.Identifier(f"{odd} v"),
     }
 
-    def run(statement: Any) -> None:
+    def run(statement):
         connection.execute(sql.SQL(statement).format(**names))
 
     run("CREATE SCHEMA {schema}")
@@ -344,7 +314,7 @@ def test_odd_names_everywhere(
 
     hits = index.search(vectors[0], 5, candidates=60)
     assert len(hits) == 5
-    category: sa.ColumnElement[Any] = sa.Table(
+    category = sa.Table(
         index.table_name, sa.MetaData(), sa.Column(f"{odd} c", sa.Text), schema=index.schema_name
     ).columns[f"{odd} c"]
     filtered = index.search(vectors[0], 60, where=category == "b")
@@ -371,7 +341,7 @@ def test_odd_names_everywhere(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_names_of_full_length(connection: Connection, items: str, layout: Layout) -> None:
+def test_names_of_full_length(connection, items, layout):
     """The longest index name there may be, and two that differ in its last byte only."""
     connection.execute(f"ALTER TABLE items RENAME TO {'t' * 63}")
     connection.execute(f"ALTER TABLE {'t' * 63} RENAME embedding TO {'e' * 63}")
@@ -393,12 +363,12 @@ def test_names_of_full_length(connection: Connection, items: str, layout: Layout
     assert catalog(connection) == before
 
 
-def _model(name: str) -> Model:
+def _model(name):
     rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
     return LSH(n_bits=6).fit(rows).to_model(name)
 
 
-def test_names_of_our_own_functions(connection: Connection, items: str, model: Model) -> None:
+def test_names_of_our_own_functions(connection, items, model):
     """An index may be called as one of our functions ends: the two must not be confused."""
     before = catalog(connection)
     for name in ("query", "function_source", "index", "model"):
@@ -414,7 +384,7 @@ def test_names_of_our_own_functions(connection: Connection, items: str, model: M
     assert catalog(connection) == before
 
 
-def test_drop_leaves_the_table_as_it_was(connection: Connection, items: str, model: Model) -> None:
+def test_drop_leaves_the_table_as_it_was(connection, items, model):
     connection.execute(
         "CREATE INDEX ON items USING hnsw (embedding vector_l2_ops);"
         "ALTER TABLE items ADD CHECK (id > 0);"
@@ -433,7 +403,7 @@ def test_drop_leaves_the_table_as_it_was(connection: Connection, items: str, mod
         index.drop()
 
 
-def test_drop_of_one_leaves_the_other(connection: Connection, items: str, model: Model) -> None:
+def test_drop_of_one_leaves_the_other(connection, items, model):
     kept = [create(connection, f"kept_{layout}", layout=layout) for layout in LAYOUTS]
     before = contents(connection)
     for layout in LAYOUTS:
@@ -446,7 +416,7 @@ def test_drop_of_one_leaves_the_other(connection: Connection, items: str, model:
         assert_fresh(index)
 
 
-def test_drop_after_the_table_was_dropped(index: HashIndex) -> None:
+def test_drop_after_the_table_was_dropped(index):
     connection = index.connection
     connection.execute("DROP TABLE items")
     assert [found.name for found in list_indexes(connection)] == ["items_idx"]
@@ -458,7 +428,7 @@ def test_drop_after_the_table_was_dropped(index: HashIndex) -> None:
     assert not any("items" in str(rows) for rows in left.values())
 
 
-def test_drop_after_a_partition_came_and_went(connection: Connection, model: Model) -> None:
+def test_drop_after_a_partition_came_and_went(connection, model):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -475,9 +445,7 @@ def test_drop_after_a_partition_came_and_went(connection: Connection, model: Mod
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_part_of_the_caller_s_transaction(
-    connection: Connection, items: str, model: Model, layout: Layout
-) -> None:
+def test_part_of_the_caller_s_transaction(connection, items, model, layout):
     before = contents(connection)
     with connection.transaction(force_rollback=True):
         index = create(connection, layout=layout)
@@ -497,9 +465,7 @@ def test_part_of_the_caller_s_transaction(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_summary_of_an_index(
-    connection: Connection, items: str, model: Model, layout: Layout
-) -> None:
+def test_summary_of_an_index(connection, items, model, layout):
     index = create(connection, "told", layout=layout, metric="cosine")
     assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
     assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
@@ -522,14 +488,14 @@ def test_summary_of_an_index(
     assert summary.code_bytes >= 200 * 2
 
 
-def test_metric_is_the_model_s_by_default(connection: Connection, items: str) -> None:
+def test_metric_is_the_model_s_by_default(connection, items):
     rows = np.random.default_rng(1).standard_normal((20, 8)).astype(np.float32)
     store.save(connection, LSH(n_bits=4).fit(rows).to_model("cos", metric="cosine"))
     assert create(connection, model="cos").metric == "cosine"
     assert create(connection, "other", model="cos", metric="ip").metric == "ip"
 
 
-def test_versions_of_a_model(connection: Connection, items: str, model: Model) -> None:
+def test_versions_of_a_model(connection, items, model):
     """An index keeps the version that it was made with, whatever comes after."""
     first = create(connection, "first")
     store.save(connection, _model("lsh"))
@@ -542,14 +508,7 @@ def test_versions_of_a_model(connection: Connection, items: str, model: Model) -
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_sql_alone(
-    server: EmbeddedServer,
-    url: str,
-    connection: Connection,
-    items: str,
-    model: Model,
-    layout: Layout,
-) -> None:
+def test_sql_alone(server, url, connection, items, model, layout):
     script = f"""
         SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{layout}');
         UPDATE items SET embedding = embedding;
@@ -572,9 +531,7 @@ def test_sql_alone(
     assert_fresh(index)
 
 
-def test_two_creations_of_one_name_at_once(
-    connection: Connection, other: Connection, items: str, model: Model
-) -> None:
+def test_two_creations_of_one_name_at_once(connection, other, items, model):
     """The second meets the first's row, or its table: an error of ours either way."""
     connection.execute("CREATE TABLE more (LIKE items INCLUDING ALL)")
     with connection.transaction():
@@ -586,9 +543,7 @@ def test_two_creations_of_one_name_at_once(
     assert [found.table_name for found in list_indexes(other)] == ["items"]
 
 
-def test_many_indexes_on_one_column(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_many_indexes_on_one_column(connection, items, model, vectors):
     indexes = [
         create(connection, f"{layout}_{metric}", layout=layout, metric=metric)
         for layout, metric in itertools.product(LAYOUTS, ("l2", "cosine", "ip"))
@@ -602,7 +557,7 @@ def test_many_indexes_on_one_column(
     assert [index.name for index in list_indexes(connection)] == sorted(i.name for i in indexes)
 
 
-def test_tables_that_an_index_would_outlive_or_miss(connection: Connection, model: Model) -> None:
+def test_tables_that_an_index_would_outlive_or_miss(connection, model):
     connection.execute(
         "CREATE TEMPORARY TABLE passing (id int PRIMARY KEY, v vector(8));"
         "CREATE TABLE parent (id int PRIMARY KEY, v vector(8));"
@@ -633,7 +588,7 @@ def test_tables_that_an_index_would_outlive_or_miss(connection: Connection, mode
     assert index.summary().codes == 2
 
 
-def test_codes_of_an_unlogged_table_are_unlogged(connection: Connection, model: Model) -> None:
+def test_codes_of_an_unlogged_table_are_unlogged(connection, model):
     connection.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY, v vector(8))")
     HashIndex.create(connection, "fast", table="fast", column="v", model="lsh")
     row = connection.execute(
@@ -682,9 +637,7 @@ SHOP = """
 
 
 @pytest.mark.parametrize("what", CALLERS)
-def test_names_that_depend_on_the_path_in_expressions_of_the_table(
-    connection: Connection, items: str, model: Model, what: str
-) -> None:
+def test_names_that_depend_on_the_path_in_expressions_of_the_table(connection, items, model, what):
     statement, shown, layouts = CALLERS[what]
     connection.execute((SHOP + statement).encode())
     # Since PostgreSQL 17 no index can be made with it so; one can become so.
@@ -704,9 +657,7 @@ def test_names_that_depend_on_the_path_in_expressions_of_the_table(
         assert_fresh(index)
 
 
-def test_expressions_that_find_their_names_are_not_refused(
-    connection: Connection, model: Model
-) -> None:
+def test_expressions_that_find_their_names_are_not_refused(connection, model):
     connection.execute(
         "CREATE TABLE things (id int PRIMARY KEY, name text, embedding vector(8),"
         " upper text GENERATED ALWAYS AS (upper(name)) STORED,"

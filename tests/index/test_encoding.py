@@ -2,35 +2,30 @@
 
 import threading
 import uuid
-from collections.abc import Callable
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.db.batches import RowBatch
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index import encoding
-from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 
 @pytest.fixture(params=["table", "column"])
-def unencoded(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: object
-) -> HashIndex:
-    layout: Layout = request.param
+def unencoded(request, connection, items, model):
+    layout = request.param
     return HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
     )
 
 
-def test_encodes_every_row_once(unencoded: HashIndex) -> None:
+def test_encodes_every_row_once(unencoded):
     unencoded.connection.execute("UPDATE items SET embedding = NULL WHERE id = 5")
     assert unencoded.encode(batch_rows=64) == 299
     assert_fresh(unencoded)
@@ -39,12 +34,12 @@ def test_encodes_every_row_once(unencoded: HashIndex) -> None:
 
 @pytest.mark.newest
 @pytest.mark.parametrize("batch_rows", [1, 299, 300, 301])
-def test_page_borders(unencoded: HashIndex, batch_rows: int) -> None:
+def test_page_borders(unencoded, batch_rows):
     assert unencoded.encode(batch_rows=batch_rows) == 300
     assert_fresh(unencoded)
 
 
-def test_writes_survive_a_crash(unencoded: HashIndex) -> None:
+def test_writes_survive_a_crash(unencoded):
     # The servers of tests wait for no disk.
     unencoded.connection.execute("SET synchronous_commit TO on")
     unencoded.encode(batch_rows=100)
@@ -56,14 +51,14 @@ def test_writes_survive_a_crash(unencoded: HashIndex) -> None:
     assert row[0] in (0, 24, 40)
 
 
-def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_goes_on_where_it_stopped(unencoded, monkeypatch):
     class Stopped(Exception):
         pass
 
     write = encoding._Encoder._write
     batches = []
 
-    def stop_at_the_third(self: encoding._Encoder, batch: RowBatch) -> int:
+    def stop_at_the_third(self, batch):
         if len(batches) == 2:
             raise Stopped
         batches.append(len(batch))
@@ -89,13 +84,7 @@ def test_goes_on_where_it_stopped(unencoded: HashIndex, monkeypatch: pytest.Monk
         ("timestamptz", lambda i: f"2026-01-01 00:00:00.{i:06d}+00"),
     ],
 )
-def test_any_type_of_key(
-    connection: Connection,
-    model: object,
-    vectors: NDArray[np.float32],
-    key_type: str,
-    make_key: Callable[[int], object],
-) -> None:
+def test_any_type_of_key(connection, model, vectors, key_type, make_key):
     connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(8))")
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -115,14 +104,12 @@ def test_any_type_of_key(
 
 
 @pytest.mark.parametrize("level", ["read committed", "serializable"])
-def test_a_row_deleted_after_its_page_was_read(
-    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
+def test_a_row_deleted_after_its_page_was_read(unencoded, other, monkeypatch, level):
     """Deleted, set to NULL, changed: none may end with the code of what was read."""
     unencoded.connection.execute(f"SET default_transaction_isolation TO '{level}'")
     encode = Model.encode
 
-    def write_in_between(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def write_in_between(self, X):
         other.execute("DELETE FROM items WHERE id = 10")
         other.execute("UPDATE items SET embedding = NULL WHERE id = 11")
         other.execute("UPDATE items SET embedding = '[1,-1,1,-1,1,-1,1,-1]' WHERE id = 12")
@@ -133,12 +120,12 @@ def test_a_row_deleted_after_its_page_was_read(
     assert_fresh(unencoded)
 
 
-def test_rows_locked_by_a_writer_are_found_later(unencoded: HashIndex, other: Connection) -> None:
+def test_rows_locked_by_a_writer_are_found_later(unencoded, other):
     """The encoder waits for nobody, and gives up on nothing."""
     locked = threading.Event()
     release = threading.Event()
 
-    def hold() -> None:
+    def hold():
         with other.transaction():
             other.execute("UPDATE items SET category = 'held' WHERE id <= 30")
             locked.set()
@@ -153,9 +140,7 @@ def test_rows_locked_by_a_writer_are_found_later(unencoded: HashIndex, other: Co
     assert_fresh(unencoded)
 
 
-def test_gives_up_on_rows_that_stay_locked(
-    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gives_up_on_rows_that_stay_locked(unencoded, other, monkeypatch):
     monkeypatch.setattr(encoding, "_PATIENCE", 0.3)
     with other.transaction():
         other.execute("UPDATE items SET category = 'held' WHERE id = 30")
@@ -167,7 +152,7 @@ def test_gives_up_on_rows_that_stay_locked(
 
 @pytest.mark.newest
 @pytest.mark.slow
-def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
+def test_beside_live_writers(unencoded, url):
     """Three writers at full speed while the encoder goes over 5,000 rows in small batches."""
     unencoded.connection.execute(
         "INSERT INTO items SELECT 1000 + n, 'a', "
@@ -181,9 +166,9 @@ def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
         unencoded.connection.execute("UPDATE items SET items_idx_code = NULL")
     stop = threading.Event()
     written = [0, 0, 0]
-    errors: list[Exception] = []
+    errors = []
 
-    def write(number: int) -> None:
+    def write(number):
         rng = np.random.default_rng(number)
         with connect(url) as session:
             while not stop.is_set():
@@ -232,9 +217,7 @@ def test_beside_live_writers(unencoded: HashIndex, url: str) -> None:
     assert_fresh(unencoded)
 
 
-def test_a_row_that_comes_while_its_old_code_is_deleted(
-    connection: Connection, items: str, model: object, url: str
-) -> None:
+def test_a_row_that_comes_while_its_old_code_is_deleted(connection, items, model, url):
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     connection.execute(
@@ -252,7 +235,7 @@ def test_a_row_that_comes_while_its_old_code_is_deleted(
     assert_fresh(index)
 
 
-def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
+def test_one_encoder_at_a_time(unencoded, url):
     with (
         connect(url) as session,
         encoding.only_encoder(HashIndex.open(session, "items_idx").row, None),
@@ -263,7 +246,7 @@ def test_one_encoder_at_a_time(unencoded: HashIndex, url: str) -> None:
 
 
 @pytest.mark.newest
-def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
+def test_refused_inside_a_transaction(unencoded):
     with (
         unencoded.connection.transaction(),
         pytest.raises(InvalidInputError, match="outside a transaction"),
@@ -272,12 +255,12 @@ def test_refused_inside_a_transaction(unencoded: HashIndex) -> None:
 
 
 @pytest.mark.newest
-def test_refuses_a_senseless_batch(unencoded: HashIndex) -> None:
+def test_refuses_a_senseless_batch(unencoded):
     with pytest.raises(InvalidInputError, match="batch_rows must be 1 or more, got 0"):
         unencoded.encode(batch_rows=0)
 
 
-def test_a_row_of_another_dimension(connection: Connection, model: object) -> None:
+def test_a_row_of_another_dimension(connection, model):
     """Possible where the triggers were off: the encoder names the row."""
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
     index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
@@ -288,13 +271,11 @@ def test_a_row_of_another_dimension(connection: Connection, model: object) -> No
         index.encode()
 
 
-def test_a_locked_row_costs_no_second_pass_over_the_others(
-    unencoded: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_row_costs_no_second_pass_over_the_others(unencoded, other, monkeypatch):
     monkeypatch.setattr(encoding, "_PATIENCE", 0.5)
     write, read = encoding._Encoder._write, []
 
-    def count(self: encoding._Encoder, batch: RowBatch) -> int:
+    def count(self, batch):
         read.append(len(batch))
         return write(self, batch)
 
@@ -307,7 +288,7 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(
     assert set(read[1:]) == {1}
 
 
-def test_codes_of_a_detached_partition_go(connection: Connection, model: object) -> None:
+def test_codes_of_a_detached_partition_go(connection, model):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"

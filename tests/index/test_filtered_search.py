@@ -1,21 +1,17 @@
 """Searches with filters answer as a plain query with the same WHERE does, whichever way they go."""
 
 import json
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.filters import look_codes_up
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -70,7 +66,7 @@ FILTERS = [
 
 
 @pytest.fixture
-def shop(connection: Connection, vectors: NDArray[np.float32], model: Model) -> str:
+def shop(connection, vectors, model):
     """400 rows with columns of several types, some of them NULL; twenty rows without a vector."""
     connection.execute(
         """
@@ -105,7 +101,7 @@ def shop(connection: Connection, vectors: NDArray[np.float32], model: Model) -> 
 
 
 @pytest.fixture(params=["scan", "landmarks", "column", "bare"])
-def index(request: pytest.FixtureRequest, connection: Connection, shop: str) -> HashIndex:
+def index(request, connection, shop):
     """An index of every access path; and two that keep no column: codes in the table, and bare."""
     kind = request.param
     index = HashIndex.create(
@@ -118,7 +114,7 @@ def index(request: pytest.FixtureRequest, connection: Connection, shop: str) -> 
     return HashIndex.open(connection, "shop_idx")
 
 
-def plain(connection: Connection, condition: str, k: int = 10) -> list[Any]:
+def plain(connection, condition, k=10):
     """The answers of PostgreSQL alone."""
     return connection.execute(
         f"SELECT id, embedding <-> $1 AS distance FROM shop WHERE "
@@ -131,7 +127,7 @@ def plain(connection: Connection, condition: str, k: int = 10) -> list[Any]:
     ).fetchall()
 
 
-def by_sql(connection: Connection, k: int = 10, **asked: Any) -> list[Any]:
+def by_sql(connection, k=10, **asked):
     names = ", ".join(f"{name} => %({name})s" for name in asked)
     return connection.execute(
         f"SELECT id::bigint, distance FROM hashindex.search("
@@ -140,7 +136,7 @@ def by_sql(connection: Connection, k: int = 10, **asked: Any) -> list[Any]:
     ).fetchall()
 
 
-def test_filters_of_every_kind(connection: Connection, index: HashIndex) -> None:
+def test_filters_of_every_kind(connection, index):
     """With all rows as candidates the answers are exact, by codes and by rows."""
     for codes_first in (False, True):
         if codes_first:
@@ -157,8 +153,8 @@ def test_filters_of_every_kind(connection: Connection, index: HashIndex) -> None
             assert index.search(QUERY, filter=condition, candidates=1000) == wanted, condition
 
 
-def test_columns_that_equal_values(connection: Connection, index: HashIndex) -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
+def test_columns_that_equal_values(connection, index):
+    cases = [
         ({"category": "a"}, "category = 'a'"),
         ({"category": None}, "category IS NULL"),
         ({"category": "a", "price": 30}, "category = 'a' AND price = 30"),
@@ -185,7 +181,7 @@ def test_columns_that_equal_values(connection: Connection, index: HashIndex) -> 
     assert by_sql(connection, filter=None, candidates=1000) == plain(connection, "true")
 
 
-def test_a_filter_that_few_rows_pass(connection: Connection, index: HashIndex) -> None:
+def test_a_filter_that_few_rows_pass(connection, index):
     """All of them are found, however few candidates there are."""
     look_codes_up(connection)
     for condition in ("id % 50 = 3", "price = 30 AND category = 'b'", "category = 'none'"):
@@ -222,7 +218,7 @@ REFUSED = {
 }
 
 
-def test_invalid_filters(connection: Connection, index: HashIndex) -> None:
+def test_invalid_filters(connection, index):
     """One error that names what is wrong, whichever way the search would go; and no harm."""
     for codes_first in (False, True):
         if codes_first:
@@ -245,7 +241,7 @@ def test_invalid_filters(connection: Connection, index: HashIndex) -> None:
     assert connection.execute("SELECT count(*) FROM shop").fetchone() == (ROWS,)
 
 
-def test_functions_that_are_not_stable(connection: Connection, index: HashIndex) -> None:
+def test_functions_that_are_not_stable(connection, index):
     """They are run as the caller, as in a query of his own."""
     connection.execute(
         "CREATE SEQUENCE calls; CREATE FUNCTION counted(text) RETURNS boolean LANGUAGE plpgsql AS "
@@ -263,7 +259,7 @@ def test_functions_that_are_not_stable(connection: Connection, index: HashIndex)
         assert found == plain(connection, "category = 'a'")
 
 
-def kept(connection: Connection, index: HashIndex) -> list[Any]:
+def kept(connection, index):
     codes = connection.execute(
         "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
         "WHERE name = 'shop_idx'"
@@ -275,7 +271,7 @@ def kept(connection: Connection, index: HashIndex) -> list[Any]:
     ).fetchall()
 
 
-def in_table(connection: Connection) -> list[Any]:
+def in_table(connection):
     columns = ", ".join(f"{name}::text" for name in KEPT)
     return connection.execute(
         f"SELECT id, {columns} FROM shop WHERE embedding IS NOT NULL ORDER BY id".encode()
@@ -283,7 +279,7 @@ def in_table(connection: Connection) -> list[Any]:
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_cached_facts_follow_the_table(connection: Connection, index: HashIndex) -> None:
+def test_cached_facts_follow_the_table(connection, index):
     assert kept(connection, index) == in_table(connection)
     for statement in (
         "UPDATE shop SET category = 'new' WHERE id < 20",
@@ -308,7 +304,7 @@ def test_cached_facts_follow_the_table(connection: Connection, index: HashIndex)
     assert operations.check(index, full=True).status == "ok"
 
 
-def filter_check(connection: Connection) -> tuple[Any, ...]:
+def filter_check(connection):
     row = connection.execute(
         "SELECT status, detail FROM hashindex.health('shop_idx') WHERE check_name = 'filters'"
     ).fetchone()
@@ -317,7 +313,7 @@ def filter_check(connection: Connection) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_that_is_dropped(connection: Connection, index: HashIndex) -> None:
+def test_a_filter_column_that_is_dropped(connection, index):
     look_codes_up(connection)
     connection.execute("ALTER TABLE shop DROP COLUMN price")
     assert filter_check(connection) == (
@@ -332,7 +328,7 @@ def test_a_filter_column_that_is_dropped(connection: Connection, index: HashInde
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_whose_type_changes(connection: Connection, index: HashIndex) -> None:
+def test_a_filter_column_whose_type_changes(connection, index):
     """It is looked at in the table from then on."""
     look_codes_up(connection)
     connection.execute(
@@ -365,7 +361,7 @@ def test_a_filter_column_whose_type_changes(connection: Connection, index: HashI
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_that_is_made_anew(connection: Connection, index: HashIndex) -> None:
+def test_a_filter_column_that_is_made_anew(connection, index):
     """No trigger sees it; health does, and a repair writes what is kept again."""
     assert filter_check(connection)[0] == "ok"
     connection.execute(
@@ -391,9 +387,7 @@ def test_a_filter_column_that_is_made_anew(connection: Connection, index: HashIn
         ([None], 'has no column "NULL"'),
     ],
 )
-def test_columns_that_cannot_be_kept(
-    connection: Connection, shop: str, columns: list[str], message: str
-) -> None:
+def test_columns_that_cannot_be_kept(connection, shop, columns, message):
     connection.execute("CREATE DOMAIN place AS text; ALTER TABLE shop ADD place place")
     with pytest.raises(InvalidInputError, match=message):
         HashIndex.create(
@@ -402,7 +396,7 @@ def test_columns_that_cannot_be_kept(
         )  # fmt: skip
 
 
-def test_a_column_that_triggers_do_not_see_change(connection: Connection, shop: str) -> None:
+def test_a_column_that_triggers_do_not_see_change(connection, shop):
     if connection.info.server_version < 180000:
         pytest.skip("PostgreSQL 18 is the first with virtual columns")
     connection.execute("ALTER TABLE shop ADD dear boolean GENERATED ALWAYS AS (price > 9) VIRTUAL")
@@ -413,7 +407,7 @@ def test_a_column_that_triggers_do_not_see_change(connection: Connection, shop: 
         )  # fmt: skip
 
 
-def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
+def test_columns_of_odd_names(connection, model):
     """In a table of one."""
     names = ['a"b', "%s", "$body$", "{table}", "it's", "select", "filter_1", "code", "landmark"]
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
@@ -449,9 +443,7 @@ def test_columns_of_odd_names(connection: Connection, model: Model) -> None:
 
 
 @pytest.mark.newest
-def test_a_table_that_is_named_as_our_aliases(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_a_table_that_is_named_as_our_aliases(connection, items, model):
     """Its missing column is the caller's fault, not an old schema's."""
     connection.execute("ALTER TABLE items RENAME TO i")
     index = HashIndex.create(connection, "i_idx", table="i", column="embedding", model=model.name)
@@ -460,9 +452,7 @@ def test_a_table_that_is_named_as_our_aliases(
         index.search(np.ones(8), filter="i.absent = 1")
 
 
-def test_filters_that_are_evaluated_beside_the_codes(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_filters_that_are_evaluated_beside_the_codes(connection, items, model):
     """Those with the table's name before a column, or at the beginning of a column's."""
     connection.execute("ALTER TABLE items RENAME TO cat")
     index = HashIndex.create(
@@ -493,7 +483,7 @@ def test_filters_that_are_evaluated_beside_the_codes(
         assert {h.id % 3 for h in index.search(QUERY, filter=condition, candidates=300)} == {1}
 
 
-def test_operators_of_an_extension(connection: Connection, items: str, model: Model) -> None:
+def test_operators_of_an_extension(connection, items, model):
     """The codes are in the table, and so is a column whose = is found by the caller's path."""
     connection.execute(
         """
@@ -521,9 +511,7 @@ def test_operators_of_an_extension(connection: Connection, items: str, model: Mo
     assert sorted(hit.id for hit in hits) == list(range(1, 301, 3))
 
 
-def test_numbers_that_a_literal_does_not_equal(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_numbers_that_a_literal_does_not_equal(connection, items, model):
     """0.1 of type real is not the double precision 0.1, and money compares with no number."""
     connection.execute("ALTER TABLE items ADD weight real DEFAULT 0.1, ADD price money DEFAULT 1.5")
     index = HashIndex.create(
@@ -538,7 +526,7 @@ def test_numbers_that_a_literal_does_not_equal(
         assert len(found) == 10, values
 
 
-def test_a_role_that_may_not_read_codes(connection: Connection, items: str, model: Model) -> None:
+def test_a_role_that_may_not_read_codes(connection, items, model):
     """It pays for one exact search, and not for batches of candidates in exact order."""
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model=model.name

@@ -1,16 +1,11 @@
 """Conditions: they go in before candidates are counted, however the search goes on."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
-from numpy.typing import NDArray
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -23,7 +18,7 @@ items_table = sa.Table(
 
 
 @pytest.fixture
-def large(connection: Connection, index: HashIndex) -> NDArray[np.float32]:
+def large(connection, index):
     """3,000 rows, of which every third is of category a, and one in a hundred of category rare."""
     connection.execute(
         "INSERT INTO items SELECT n, CASE WHEN n % 100 = 0 THEN 'rare' ELSE chr(97 + n % 3) END, "
@@ -35,9 +30,7 @@ def large(connection: Connection, index: HashIndex) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("codes_first", [False, True])
-def test_rare_rows_are_all_found(
-    index: HashIndex, large: NDArray[np.float32], codes_first: bool
-) -> None:
+def test_rare_rows_are_all_found(index, large, codes_first):
     if codes_first:
         look_codes_up(index.connection)
     for k in (1, 27, 100):
@@ -53,15 +46,13 @@ def test_rare_rows_are_all_found(
     assert index.search(large[0], 5, where=items_table.c.category == "none") == []
 
 
-def test_a_condition_under_the_caller_s_path(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_condition_under_the_caller_s_path(connection, index, vectors):
     """Its functions and types are found where the caller's other queries find them."""
     connection.execute(
         "CREATE SCHEMA mine; CREATE FUNCTION mine.is_a(text) RETURNS boolean LANGUAGE sql "
         "RETURN $1 = 'a'; SET search_path TO mine, public"
     )
-    condition: Any = sa.func.is_a(items_table.c.category)
+    condition = sa.func.is_a(items_table.c.category)
     for codes_first in (False, True):
         if codes_first:
             look_codes_up(connection)
@@ -70,9 +61,7 @@ def test_a_condition_under_the_caller_s_path(
         assert all(hit.id % 3 == 1 for hit in hits)
 
 
-def test_tables_and_functions_of_the_caller_s_path(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_tables_and_functions_of_the_caller_s_path(connection, items, model):
     """Others of these names are on the path of our functions, where pgvector is."""
     connection.execute(
         "CREATE TABLE public.liked AS SELECT 1 AS id; "
@@ -104,12 +93,12 @@ class Lowered(sa.TypeDecorator[str]):
     impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+    def process_bind_param(self, value, dialect):
         return None if value is None else value.lower()
 
 
 @pytest.mark.reads
-def test_values_go_through_their_types(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_values_go_through_their_types(index, vectors):
     """As those of enumerations and of JSON do."""
     category = sa.type_coerce(items_table.c.category, Lowered())
     for condition in (category == "A", category.in_(["A", "X"])):

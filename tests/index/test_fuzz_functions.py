@@ -3,9 +3,7 @@
 import psycopg
 from fixtures.functions import functions
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 EXTREME = {
     "integer": ("-2147483648", "0", "2147483647"),
@@ -44,14 +42,9 @@ SYNTAX_ERROR = {
 }
 
 
-def test_every_function(connection: Connection, items: str, model: Model) -> None:
+def test_every_function(connection, items, model):
     HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="lsh",
-        access="landmarks",
+        connection, "items_idx", table=items, column="embedding", model="lsh", access="landmarks"
     ).encode()
     answered = 0
     for function in list(functions(connection)):
@@ -68,7 +61,7 @@ def test_every_function(connection: Connection, items: str, model: Model) -> Non
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (1,)
 
 
-def sqlstate(connection: Connection, call: str) -> str | None:
+def sqlstate(connection, call):
     """Return the error of a call, which is rolled back."""
     with connection.transaction(force_rollback=True):
         try:

@@ -1,7 +1,6 @@
 """Searches with any vector and any numbers: the answer of brute force, or a clear error."""
 
 import math
-from typing import Any
 
 import pytest
 from fixtures.fuzzing import FEW, ask, refused_rightly, vectors_of_8
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 from pgvector import Vector
 from psycopg.types.json import Jsonb
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -33,9 +30,7 @@ counts = st.one_of(
 
 
 @pytest.fixture(params=PATHS, ids="-".join)
-def fuzzed(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
-) -> HashIndex:
+def fuzzed(request, connection, items, model):
     """Rows as they come, and zeros, the least and the greatest, and many of one kind."""
     access, layout, metric = request.param
     index = HashIndex.create(
@@ -59,7 +54,7 @@ def fuzzed(
     return HashIndex.open(connection, "items_idx")
 
 
-def brute_force(index: HashIndex, query: Vector) -> list[tuple[int, float]]:
+def brute_force(index, query):
     """All rows by distance, and by key; those of distance NaN only if the query's own is NaN."""
     rows = index.connection.execute(
         f"SELECT id, embedding {OPERATORS[index.metric]} %s FROM items "
@@ -72,23 +67,17 @@ def brute_force(index: HashIndex, query: Vector) -> list[tuple[int, float]]:
     return sorted((row for row in rows if math.isnan(own) or not math.isnan(row[1])), key=place)
 
 
-def place(row: Any) -> tuple[bool, float, int]:
+def place(row):
     return math.isnan(row[1]), 0.0 if math.isnan(row[1]) else row[1], row[0]
 
 
-def same(found: list[Any], wanted: list[Any]) -> bool:
+def same(found, wanted):
     return [place(row) for row in found] == [place(row) for row in wanted]
 
 
 @FEW
 @given(query=vectors_of_8, k=counts, candidates=counts, probes=counts)
-def test_search(
-    fuzzed: HashIndex,
-    query: list[float],
-    k: int | None,
-    candidates: int | None,
-    probes: int | None,
-) -> None:
+def test_search(fuzzed, query, k, candidates, probes):
     connection, vector = fuzzed.connection, Vector(query)
     sound = (
         (k is not None and k >= 1)
@@ -97,15 +86,13 @@ def test_search(
         and (fuzzed.access != "landmarks" or probes is None or 1 <= probes <= 1000)
     )
     wanted = brute_force(fuzzed, vector)
-    calls: dict[str, list[Any]] = {}
+    calls = {}
     for name, call in {
         "typed": "hashindex.search_items_idx(%s, %s, %s, %s)",
         "by name": "hashindex.search('items_idx', %s, %s, %s, %s)",
     }.items():
         found, error = ask(
-            connection,
-            f"SELECT id::bigint, distance FROM {call}",
-            [vector, k, candidates, probes],
+            connection, f"SELECT id::bigint, distance FROM {call}", [vector, k, candidates, probes]
         )
         if error is not None:
             assert refused_rightly(error, query) or not sound, error
@@ -139,7 +126,7 @@ def test_search(
 @pytest.mark.parametrize("fuzzed", [PATHS[1], PATHS[2]], ids="-".join, indirect=True)
 @FEW
 @given(query=vectors_of_8, radius=st.one_of(counts, st.integers(0, 12)))
-def test_within(fuzzed: HashIndex, query: list[float], radius: int | None) -> None:
+def test_within(fuzzed, query, radius):
     connection, vector = fuzzed.connection, Vector(query)
     sound = radius is not None and 0 <= radius <= 12
     found, error = ask(
@@ -165,13 +152,7 @@ def test_within(fuzzed: HashIndex, query: list[float], radius: int | None) -> No
 @pytest.mark.parametrize("fuzzed", [PATHS[1], PATHS[3]], ids="-".join, indirect=True)
 @FEW
 @given(query=vectors_of_8, k=counts, sample=counts, candidates=counts)
-def test_exact_search_and_recall(
-    fuzzed: HashIndex,
-    query: list[float],
-    k: int | None,
-    sample: int | None,
-    candidates: int | None,
-) -> None:
+def test_exact_search_and_recall(fuzzed, query, k, sample, candidates):
     connection, vector = fuzzed.connection, Vector(query)
     found, error = ask(
         connection,
@@ -226,7 +207,7 @@ values = st.recursive(
     ),
     query=vectors_of_8,
 )
-def test_where_equals(fuzzed: HashIndex, where: Any, query: list[float]) -> None:
+def test_where_equals(fuzzed, where, query):
     found, error = ask(
         fuzzed.connection,
         "SELECT id::bigint, distance FROM hashindex.search('items_idx', %s, 20, 20, "

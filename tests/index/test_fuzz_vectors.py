@@ -1,8 +1,6 @@
 """Vectors that are not finite, or of any dimension and size: encoded as in Python, or refused."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -10,11 +8,9 @@ import pytest
 from fixtures.fuzzing import FEW, ask, numbers, refused_rightly
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -27,9 +23,7 @@ NOT_FINITE = [[math.nan] * 8, [math.inf] * 8, [1.0] * 7 + [-math.inf]]
 
 
 @pytest.mark.parametrize("values", NOT_FINITE, ids=str)
-def test_non_finite_values_are_refused(
-    connection: Connection, items: str, model: Model, values: list[float]
-) -> None:
+def test_non_finite_values_are_refused(connection, items, model, values):
     """As text, as a binary parameter, by COPY of both kinds, and from Python."""
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
@@ -44,7 +38,7 @@ def test_non_finite_values_are_refused(
                 if kind:
                     copy.set_types(["int8", "vector"])
                 copy.write_row((1001, vector))
-    calls: list[Callable[[], Any]] = [
+    calls = [
         lambda: index.search(values),
         lambda: index.within(values, 3),
         lambda: model.project([values]),
@@ -57,7 +51,7 @@ def test_non_finite_values_are_refused(
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 16_000])
-def test_the_least_and_most_dimensions(connection: Connection, dimension: int) -> None:
+def test_the_least_and_most_dimensions(connection, dimension):
     """The limits of dimensions of vectors, and of codes with a bit for each dimension."""
     rng = np.random.default_rng(dimension)
     rows = rng.standard_normal((12, dimension)).astype(np.float32)
@@ -90,7 +84,7 @@ def test_the_least_and_most_dimensions(connection: Connection, dimension: int) -
                 )
 
 
-def _signs(name: str, rng: np.random.Generator, dimension: int) -> Model:
+def _signs(name, rng, dimension):
     """One bit for each dimension; a square of weights would not fit into a row."""
     return Model(name, "byhand", dimension, [shift(rng.standard_normal(dimension) * 0.1)])
 
@@ -101,9 +95,7 @@ def _signs(name: str, rng: np.random.Generator, dimension: int) -> Model:
     reference=st.sampled_from(["lsh", "lsh:1", "lsh:2", "", "x'", None]),
 )
 @pytest.mark.reads
-def test_encode_and_project(
-    connection: Connection, items: str, model: Model, values: list[float], reference: str | None
-) -> None:
+def test_encode_and_project(connection, items, model, values, reference):
     rows, error = ask(
         connection,
         "SELECT hashindex.encode(%(m)s, %(v)s)::text, hashindex.project(%(m)s, %(v)s)",
@@ -120,7 +112,7 @@ def test_encode_and_project(
         assert row == (None, None)
         return
     assert len(values) == 8
-    ours: NDArray[np.float32] = model.project([values])[0]
+    ours = model.project([values])[0]
     scale = max(float(np.abs(ours).max()), 1e-30)
     theirs = row[1].to_numpy()
     np.testing.assert_allclose(theirs / scale, ours / scale, atol=1e-4)

@@ -1,41 +1,25 @@
 """Columns of type halfvec are indexed and searched as vectors of the same numbers are."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.halves import add, assert_coded, by_hand, codes_of, make_index, nearest
-from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.catalog import Access, Layout
-from pg_hashindex.models.model import Metric
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.tuning import Effort, Goal, apply, models, running, tune_table
 
-CASES: list[tuple[Access, Layout, Metric]] = [
-    ("scan", "table", "l2"),
-    ("scan", "column", "cosine"),
-    ("landmarks", "table", "cosine"),
-]
+CASES = [("scan", "table", "l2"), ("scan", "column", "cosine"), ("landmarks", "table", "cosine")]
 
 
 @pytest.mark.parametrize(("access", "layout", "metric"), CASES)
-def test_all_ways_to_search(
-    connection: Connection,
-    halves: str,
-    whole_rows: NDArray[np.float32],
-    access: Access,
-    layout: Layout,
-    metric: Metric,
-) -> None:
+def test_all_ways_to_search(connection, halves, whole_rows, access, layout, metric):
     index = make_index(connection, layout=layout, metric=metric, access=access)
     assert index.access == access
     assert_coded(index)
@@ -76,7 +60,7 @@ def test_all_ways_to_search(
 
 
 @pytest.mark.newest
-def test_a_column_without_a_dimension(connection: Connection, halves: str) -> None:
+def test_a_column_without_a_dimension(connection, halves):
     connection.execute("ALTER TABLE halves ALTER embedding TYPE halfvec")
     index = make_index(connection)
     assert_coded(index)
@@ -89,9 +73,7 @@ def test_a_column_without_a_dimension(connection: Connection, halves: str) -> No
 
 
 @pytest.mark.newest
-def test_queries_of_any_kind(
-    connection: Connection, halves: str, whole_rows: NDArray[np.float32]
-) -> None:
+def test_queries_of_any_kind(connection, halves, whole_rows):
     index = make_index(connection)
     wanted = index.search(whole_rows[7], 4)
     assert index.search(HalfVector(whole_rows[7]), 4) == wanted
@@ -109,9 +91,7 @@ def test_queries_of_any_kind(
 
 
 @pytest.mark.newest
-def test_another_model_takes_over(
-    connection: Connection, halves: str, whole_rows: NDArray[np.float32]
-) -> None:
+def test_another_model_takes_over(connection, halves, whole_rows):
     index = make_index(connection)
     store.save(connection, by_hand("other", 2, 24))
     swapped = operations.swap(index, "other", queries=20)
@@ -125,7 +105,7 @@ def test_another_model_takes_over(
 
 
 @pytest.mark.newest
-def test_recall_of_saved_queries(connection: Connection, halves: str) -> None:
+def test_recall_of_saved_queries(connection, halves):
     index = make_index(connection)
     drawn = query_sets.save(index, query_sets.draw(index, 30), "kept")
     assert {type(query.vector) for query in drawn.queries} == {Vector}
@@ -142,16 +122,11 @@ def test_recall_of_saved_queries(connection: Connection, halves: str) -> None:
 
 
 @pytest.mark.newest
-def test_the_advisor(
-    connection: Connection,
-    halves: str,
-    whole_rows: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_advisor(connection, halves, whole_rows, monkeypatch):
     """It tries codes and pgvector's HNSW on copies of the same type, and makes what it advises."""
     every = models.of_table
 
-    def few(*arguments: Any) -> Any:
+    def few(*arguments):
         return [one for one in every(*arguments) if one.name == "lsh 64 bits"]
 
     monkeypatch.setattr(running, "of_table", few)

@@ -6,14 +6,12 @@ import pytest
 from fixtures.halves import add, assert_coded, by_hand, make_index, nearest
 from fixtures.health import findings, troubles
 from fixtures.known import stored_codes
-from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -22,13 +20,11 @@ from pg_hashindex.training.sampling import sample_table
 from pg_hashindex.training.whole_tables import train_on_table
 
 pytestmark = pytest.mark.newest
-LAYOUTS: list[Layout] = ["table", "column"]
+LAYOUTS = ["table", "column"]
 
 
 @pytest.mark.parametrize("kind", ["halfvec(8)", "halfvec", "half_domain"])
-def test_rows_to_train_on(
-    connection: Connection, halves: str, whole_rows: NDArray[np.float32], kind: str
-) -> None:
+def test_rows_to_train_on(connection, halves, whole_rows, kind):
     connection.execute("CREATE DOMAIN half_domain AS halfvec(8)")
     connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {kind}".encode())
     for rows in (1000, 50):
@@ -46,7 +42,7 @@ def test_rows_to_train_on(
     assert np.array_equal(trained[0].encode(whole_rows), trained[1].encode(whole_rows))
 
 
-def test_rows_to_train_on_of_several_dimensions(connection: Connection, halves: str) -> None:
+def test_rows_to_train_on_of_several_dimensions(connection, halves):
     connection.execute("ALTER TABLE halves ALTER embedding TYPE halfvec")
     connection.execute("UPDATE halves SET embedding = '[1,2,3]' WHERE id = 9")
     with pytest.raises(InvalidInputError, match="holds vectors of dimensions 3, 8"):
@@ -61,14 +57,11 @@ def test_rows_to_train_on_of_several_dimensions(connection: Connection, halves: 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_checks_and_repairs(
-    connection: Connection, halves: str, whole_rows: NDArray[np.float32], layout: Layout
-) -> None:
+def test_checks_and_repairs(connection, halves, whole_rows, layout):
     model = by_hand("profiled", 1)
     profile = Profile.of(model.project(whole_rows))
     store.save(
-        connection,
-        Model(model.name, model.method, model.dimension, model.layers, profile=profile),
+        connection, Model(model.name, model.method, model.dimension, model.layers, profile=profile)
     )
     index = make_index(connection, model="profiled", layout=layout)
     for full in (False, True):
@@ -93,9 +86,7 @@ def test_checks_and_repairs(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_model_that_python_evaluates(
-    connection: Connection, halves: str, whole_rows: NDArray[np.float32], layout: Layout
-) -> None:
+def test_a_model_that_python_evaluates(connection, halves, whole_rows, layout):
     plain = LSH(n_bits=12, random_state=3).fit(whole_rows).to_model("lsh")
     known = known_rows(whole_rows, plain.encode(whole_rows), 12)
     store.save(connection, Model("known", "byhand", 8, (), network=known))
@@ -121,18 +112,11 @@ def test_a_model_that_python_evaluates(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_type_that_changes_under_an_index(
-    connection: Connection,
-    other: Connection,
-    halves: str,
-    url: str,
-    whole_rows: NDArray[np.float32],
-    layout: Layout,
-) -> None:
+def test_a_type_that_changes_under_an_index(connection, other, halves, url, whole_rows, layout):
     index = make_index(connection, layout=layout)
     beside = HashIndex.open(other, "idx")
 
-    def write(session: Connection, key: int) -> None:
+    def write(session, key):
         vector = whole_rows[key % 7].tolist()
         session.execute(
             "INSERT INTO halves (id, embedding, twin) VALUES (%s, %s::real[], %s::real[])",
@@ -172,8 +156,8 @@ def test_a_type_that_changes_under_an_index(
     ],
 )
 def test_a_dimension_that_changes_under_an_index(
-    connection: Connection, halves: str, url: str, layout: Layout, change: str, dimension: int
-) -> None:
+    connection, halves, url, layout, change, dimension
+):
     index = make_index(connection, layout=layout)
     connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {change}".encode())
     new = list(range(1, dimension + 1))

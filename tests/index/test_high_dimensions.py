@@ -1,15 +1,11 @@
 """Vectors of more dimensions than pgvector's HNSW takes, and vectors that are kept out of line."""
 
-from collections.abc import Callable
-
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.training import train
@@ -19,7 +15,7 @@ pytestmark = pytest.mark.newest
 ROWS = 1_100
 
 
-def clustered(dimension: int, kind: str) -> NDArray[np.float32]:
+def clustered(dimension, kind):
     """Return unit rows in 40 clusters, which differ within a cluster in 30 directions."""
     rng = np.random.default_rng(dimension)
     spread = rng.standard_normal((30, dimension))
@@ -29,11 +25,11 @@ def clustered(dimension: int, kind: str) -> NDArray[np.float32]:
     return unit.astype(np.float16 if kind == "halfvec" else np.float32).astype(np.float32)
 
 
-def load(connection: Connection, X: NDArray[np.float32], kind: str) -> None:
+def load(connection, X, kind):
     connection.execute(
         f"CREATE TABLE wide (id bigint PRIMARY KEY, v {kind}({X.shape[1]}))".encode()
     )
-    value: Callable[[NDArray[np.float32]], object] = HalfVector if kind == "halfvec" else Vector
+    value = HalfVector if kind == "halfvec" else Vector
     with connection.cursor() as cursor, cursor.copy("COPY wide FROM STDIN") as copy:
         for number, row in enumerate(X):
             copy.write_row((number, value(row)))
@@ -43,9 +39,7 @@ def load(connection: Connection, X: NDArray[np.float32], kind: str) -> None:
 @pytest.mark.parametrize(
     ("dimension", "kind", "method"), [(2_100, "vector", "itq"), (4_100, "halfvec", "lsh")]
 )
-def test_more_dimensions_than_pgvector_indexes(
-    connection: Connection, dimension: int, kind: str, method: str
-) -> None:
+def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, method):
     """Trained, indexed, searched by every path that makes sense, kept fresh, and right."""
     X = clustered(dimension, kind)
     load(connection, X, kind)
@@ -72,7 +66,7 @@ def test_more_dimensions_than_pgvector_indexes(
     assert [hit.id for hit in found] == [21]
 
 
-def test_each_vector_is_read_out_of_line_once(connection: Connection) -> None:
+def test_each_vector_is_read_out_of_line_once(connection):
     """By exact searches, with a filter too, and of landmarks none is."""
     X = clustered(2_500, "vector")
     load(connection, X, "vector")
@@ -102,7 +96,7 @@ def test_each_vector_is_read_out_of_line_once(connection: Connection) -> None:
     assert row == (0,)
 
 
-def test_vectors_come_into_their_rows_by_updates(connection: Connection) -> None:
+def test_vectors_come_into_their_rows_by_updates(connection):
     """As the page on high dimensions says; the index does not encode rows whose vector is equal."""
     X = clustered(1_536, "vector")[:300]
     load(connection, X, "vector")
@@ -112,7 +106,7 @@ def test_vectors_come_into_their_rows_by_updates(connection: Connection) -> None
     codes = "SELECT id, xmin::text FROM hashindex.wide_idx_codes ORDER BY id"
     before = connection.execute(codes).fetchall()
 
-    def heap() -> int:
+    def heap():
         row = connection.execute("SELECT pg_relation_size('wide')").fetchone()
         assert row is not None
         return int(row[0])
@@ -124,10 +118,10 @@ def test_vectors_come_into_their_rows_by_updates(connection: Connection) -> None
     assert connection.execute(codes).fetchall() == before
 
 
-def toast_blocks(connection: Connection, statement: str, value: object) -> int:
+def toast_blocks(connection, statement, value):
     """Count the blocks of TOAST that a statement reads from the table."""
 
-    def read() -> int:
+    def read():
         connection.execute("SELECT pg_stat_force_next_flush()")
         row = connection.execute(
             "SELECT toast_blks_read + toast_blks_hit + tidx_blks_read + tidx_blks_hit "

@@ -1,15 +1,10 @@
 """Searches by vector and by words at once."""
 
-from typing import Any
-
-import numpy as np
 import psycopg
 import pytest
 from fixtures.items import one_layout
-from numpy.typing import NDArray
 
 from pg_hashindex import HashIndex
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError, UnknownIndexError
 from pg_hashindex.index.async_index import AsyncHashIndex
 
@@ -19,14 +14,14 @@ TEXTS = ["a red fox", "a blue whale", "red wine, red glass", "the fox and the wi
 
 
 @pytest.fixture
-def index(index: HashIndex, connection: Connection) -> HashIndex:
+def index(index, connection):
     """The items, each with one of five texts by its key."""
     connection.execute("ALTER TABLE items ADD text text")
     connection.execute("UPDATE items SET text = (%s::text[])[1 + id %% 5]", [TEXTS])
     return index
 
 
-def fused(vector: list[Any], words: list[Any], weight: float, k: int) -> list[tuple[Any, float]]:
+def fused(vector, words, weight, k):
     """Return keys and scores by the formula of reciprocal rank fusion."""
     scores = dict.fromkeys([*vector, *words], 0.0)
     for place, key in enumerate(vector, 1):
@@ -38,9 +33,7 @@ def fused(vector: list[Any], words: list[Any], weight: float, k: int) -> list[tu
 
 
 @pytest.mark.parametrize("weight", [0.5, 0.9, 1.0, 0.0])
-def test_scores_are_those_of_the_formula(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32], weight: float
-) -> None:
+def test_scores_are_those_of_the_formula(index, connection, vectors, weight):
     near = [hit.id for hit in index.search(vectors[7], 20)]
     worded = connection.execute(
         "SELECT array_agg(id) FROM (SELECT id FROM items "
@@ -61,21 +54,19 @@ def test_scores_are_those_of_the_formula(
         assert (hit.distance is None) == (hit.id not in near)
 
 
-def test_a_row_that_both_find_is_first(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_a_row_that_both_find_is_first(index, vectors):
     # Row 13 has "the fox and the wine" and is nearest to its own vector.
     assert index.hybrid(vectors[12], "wine fox", "text", 3)[0].id == 13
 
 
-def test_filters_hold_for_both(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_filters_hold_for_both(index, vectors):
     found = index.hybrid(vectors[12], "wine", "text", 50, filter="items.id % 2 = 0 -- even")
     assert len(found) == 50
     assert all(hit.id % 2 == 0 for hit in found)
     assert index.hybrid(vectors[12], "wine", "text", filter="false") == []
 
 
-def test_a_column_of_tsvector_and_its_index(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_a_column_of_tsvector_and_its_index(index, connection, vectors):
     expected = index.hybrid(vectors[3], "whale", "text", configuration="english")
     connection.execute(
         "ALTER TABLE items ADD terms tsvector "
@@ -85,9 +76,7 @@ def test_a_column_of_tsvector_and_its_index(
     assert index.hybrid(vectors[3], "whale", "terms", configuration="english") == expected
 
 
-def test_the_gin_index_of_the_expression_is_used(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_the_gin_index_of_the_expression_is_used(index, connection, vectors):
     connection.execute("CREATE INDEX items_words ON items USING gin (to_tsvector('english', text))")
     connection.execute("SET enable_seqscan = off")
     index.hybrid(vectors[3], "whale", "text", configuration="english")
@@ -99,23 +88,19 @@ def test_the_gin_index_of_the_expression_is_used(
 
 
 @pytest.mark.parametrize("words", ["", "the and", None])
-def test_without_words_that_count_only_vectors_are_searched(
-    index: HashIndex, vectors: NDArray[np.float32], words: Any
-) -> None:
+def test_without_words_that_count_only_vectors_are_searched(index, vectors, words):
     found = index.hybrid(vectors[3], words, "text", 5, configuration="english")
     assert [hit[:1] for hit in found] == [hit[:1] for hit in index.search(vectors[3], 5)]
 
 
-def test_rows_without_a_vector_are_found_by_words(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_rows_without_a_vector_are_found_by_words(index, connection, vectors):
     connection.execute("INSERT INTO items (id, text) VALUES (9001, 'an axolotl')")
     found = index.hybrid(vectors[3], "axolotl", "text", 20)
     assert found[0].id == 9001 or found[1].id == 9001
     assert next(hit for hit in found if hit.id == 9001).distance is None
 
 
-def test_in_sql(index: HashIndex, connection: Connection, vectors: NDArray[np.float32]) -> None:
+def test_in_sql(index, connection, vectors):
     rows = connection.execute(
         "SELECT id::int, score, distance, word_rank FROM hashindex.hybrid('items_idx', "
         "(SELECT embedding FROM items WHERE id = 4), 'fox', text_column => 'text', k => 10)"
@@ -123,7 +108,7 @@ def test_in_sql(index: HashIndex, connection: Connection, vectors: NDArray[np.fl
     assert rows == index.hybrid(vectors[3], "fox", "text")
 
 
-async def test_with_asyncio(index: HashIndex, url: str, vectors: NDArray[np.float32]) -> None:
+async def test_with_asyncio(index, url, vectors):
     expected = index.hybrid(vectors[3], "fox", "text", 4)
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         opened = await AsyncHashIndex.open(connection, index.name)
@@ -149,22 +134,18 @@ async def test_with_asyncio(index: HashIndex, url: str, vectors: NDArray[np.floa
         ({"query": [1.0] * 7}, "7 dimensions"),
     ],
 )
-def test_bad_input(
-    index: HashIndex, vectors: NDArray[np.float32], asked: dict[str, Any], problem: str
-) -> None:
-    given: dict[str, Any] = {"query": vectors[0], "words": "fox", "text_column": "text", **asked}
+def test_bad_input(index, vectors, asked, problem):
+    given = {"query": vectors[0], "words": "fox", "text_column": "text", **asked}
     with pytest.raises(InvalidInputError, match=problem):
         index.hybrid(**given)
 
 
-def test_missing_index(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_missing_index(index, vectors):
     other = HashIndex(index.connection, "none")
     with pytest.raises(UnknownIndexError, match="index 'none' does not exist"):
         other.hybrid(vectors[0], "fox", "text")
 
 
-def test_a_domain_over_text(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_a_domain_over_text(index, connection, vectors):
     connection.execute("CREATE DOMAIN body AS text; ALTER TABLE items ALTER text TYPE body")
     assert index.hybrid(vectors[12], "wine fox", "text", 3)[0].id == 13

@@ -1,8 +1,5 @@
 """Landmarks are built beside writers, given up, gone on with, and built again."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
@@ -16,11 +13,9 @@ from fixtures.landmarks import (
     relations,
     tables_of,
 )
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -30,12 +25,12 @@ from pg_hashindex.models.model import Model
 
 
 @pytest.fixture
-def index(listed: HashIndex) -> HashIndex:
+def index(listed):
     return listed
 
 
 @pytest.fixture
-def begun(connection: Connection, items: str, model: Model) -> HashIndex:
+def begun(connection, items, model):
     """An index on 300 rows whose landmarks are still to be built."""
     return HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name,
@@ -44,14 +39,14 @@ def begun(connection: Connection, items: str, model: Model) -> HashIndex:
 
 
 @pytest.fixture
-def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+def between_blocks(monkeypatch):
     """Have something done after a block of 50 rows, once."""
 
-    def do(number: int, work: Callable[[], None]) -> None:
+    def do(number, work):
         monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
         write, written = building.LandmarkBuild._write, []
 
-        def watched(self: building.LandmarkBuild, rows: bytes, place: int) -> None:
+        def watched(self, rows, place):
             write(self, rows, place)
             written.append(place)
             if len(written) == number:
@@ -62,17 +57,17 @@ def between_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[
     return do
 
 
-def interrupt() -> None:
+def interrupt():
     raise KeyboardInterrupt
 
 
-def run(url: str, *statements: str) -> None:
+def run(url, *statements):
     with psycopg.connect(url, autocommit=True) as other:
         for statement in statements:
             other.execute(statement.encode())
 
 
-def test_codes_lie_in_the_order_of_landmarks(index: HashIndex) -> None:
+def test_codes_lie_in_the_order_of_landmarks(index):
     assert_listed(index)
     codes, landmarks = tables_of(index)
     assert codes.removeprefix("items_idx_codes_") == landmarks.removeprefix("items_idx_landmarks_")
@@ -85,7 +80,7 @@ def test_codes_lie_in_the_order_of_landmarks(index: HashIndex) -> None:
     }  # fmt: skip
 
 
-def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
+def test_landmarks_are_the_means_of_their_rows(index):
     rows = index.connection.execute("SELECT id, embedding FROM items").fetchall()
     vectors = np.stack([row[1].to_numpy() for row in rows])
     if index.metric == "cosine":
@@ -114,8 +109,8 @@ def test_landmarks_are_the_means_of_their_rows(index: HashIndex) -> None:
     ],
 )
 def test_landmarks_are_compared_with_projections_if_there_are_enough(
-    connection: Connection, items: str, bits: int, scaled: bool, metric: str, dimension: int
-) -> None:
+    connection, items, bits, scaled, metric, dimension
+):
     """As many as dimensions, by a model for which length counts as for the metric; else vectors."""
     weights = np.random.default_rng(3).standard_normal((bits, 8)).astype(np.float32)
     layers = [normalize()] * scaled + [affine(weights)]
@@ -135,12 +130,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     assert index.search(written[0], 1)[0].id == 9001
 
 
-def test_a_run_that_was_cut_off_goes_on(
-    connection: Connection,
-    begun: HashIndex,
-    between_blocks: Callable[[int, Callable[[], None]], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_that_was_cut_off_goes_on(connection, begun, between_blocks, monkeypatch):
     between_blocks(2, interrupt)
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
@@ -152,7 +142,7 @@ def test_a_run_that_was_cut_off_goes_on(
     assert index.search(np.ones(8), 1)[0].id == 9000
     assign, read = Landmarks.assign, []
 
-    def counting(self: Landmarks, X: Any) -> NDArray[np.intp]:
+    def counting(self, X):
         read.append(len(X))
         return assign(self, X)
 
@@ -167,10 +157,8 @@ def test_a_run_that_was_cut_off_goes_on(
 
 @pytest.mark.newest
 @pytest.mark.parametrize("step", ["_index_landmarks", "_put_in_order", "_take_over"])
-def test_no_row_is_read_again_after_the_last_one(
-    connection: Connection, begun: HashIndex, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*arguments: object) -> None:
+def test_no_row_is_read_again_after_the_last_one(connection, begun, step, monkeypatch):
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(building.LandmarkBuild, step, interrupted)
@@ -208,25 +196,14 @@ WRITES = {
 @pytest.mark.newest
 @pytest.mark.parametrize("number", [1, 3, 6])
 @pytest.mark.parametrize("writes", WRITES)
-def test_concurrent_writes_count(
-    begun: HashIndex,
-    between_blocks: Callable[[int, Callable[[], None]], None],
-    writes: str,
-    number: int,
-    url: str,
-) -> None:
+def test_concurrent_writes_count(begun, between_blocks, writes, number, url):
     between_blocks(number, lambda: run(url, *WRITES[writes]))
     begun.encode()
     assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
     assert_listed(begun)
 
 
-def test_a_crash_begins_the_build_again(
-    connection: Connection,
-    begun: HashIndex,
-    between_blocks: Callable[[int, Callable[[], None]], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_crash_begins_the_build_again(connection, begun, between_blocks, monkeypatch):
     """It empties what is unlogged, the log of keys as well as the rows that were read."""
     between_blocks(3, interrupt)
     with pytest.raises(KeyboardInterrupt):
@@ -241,12 +218,8 @@ def test_a_crash_begins_the_build_again(
 @pytest.mark.newest
 @pytest.mark.parametrize("part", ["touched", "landmarks_%", "codes_%"])
 def test_a_build_whose_table_was_dropped_begins_again(
-    connection: Connection,
-    begun: HashIndex,
-    between_blocks: Callable[[int, Callable[[], None]], None],
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
-) -> None:
+    connection, begun, between_blocks, monkeypatch, part
+):
     between_blocks(3, interrupt)
     with pytest.raises(KeyboardInterrupt):
         begun.encode()
@@ -261,7 +234,7 @@ def test_a_build_whose_table_was_dropped_begins_again(
     assert HashIndex.open(connection, "items_idx").access == "landmarks"
 
 
-def test_partitions_are_read_one_after_another(connection: Connection, model: Model) -> None:
+def test_partitions_are_read_one_after_another(connection, model):
     connection.execute(
         "CREATE TABLE parts (id bigint PRIMARY KEY, v halfvec(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -291,7 +264,7 @@ def test_partitions_are_read_one_after_another(connection: Connection, model: Mo
         ("timestamptz", "now() + n * interval '1 hour'"), ("positive", "n"),
     ],
 )  # fmt: skip
-def test_keys_of_any_type(connection: Connection, model: Model, kind: str, key: str) -> None:
+def test_keys_of_any_type(connection, model, kind, key):
     connection.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
     connection.execute(
         f"CREATE TABLE keyed (id {kind} PRIMARY KEY, v vector(8));"
@@ -308,9 +281,7 @@ def test_keys_of_any_type(connection: Connection, model: Model, kind: str, key: 
 
 # The second one takes as many bytes as the others.
 @pytest.mark.parametrize(("key", "vector"), [("odd one", "[1,2]"), ("oddest", "[1,2,3,4,5,6,7]")])
-def test_a_row_of_another_dimension_is_named(
-    connection: Connection, model: Model, key: str, vector: str
-) -> None:
+def test_a_row_of_another_dimension_is_named(connection, model, key, vector):
     connection.execute(
         "CREATE TABLE mixed (id text PRIMARY KEY, v vector);"
         "INSERT INTO mixed SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(10, 99) n"
@@ -326,7 +297,7 @@ def test_a_row_of_another_dimension_is_named(
         index.encode()
 
 
-def test_an_empty_table_has_nothing_to_train_on(connection: Connection, model: Model) -> None:
+def test_an_empty_table_has_nothing_to_train_on(connection, model):
     connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, v vector(8))")
     index = HashIndex.create(
         connection, "n", table="nothing", column="v", model=model.name, access="landmarks"
@@ -342,9 +313,7 @@ def test_an_empty_table_has_nothing_to_train_on(connection: Connection, model: M
     assert [hit.id for hit in index.search(np.ones(8))] == [1]
 
 
-def test_codes_in_a_column_have_no_landmarks(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_codes_in_a_column_have_no_landmarks(connection, items, model):
     with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
         HashIndex.create(
             connection, "c", table=items, column="embedding", model=model.name,
@@ -354,15 +323,13 @@ def test_codes_in_a_column_have_no_landmarks(
     assert row == (0,)
 
 
-def test_dropping_the_index_leaves_nothing(index: HashIndex) -> None:
+def test_dropping_the_index_leaves_nothing(index):
     index.drop()
     assert relations(index.connection) == set()
     index.connection.execute("INSERT INTO items VALUES (9999, 'a', '[1,1,1,1,1,1,1,1]')")
 
 
-def test_rows_encoded_in_python_are_listed(
-    connection: Connection, items: str, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_rows_encoded_in_python_are_listed(connection, items, known_model, vectors):
     store.save(connection, known_model)
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="known",
@@ -380,7 +347,7 @@ def test_rows_encoded_in_python_are_listed(
     assert index.search(vectors[6], 1)[0].id == 7
 
 
-def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_rebalance(index, vectors):
     connection = index.connection
     connection.execute(
         "INSERT INTO items SELECT n, 'close', ARRAY(SELECT 3 + 0.2 * sin(n * d) "
@@ -407,7 +374,7 @@ def test_rebalance(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.newest
-def test_rebalance_refused(index: HashIndex, url: str) -> None:
+def test_rebalance_refused(index, url):
     with psycopg.connect(url, autocommit=True) as other:
         claim(other, "access", "items_idx")
         with pytest.raises(InUseError, match="built by another session"):
@@ -424,17 +391,12 @@ def test_rebalance_refused(index: HashIndex, url: str) -> None:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_path_that_was_given_up_is_not_gone_on_with(
-    connection: Connection,
-    begun: HashIndex,
-    between_blocks: Callable[[int, Callable[[], None]], None],
-    number: int,
-    monkeypatch: pytest.MonkeyPatch,
-    url: str,
-) -> None:
+    connection, begun, between_blocks, number, monkeypatch, url
+):
     give_up = "SELECT hashindex.configure_index('items_idx', 'scan')"
     train = building.train_landmarks
 
-    def interrupted(*arguments: Any, **options: Any) -> NDArray[np.float32]:
+    def interrupted(*arguments, **options):
         run(url, give_up)
         return train(*arguments, **options)
 

@@ -1,34 +1,24 @@
 """Lists of landmarks are kept by triggers, whatever is written and by whom."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.landmarks import (
-    assert_listed,
-    entries,
-    landmarks_of,
-    nearest_landmarks,
-    tables_of,
-)
-from numpy.typing import NDArray
+from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 
 @pytest.fixture
-def index(listed: HashIndex) -> HashIndex:
+def index(listed):
     return listed
 
 
-def test_triggers_assign_as_python_does(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_triggers_assign_as_python_does(index, vectors):
     """If two landmarks are as near, or the graph leads elsewhere, the next ones will do."""
     index.connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id <= 300")
     for number, vector in enumerate(vectors, 1):
@@ -41,7 +31,7 @@ def test_triggers_assign_as_python_does(index: HashIndex, vectors: NDArray[np.fl
     assert sum(mine == near[0] for mine, near in zip(own, nearest.tolist(), strict=True)) >= 295
 
 
-def test_written_files_are_listed(index: HashIndex) -> None:
+def test_written_files_are_listed(index):
     connection = index.connection
     changed = "UPDATE items SET embedding = embedding + '[1,0,0,2,0,0,0,-3]' WHERE id % 50 = 1"
     for statement in (
@@ -66,7 +56,7 @@ def test_written_files_are_listed(index: HashIndex) -> None:
     assert index.search(np.ones(8)) == []
 
 
-def test_an_update_of_another_column_lists_nothing(index: HashIndex) -> None:
+def test_an_update_of_another_column_lists_nothing(index):
     written = f"SELECT id, xmin::text, ctid::text FROM hashindex.{tables_of(index)[0]} ORDER BY id"
     before = index.connection.execute(written.encode()).fetchall()
     index.connection.execute("UPDATE items SET category = 'b'")
@@ -74,9 +64,7 @@ def test_an_update_of_another_column_lists_nothing(index: HashIndex) -> None:
 
 
 @pytest.mark.usefixtures("list_roles")
-def test_rights_of_the_table_cover_the_lists(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_rights_of_the_table_cover_the_lists(connection, items, model):
     connection.execute("GRANT SELECT ON items TO list_reader")
     connection.execute("GRANT SELECT, INSERT, DELETE, TRUNCATE ON items TO list_writer")
     index = HashIndex.create(
@@ -96,9 +84,7 @@ def test_rights_of_the_table_cover_the_lists(
     assert entries(index) == {}
 
 
-def test_a_writer_with_a_snapshot_from_before_the_landmarks(
-    connection: Connection, items: str, model: Model, url: str
-) -> None:
+def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, model, url):
     """It does not see them, and so could not list what it writes."""
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name
@@ -117,8 +103,8 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_a_snapshot_from_before_the_model_spoils_no_later_write(
-    connection: Connection, items: str, model: Model, url: str, layout: Any
-) -> None:
+    connection, items, model, url, layout
+):
     """A session's plans must not keep, folded in, that the model was not there."""
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -138,9 +124,7 @@ def test_a_snapshot_from_before_the_model_spoils_no_later_write(
 
 @pytest.mark.parametrize("scale", [1e-20, 1e6])
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_vectors_that_a_halfvec_cannot_hold(
-    connection: Connection, model: Model, scale: float, metric: Any
-) -> None:
+def test_vectors_that_a_halfvec_cannot_hold(connection, model, scale, metric):
     """They are written and searched as without landmarks; by direction they are listed rightly."""
     connection.execute("CREATE TABLE sized (id int PRIMARY KEY, v vector(8))")
     fill = (
@@ -164,7 +148,7 @@ def test_vectors_that_a_halfvec_cannot_hold(
         assert hits[0].distance == pytest.approx(0, abs=1e-6)
 
 
-def test_a_build_lists_long_vectors_as_triggers_do(connection: Connection) -> None:
+def test_a_build_lists_long_vectors_as_triggers_do(connection):
     """A halfvec holds 65504 at most, so the direction of a longer vector is compared."""
     X = np.random.default_rng(5).standard_normal((600, 8)).astype(np.float32)
     X[::2] *= 1e6
@@ -189,7 +173,7 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection: Connection) -> No
     assert sum(index.search(v, 1, probes=3)[0].id == n for n, v in enumerate(X[:40])) > 36
 
 
-def test_names_with_anything_in_them(connection: Connection, model: Model) -> None:
+def test_names_with_anything_in_them(connection, model):
     connection.execute(
         'CREATE TABLE "per%cent ""x" (touched int PRIMARY KEY, "em%s $body$" vector(8), '
         "hashindex int, model_layers int)"
@@ -212,7 +196,7 @@ def test_names_with_anything_in_them(connection: Connection, model: Model) -> No
     index.drop()
 
 
-def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index: HashIndex) -> None:
+def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index):
     index.connection.execute("SET hnsw.ef_search = 1")
     index.connection.execute(
         "INSERT INTO items SELECT n, 'new', ARRAY(SELECT cos(n * d) FROM generate_series(1, 8) d)"

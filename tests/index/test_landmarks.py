@@ -1,21 +1,16 @@
 """Access by landmarks: every row is in one list, and searches that read few of them find it."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
 from fixtures.landmarks import assert_listed
-from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks
-from pg_hashindex.models.model import Model
 
 items_table = sa.Table(
     "items",
@@ -26,11 +21,11 @@ items_table = sa.Table(
 
 
 @pytest.fixture
-def index(listed: HashIndex) -> HashIndex:
+def index(listed):
     return listed
 
 
-def test_every_row_is_in_one_list(index: HashIndex) -> None:
+def test_every_row_is_in_one_list(index):
     assert (index.access, index.building, index.probes) == ("landmarks", None, 64)
     assert_listed(index)
     lists = index.lists()
@@ -41,9 +36,7 @@ def test_every_row_is_in_one_list(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_all_lists_and_all_candidates_are_exact(
-    index: HashIndex, vectors: NDArray[np.float32], ranking: Any
-) -> None:
+def test_all_lists_and_all_candidates_are_exact(index, vectors, ranking):
     index = index.configure(ranking=ranking)
     for query in vectors[:4] + np.float32(0.2):
         exact = index.connection.execute(
@@ -53,7 +46,7 @@ def test_all_lists_and_all_candidates_are_exact(
         assert index.search(query, 12, candidates=6000, probes=107) == exact
 
 
-def test_few_probes_find_nearly_all(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_few_probes_find_nearly_all(index, vectors):
     found = 0
     for query in vectors[:50] + np.float32(0.05):
         exact = index.connection.execute(
@@ -65,7 +58,7 @@ def test_few_probes_find_nearly_all(index: HashIndex, vectors: NDArray[np.float3
     assert found >= 0.9 * 250
 
 
-def test_k_answers_while_there_are_k_rows(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_k_answers_while_there_are_k_rows(index, vectors):
     """Probing widens where lists hold too few, or hold rows that are gone."""
     assert len(index.search(vectors[0], 2500, probes=1)) == 2500
     index.connection.execute("DELETE FROM items WHERE id % 300 <> 0")
@@ -74,7 +67,7 @@ def test_k_answers_while_there_are_k_rows(index: HashIndex, vectors: NDArray[np.
 
 
 @pytest.mark.parametrize("codes_first", [False, True])
-def test_conditions(index: HashIndex, vectors: NDArray[np.float32], codes_first: bool) -> None:
+def test_conditions(index, vectors, codes_first):
     if codes_first:
         look_codes_up(index.connection)
     for condition, most in ((items_table.c.category == "b", 1000), (items_table.c.id <= 7, 7)):
@@ -90,14 +83,14 @@ def test_conditions(index: HashIndex, vectors: NDArray[np.float32], codes_first:
 
 @pytest.mark.newest
 @pytest.mark.parametrize("probes", [0, -1, 1001])
-def test_probes_out_of_range(index: HashIndex, probes: int) -> None:
+def test_probes_out_of_range(index, probes):
     with pytest.raises(InvalidInputError, match=f"probes is {probes}; it must be"):
         index.search(np.ones(8), probes=probes)
     with pytest.raises(InvalidInputError, match=f"probes is {probes}; it must be 1 "):
         index.configure(probes=probes)
 
 
-def test_settings_of_the_session_come_back(index: HashIndex) -> None:
+def test_settings_of_the_session_come_back(index):
     connection = index.connection
     names = ("hnsw.ef_search", "hnsw.iterative_scan", "enable_seqscan")
     connection.execute("SET hnsw.ef_search = 77")
@@ -109,7 +102,7 @@ def test_settings_of_the_session_come_back(index: HashIndex) -> None:
 
 
 @pytest.mark.usefixtures("list_roles")
-def test_row_security(connection: Connection, index: HashIndex) -> None:
+def test_row_security(connection, index):
     """Rows that a tenant may not see take no place from those that it may."""
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
@@ -126,7 +119,7 @@ def test_row_security(connection: Connection, index: HashIndex) -> None:
         assert all(hit.id % 100 == 0 for hit in hits)
 
 
-def test_rows_without_a_vector_are_no_answers(index: HashIndex) -> None:
+def test_rows_without_a_vector_are_no_answers(index):
     index.connection.execute("UPDATE items SET embedding = NULL WHERE id > 20")
     hits = index.search(np.ones(8), 12, probes=2)
     assert len(hits) == 12
@@ -134,9 +127,7 @@ def test_rows_without_a_vector_are_no_answers(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("secured", [False, True])
-def test_stale_entries_take_no_places_of_rows_that_match(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32], secured: bool
-) -> None:
+def test_stale_entries_take_no_places_of_rows_that_match(connection, index, vectors, secured):
     """Rows whose vector went, and rows that are listed with several codes."""
     for turn in range(3):
         connection.execute(
@@ -169,9 +160,7 @@ def test_stale_entries_take_no_places_of_rows_that_match(
             connection.execute("DROP OWNED BY seer; DROP ROLE seer")
 
 
-def test_a_reader_with_a_snapshot_from_before_the_lists(
-    connection: Connection, items: str, model: Model, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_with_a_snapshot_from_before_the_lists(connection, items, model, url, monkeypatch):
     """It sees a few entries, of what was written while rows were listed; it reads all codes."""
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name,
@@ -182,7 +171,7 @@ def test_a_reader_with_a_snapshot_from_before_the_lists(
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         assign = Landmarks.assign
 
-        def looked_at(self: Landmarks, X: Any) -> NDArray[np.intp]:
+        def looked_at(self, X):
             connection.execute(
                 "INSERT INTO items SELECT n, 'far', ARRAY[n, 0, 0, 0, 0, 0, 0, -n]::vector "
                 "FROM generate_series(1000, 1100) n"

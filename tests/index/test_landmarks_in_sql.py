@@ -2,24 +2,19 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from fixtures.roles import As
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 
 @pytest.fixture
-def index(connection: Connection, items: str, model: Model) -> HashIndex:
+def index(connection, items, model):
     """An index that is not encoded yet."""
     return HashIndex.create(
         connection,
@@ -31,13 +26,13 @@ def index(connection: Connection, items: str, model: Model) -> HashIndex:
     )
 
 
-def build(connection: Connection) -> int:
+def build(connection):
     row = connection.execute("SELECT hashindex.build_landmarks('items_idx')").fetchone()
     assert row is not None
     return int(row[0])
 
 
-def lists(connection: Connection) -> tuple[int, int, int]:
+def lists(connection):
     """Count landmarks, codes, and codes whose landmark is not among them."""
     landmarks, codes = connection.execute(
         "SELECT landmark_table, code_table FROM hashindex.index"
@@ -52,9 +47,7 @@ def lists(connection: Connection) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-def test_it_encodes_and_builds(
-    connection: Connection, items: str, model: Model, metric: str
-) -> None:
+def test_it_encodes_and_builds(connection, items, model, metric):
     connection.execute(
         "SELECT hashindex.create_index('items_idx', 'items', 'embedding', 'lsh', metric => %s)",
         [metric],
@@ -70,9 +63,7 @@ def test_it_encodes_and_builds(
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
-def test_writes_afterwards_join_lists(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_writes_afterwards_join_lists(connection, index, vectors):
     build(connection)
     connection.execute("INSERT INTO items VALUES (1000, 'z', %s)", [Vector(vectors[0] * 1.01)])
     connection.execute("DELETE FROM items WHERE id = 1")
@@ -84,7 +75,7 @@ def test_writes_afterwards_join_lists(
     assert found == [("1000",)]
 
 
-def test_a_second_build_and_what_it_leaves(connection: Connection, index: HashIndex) -> None:
+def test_a_second_build_and_what_it_leaves(connection, index):
     build(connection)
     connection.execute("SELECT hashindex.drop_unused('items_idx')")
     connection.execute("DELETE FROM items WHERE id > 100")
@@ -95,7 +86,7 @@ def test_a_second_build_and_what_it_leaves(connection: Connection, index: HashIn
     assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
 
 
-def test_rows_without_a_direction(connection: Connection, items: str, model: Model) -> None:
+def test_rows_without_a_direction(connection, items, model):
     """No mean of them is a landmark; then one that does not depend on the rows is."""
     connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector")
     connection.execute(
@@ -107,22 +98,20 @@ def test_rows_without_a_direction(connection: Connection, items: str, model: Mod
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_few_rows_reveal_none(connection: Connection, index: HashIndex, rows: int) -> None:
+def test_few_rows_reveal_none(connection, index, rows):
     connection.execute("DELETE FROM items WHERE id > %s", [rows])
     assert build(connection) == rows
     assert lists(connection) == (1, rows, 0)
 
 
-def test_no_row(connection: Connection, index: HashIndex) -> None:
+def test_no_row(connection, index):
     connection.execute("TRUNCATE items")
     with pytest.raises(psycopg.Error, match="no row to train landmarks on"):
         build(connection)
     assert connection.execute("SELECT access FROM hashindex.index").fetchone() == ("scan",)
 
 
-def test_an_index_with_its_codes_in_a_column(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_an_index_with_its_codes_in_a_column(connection, items, model):
     connection.execute(
         "SELECT hashindex.create_index("
         "'items_idx', 'items', 'embedding', 'lsh', layout => 'column')"
@@ -131,7 +120,7 @@ def test_an_index_with_its_codes_in_a_column(
         build(connection)
 
 
-def test_a_snapshot_that_would_miss_rows(connection: Connection, index: HashIndex) -> None:
+def test_a_snapshot_that_would_miss_rows(connection, index):
     with (
         pytest.raises(psycopg.Error, match="does not see rows that others write after it began"),
         connection.transaction(),
@@ -140,18 +129,16 @@ def test_a_snapshot_that_would_miss_rows(connection: Connection, index: HashInde
         build(connection)
 
 
-def test_another_role(connection: Connection, index: HashIndex, as_role: As) -> None:
+def test_another_role(connection, index, as_role):
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         build(as_role("reader"))
 
 
-def test_a_swap_in_sql_alone(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_swap_in_sql_alone(connection, index, vectors):
     """It says which statement builds landmarks again; another returns, and one drops the rest."""
     build(connection)
     store.save(connection, LSH(n_bits=16, random_state=1).fit(vectors).to_model("other"))
-    said: list[tuple[str | None, str | None]] = []
+    said = []
     connection.add_notice_handler(lambda d: said.append((d.message_primary, d.message_hint)))
     connection.execute("SELECT hashindex.swap_model('items_idx', 'other')")
     assert said == [
@@ -175,9 +162,7 @@ def test_a_swap_in_sql_alone(
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
-def test_a_swap_waits_for_a_build_without_a_deadlock(
-    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_swap_waits_for_a_build_without_a_deadlock(url, connection, index, vectors):
     store.save(connection, LSH(n_bits=16, random_state=1).fit(vectors).to_model("other"))
     with psycopg.connect(url) as building, ThreadPoolExecutor(1) as pool:
         building.execute("SELECT hashindex.encode_rows('items_idx')")
@@ -193,6 +178,6 @@ def test_a_swap_waits_for_a_build_without_a_deadlock(
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 
-def test_an_unknown_index(connection: Connection) -> None:
+def test_an_unknown_index(connection):
     with pytest.raises(psycopg.Error, match='index "items_idx" does not exist'):
         build(connection)

@@ -1,16 +1,12 @@
 """Rows whose numbers are too large for float32: commands leave them out, and name their keys."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
-from numpy.typing import NDArray
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -23,14 +19,14 @@ LARGE = 3e38
 _SET = "UPDATE items SET embedding = array_fill({}::real, ARRAY[8])::vector WHERE id = ANY (%s)"
 
 
-def enlarge(connection: Connection, *keys: int, value: float = LARGE) -> None:
+def enlarge(connection, *keys, value=LARGE):
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
     connection.execute(_SET.format(value).encode(), [list(keys)])
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
 
 
 @pytest.fixture
-def models(connection: Connection, items: str, vectors: NDArray[np.float32]) -> None:
+def models(connection, items, vectors):
     """A model of lengths, and one of directions."""
     hasher = LSH(n_bits=16, random_state=1).fit(vectors)
     store.save(connection, hasher.to_model("lengths", metric="l2"))
@@ -38,13 +34,13 @@ def models(connection: Connection, items: str, vectors: NDArray[np.float32]) -> 
     store.save(connection, directed.to_model("directions", metric="cosine"))
 
 
-def coded(connection: Connection, index: HashIndex) -> set[int]:
+def coded(connection, index):
     codes = HashIndex.open(connection, index.name).codes.as_string(connection)
     column = "" if index.layout == "table" else "WHERE items_idx_code IS NOT NULL"
     return {row[0] for row in connection.execute(f"SELECT id FROM {codes} {column}".encode())}
 
 
-def all_but(*keys: int) -> set[int]:
+def all_but(*keys):
     return set(range(1, 301)) - set(keys)
 
 
@@ -58,7 +54,7 @@ LEFT_OUT = (
 @pytest.mark.parametrize(
     ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
 )
-def test_encode_leaves_them_out(connection: Connection, layout: Any, access: Any) -> None:
+def test_encode_leaves_them_out(connection, layout, access):
     enlarge(connection, 5, 200)
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lengths",
@@ -82,9 +78,7 @@ def test_encode_leaves_them_out(connection: Connection, layout: Any, access: Any
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_encode_rows_in_sql_leaves_them_out(
-    connection: Connection, layout: Any, notices: list[str]
-) -> None:
+def test_encode_rows_in_sql_leaves_them_out(connection, layout, notices):
     enlarge(connection, 5, 200)
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lengths",
@@ -99,12 +93,12 @@ def test_encode_rows_in_sql_leaves_them_out(
 
 
 @pytest.fixture
-def notices(connection: Connection) -> list[str]:
+def notices(connection):
     from pg_hashindex.db.server_errors import warning_of
 
-    found: list[str] = []
+    found = []
 
-    def keep(notice: psycopg.errors.Diagnostic) -> None:
+    def keep(notice):
         if warning := warning_of(notice):
             found.append(warning)
 
@@ -114,7 +108,7 @@ def notices(connection: Connection) -> list[str]:
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_a_swap_from_directions_to_lengths(connection: Connection, access: Any) -> None:
+def test_a_swap_from_directions_to_lengths(connection, access):
     enlarge(connection, 5, 200)
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="directions",
@@ -128,7 +122,7 @@ def test_a_swap_from_directions_to_lengths(connection: Connection, access: Any) 
 
 
 @pytest.mark.usefixtures("models")
-def test_a_repair(connection: Connection, url: str) -> None:
+def test_a_repair(connection, url):
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lengths", metric="l2"
     )
@@ -146,7 +140,7 @@ def test_a_repair(connection: Connection, url: str) -> None:
 
 
 @pytest.mark.usefixtures("models")
-def test_commands(connection: Connection, url: str) -> None:
+def test_commands(connection, url):
     enlarge(connection, 5, 200)
     end = ["--database-url", url]
     made = ["--table", "items", "--column", "embedding", "--model", "lengths", "--metric", "l2"]
@@ -167,7 +161,7 @@ def test_commands(connection: Connection, url: str) -> None:
         ) or "left out 2 rows of items" in result.stderr, result.stderr
 
 
-def test_training_on_a_table_without_a_key(connection: Connection, items: str) -> None:
+def test_training_on_a_table_without_a_key(connection, items):
     enlarge(connection, 5)
     connection.execute("CREATE TABLE bare AS SELECT embedding FROM items")
     with pytest.warns(RowsLeftOutWarning, match="1 row of .*bare.* too large to train on; correct"):
@@ -177,7 +171,7 @@ def test_training_on_a_table_without_a_key(connection: Connection, items: str) -
     assert isinstance(model, Model)
 
 
-def test_training_in_sql(connection: Connection, items: str) -> None:
+def test_training_in_sql(connection, items):
     enlarge(connection, 5)
     connection.execute(
         "SELECT hashindex.train('m', 'items', 'embedding', 'itq', bits => 8, metric => 'l2', "
@@ -185,7 +179,7 @@ def test_training_in_sql(connection: Connection, items: str) -> None:
     )
 
 
-def test_which_rows_a_model_takes(vectors: NDArray[np.float32]) -> None:
+def test_which_rows_a_model_takes(vectors):
     model = LSH(n_bits=16, random_state=1).fit(vectors).to_model("lengths", metric="l2")
     rows = vectors[:9].copy()
     rows[[2, 7]] = LARGE

@@ -4,17 +4,14 @@ The learned codes are those of a hasher that is fitted here beside `train`, on t
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from fixtures.health import findings, set_code
 from fixtures.known import stored_codes
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import FSDH, SADIH, SDH
 from pg_hashindex.hashers.supervision.labels import Supervision
@@ -34,7 +31,7 @@ PARAMETERS = {"n_anchors": 10}
 TURN = "UPDATE items SET embedding = embedding * '[-1,-1,-1,-1,-1,-1,-1,-1]' WHERE id = %s"
 
 
-def labels_of(rows: NDArray[np.float32]) -> NDArray[np.intp]:
+def labels_of(rows):
     """Give three classes that a hash function cannot tell apart everywhere."""
     y = (rows[:, 0] + np.random.default_rng(1).standard_normal(len(rows)) > 0).astype(np.intp)
     y[rows[:, 1] > 0.8] = 2
@@ -42,12 +39,12 @@ def labels_of(rows: NDArray[np.float32]) -> NDArray[np.intp]:
     return y
 
 
-def texts(packed: NDArray[np.uint8]) -> list[str]:
+def texts(packed):
     return [code.to_text() for code in codes.to_postgres(packed, BITS)]
 
 
 @pytest.fixture(scope="module")
-def trained(vectors: NDArray[np.float32]) -> Model:
+def trained(vectors):
     model = train(
         vectors,
         "taught",
@@ -63,13 +60,13 @@ def trained(vectors: NDArray[np.float32]) -> Model:
 
 
 @pytest.fixture(scope="module")
-def hashed(vectors: NDArray[np.float32], trained: Model) -> list[str]:
+def hashed(vectors, trained):
     """The codes of rows 1 to 300 without learned ones."""
     return texts(replace(trained, learned=None).encode(vectors))
 
 
 @pytest.fixture(scope="module")
-def expected(vectors: NDArray[np.float32], hashed: list[str]) -> list[str]:
+def expected(vectors, hashed):
     """The codes that rows 1 to 300 should have."""
     y = labels_of(vectors)
     seen = np.setdiff1d(np.arange(300), held_back(300, Supervision.read(300, y), 0))
@@ -83,9 +80,7 @@ def expected(vectors: NDArray[np.float32], hashed: list[str]) -> list[str]:
 
 
 @pytest.fixture(params=["table", "column"])
-def taught(
-    request: pytest.FixtureRequest, connection: Connection, items: str, trained: Model
-) -> HashIndex:
+def taught(request, connection, items, trained):
     store.save(connection, trained)
     index = HashIndex.create(
         connection,
@@ -99,31 +94,29 @@ def taught(
     return index
 
 
-def codes_by_row(index: HashIndex) -> list[str | None]:
+def codes_by_row(index):
     stored = stored_codes(index)
     return [stored[key][0] for key in sorted(stored)]
 
 
-def learned_row(expected: list[str], hashed: list[str]) -> int:
+def learned_row(expected, hashed):
     """Return the first place where the learned code is another than the hashed one."""
     return next(i for i in range(300) if expected[i] != hashed[i])
 
 
-def assert_well(index: HashIndex) -> None:
+def assert_well(index):
     for full in (False, True):
         assert findings(index, full=full)["wrong_codes"].status == "ok"
     assert operations.repair(index, full=True).done == ()
 
 
-def test_rows_get_learned_codes(taught: HashIndex, expected: list[str]) -> None:
+def test_rows_get_learned_codes(taught, expected):
     assert codes_by_row(taught) == expected
     assert taught.encoded_in == "sql"
     assert_well(taught)
 
 
-def test_writes_are_hashed(
-    taught: HashIndex, vectors: NDArray[np.float32], expected: list[str], hashed: list[str]
-) -> None:
+def test_writes_are_hashed(taught, vectors, expected, hashed):
     place = learned_row(expected, hashed)
     execute = taught.connection.execute
     # A row's other columns do not touch its code, nor does its own vector.
@@ -143,9 +136,7 @@ def test_writes_are_hashed(
     assert taught.encode() == 0
 
 
-def test_wrong_codes_are_found(
-    taught: HashIndex, expected: list[str], hashed: list[str], vectors: NDArray[np.float32]
-) -> None:
+def test_wrong_codes_are_found(taught, expected, hashed, vectors):
     place = learned_row(expected, hashed)
     set_code(taught, "~code", f"id IN ({place + 1}, 300)")
     found = findings(taught, full=True)["wrong_codes"]
@@ -159,20 +150,15 @@ def test_wrong_codes_are_found(
 
 
 def test_a_vector_that_changes_while_its_batch_is_encoded(
-    taught: HashIndex,
-    other: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    vectors: NDArray[np.float32],
-    expected: list[str],
-    hashed: list[str],
-) -> None:
+    taught, other, monkeypatch, vectors, expected, hashed
+):
     place = learned_row(expected, hashed)
     set_code(taught, "NULL", "true") if taught.layout == "column" else taught.connection.execute(
         "DELETE FROM hashindex.items_idx_codes"
     )
     row_codes = Model.row_codes
 
-    def meanwhile(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def meanwhile(self, X):
         other.execute(TURN, [place + 1])
         return row_codes(self, X)
 
@@ -183,9 +169,7 @@ def test_a_vector_that_changes_while_its_batch_is_encoded(
 
 
 @pytest.mark.parametrize("taught", ["table"], indirect=True)
-def test_landmarks(
-    taught: HashIndex, vectors: NDArray[np.float32], expected: list[str], hashed: list[str]
-) -> None:
+def test_landmarks(taught, vectors, expected, hashed):
     place = learned_row(expected, hashed)
     taught.connection.execute("DELETE FROM items WHERE id = %s", [place + 1])
     taught.connection.execute(
@@ -204,9 +188,7 @@ def test_landmarks(
     assert_well(HashIndex.open(taught.connection, "items_idx"))
 
 
-def test_swap(
-    index: HashIndex, trained: Model, vectors: NDArray[np.float32], expected: list[str]
-) -> None:
+def test_swap(index, trained, vectors, expected):
     before = codes_by_row(index)
     store.save(index.connection, trained)
     operations.swap(index, "taught", force=True, queries=20)
@@ -215,9 +197,7 @@ def test_swap(
     assert codes_by_row(HashIndex.open(index.connection, "items_idx")) == before
 
 
-def test_filter_columns_and_halfvec(
-    connection: Connection, items: str, trained: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_filter_columns_and_halfvec(connection, items, trained, vectors):
     """Rows are known as the column has them; a new value of a filter column hashes its row."""
     connection.execute("ALTER TABLE items ALTER embedding TYPE halfvec(8)")
     rounded = vectors.astype(np.float16).astype(np.float32)
@@ -240,14 +220,12 @@ def test_filter_columns_and_halfvec(
     assert_well(index)
 
 
-def test_sql_alone_hashes_and_says_so(
-    connection: Connection, items: str, trained: Model, expected: list[str], hashed: list[str]
-) -> None:
+def test_sql_alone_hashes_and_says_so(connection, items, trained, expected, hashed):
     store.save(connection, trained)
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="taught"
     )
-    notices: list[str] = []
+    notices = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
     connection.execute("SELECT hashindex.encode_rows('items_idx')")
     assert codes_by_row(index) == hashed
@@ -258,7 +236,7 @@ def test_sql_alone_hashes_and_says_so(
     assert codes_by_row(HashIndex.open(connection, "items_idx")) == expected
 
 
-def test_queries_are_hashed(taught: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_queries_are_hashed(taught, vectors):
     """A search orders by the projection of the query, whatever the learned code of its row."""
     hits = taught.search(vectors[0], 300, candidates=300)
     distances = np.linalg.norm(vectors - vectors[0], axis=1)
@@ -273,9 +251,7 @@ def test_queries_are_hashed(taught: HashIndex, vectors: NDArray[np.float32]) -> 
     assert sorted(hit.id for hit in balls) == near
 
 
-def test_the_store_and_files_keep_them(
-    connection: Connection, trained: Model, vectors: NDArray[np.float32], expected: list[str]
-) -> None:
+def test_the_store_and_files_keep_them(connection, trained, vectors, expected):
     # 280 rows have a label, and 26 of them are held back.
     assert trained.training["learned_codes"] == 254
     assert trained.learned is not None
@@ -299,7 +275,7 @@ def test_the_store_and_files_keep_them(
         "UPDATE hashindex.model_part SET data = data || data",
     ],
 )
-def test_damage_is_noticed(connection: Connection, trained: Model, damage: str) -> None:
+def test_damage_is_noticed(connection, trained, damage):
     store.save(connection, trained)
     connection.execute("ALTER TABLE hashindex.model_part DISABLE TRIGGER immutable")
     connection.execute(damage.encode())
@@ -307,7 +283,7 @@ def test_damage_is_noticed(connection: Connection, trained: Model, damage: str) 
         store.load(connection, "taught")
 
 
-def test_rows_are_recognised_before_any_layer(vectors: NDArray[np.float32]) -> None:
+def test_rows_are_recognised_before_any_layer(vectors):
     """Rows of other lengths are other rows, though cosine scales all to one length."""
     y = np.where(labels_of(vectors) > 0, 1, 0)
     for method, kind in (("fsdh", FSDH), ("sadih", SADIH)):
@@ -331,9 +307,9 @@ def test_rows_are_recognised_before_any_layer(vectors: NDArray[np.float32]) -> N
         assert known.sum() == model.training["rows"] == 271
 
 
-def test_what_is_refused(vectors: NDArray[np.float32], trained: Model, known_model: Model) -> None:
+def test_what_is_refused(vectors, trained, known_model):
     y = labels_of(vectors)
-    given: dict[str, Any] = {"n_bits": 8, "codes": "learned", "force": True}
+    given = {"n_bits": 8, "codes": "learned", "force": True}
     with pytest.raises(InvalidInputError, match=r"itq learns no codes .* sdh, fsdh, sadih"):
         train(vectors, "m", "itq", **given)
     with pytest.raises(InvalidInputError, match="signs, with 2 levels, not 4"):

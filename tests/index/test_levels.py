@@ -1,15 +1,11 @@
 """Indexes of models that keep 4 levels of each projection."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
@@ -20,15 +16,13 @@ pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def finer(connection: Connection, lsh_model: Model) -> Model:
+def finer(connection, lsh_model):
     saved = Model("finer", "lsh", lsh_model.dimension, lsh_model.layers, lsh_model.metric, levels=4)
     return store.save(connection, saved)
 
 
 @pytest.fixture(params=["table", "column"])
-def index(
-    request: pytest.FixtureRequest, connection: Connection, items: str, finer: Model
-) -> HashIndex:
+def index(request, connection, items, finer):
     made = HashIndex.create(
         connection, "i", table=items, column="embedding", model="finer", layout=request.param
     )
@@ -36,7 +30,7 @@ def index(
     return made
 
 
-def kept_codes(connection: Connection, index: HashIndex) -> dict[int, str]:
+def kept_codes(connection, index):
     key = "id" if index.layout == "column" else "c.id"
     return dict(
         connection.execute(
@@ -46,24 +40,24 @@ def kept_codes(connection: Connection, index: HashIndex) -> dict[int, str]:
     )
 
 
-def as_text(model: Model, rows: NDArray[np.float32]) -> list[str]:
+def as_text(model, rows):
     bits = codes.unpack(model.encode(rows), model.n_bits)
     return ["".join("01"[bit] for bit in row) for row in bits.astype(int)]
 
 
-def findings(connection: Connection, full: bool) -> dict[str, Any]:
+def findings(connection, full):
     found = operations.check(HashIndex.open(connection, "i"), full=full).findings
     return {finding.check: (finding.status, finding.detail) for finding in found}
 
 
-def test_store(connection: Connection, finer: Model) -> None:
+def test_store(connection, finer):
     assert store.load(connection, "finer").levels == 4
     assert store.load(connection, "finer").checksum == finer.checksum
     stored = store.describe(connection, "finer")
     assert (stored.levels, stored.n_bits) == (4, 2 * finer.n_projections)
 
 
-def test_changed_levels_are_noticed(connection: Connection, lsh_model: Model) -> None:
+def test_changed_levels_are_noticed(connection, lsh_model):
     store.save(connection, lsh_model)
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER USER")
     connection.execute("UPDATE hashindex.model SET levels = 4")
@@ -73,9 +67,7 @@ def test_changed_levels_are_noticed(connection: Connection, lsh_model: Model) ->
         connection.execute("UPDATE hashindex.model SET levels = 3")
 
 
-def test_rows_are_encoded_and_kept_fresh(
-    connection: Connection, index: HashIndex, finer: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_rows_are_encoded_and_kept_fresh(connection, index, finer, vectors):
     expected = dict(enumerate(as_text(finer, vectors), 1))
     assert kept_codes(connection, index) == expected
     connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(-vectors[4])])
@@ -84,9 +76,7 @@ def test_rows_are_encoded_and_kept_fresh(
     assert kept_codes(connection, index) == expected | {1000: changed[0], 7: changed[1]}
 
 
-def test_rows_are_encoded_in_sql(
-    connection: Connection, items: str, finer: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_rows_are_encoded_in_sql(connection, items, finer, vectors):
     for layout in ("table", "column"):
         connection.execute(
             "SELECT hashindex.declare_index('i', %s, 'embedding', 'finer', layout => %s)",
@@ -99,7 +89,7 @@ def test_rows_are_encoded_in_sql(
         made.drop()
 
 
-def test_check_and_repair(connection: Connection, index: HashIndex, finer: Model) -> None:
+def test_check_and_repair(connection, index, finer):
     before = kept_codes(connection, index)
     for full in (False, True):
         assert findings(connection, full)["wrong_codes"][0] == "ok"
@@ -125,9 +115,7 @@ def test_check_and_repair(connection: Connection, index: HashIndex, finer: Model
     assert findings(connection, True)["wrong_codes"][0] == "ok"
 
 
-def test_codes_are_scored_by_the_asymmetric_distance(
-    connection: Connection, items: str, finer: Model, lsh_model: Model
-) -> None:
+def test_codes_are_scored_by_the_asymmetric_distance(connection, items, finer, lsh_model):
     store.save(connection, lsh_model)
     found = []
     for model in (finer.name, lsh_model.name):

@@ -4,21 +4,17 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 import pg_hashindex.hashers.deep
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
@@ -31,11 +27,11 @@ pytestmark = pytest.mark.newest
 NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
+def meanwhile(monkeypatch, write):
     """Have something done once, after a page was read and before its codes are written."""
     encode, done = Model.encode, []
 
-    def encode_slowly(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def encode_slowly(self, X):
         if not done:
             done.append(True)
             write()
@@ -44,14 +40,14 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> Non
     monkeypatch.setattr(Model, "encode", encode_slowly)
 
 
-def flipped(model: Model, vectors: NDArray[np.float32]) -> Network:
+def flipped(model, vectors):
     """Know the same rows, by codes of which every bit is another."""
     rows = vectors[: UNKNOWN[0] - 1]
     other_bits = np.packbits(np.unpackbits(model.encode(rows), axis=1)[:, :12] ^ 1, axis=1)
     return known_rows(rows, other_bits, 12)
 
 
-def remake(index: HashIndex, model: str) -> HashIndex:
+def remake(index, model):
     """Drop an index, and make it with another model under the same name."""
     row = index.row
     index.drop()
@@ -66,7 +62,7 @@ def remake(index: HashIndex, model: str) -> HashIndex:
 
 
 @pytest.mark.parametrize("batch_rows", [None, 97])
-def test_rows_that_the_model_does_not_know_wait(queued: HashIndex, batch_rows: int | None) -> None:
+def test_rows_that_the_model_does_not_know_wait(queued, batch_rows):
     assert_queued(queued, range(1, 301))
     queued.connection.execute("UPDATE items SET embedding = NULL WHERE id = 5")
     assert queued.encode(batch_rows=batch_rows) == 289
@@ -76,12 +72,10 @@ def test_rows_that_the_model_does_not_know_wait(queued: HashIndex, batch_rows: i
 
 
 @pytest.mark.parametrize("level", ["read committed", "serializable"])
-def test_a_vector_that_changes_while_its_batch_is_encoded(
-    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
+def test_a_vector_that_changes_while_its_batch_is_encoded(queued, other, monkeypatch, level):
     """The row gets the code of its new vector, or none, never that of the one that was read."""
 
-    def write() -> None:
+    def write():
         other.execute("UPDATE items SET embedding = %s WHERE id = 10", [Vector(OTHERS[0])])
         other.execute("UPDATE items SET embedding = %s WHERE id = 11", [Vector(OTHERS[15])])
         other.execute("UPDATE items SET embedding = NULL WHERE id = 12")
@@ -100,22 +94,20 @@ def test_a_vector_that_changes_while_its_batch_is_encoded(
     assert written == 287
 
 
-def test_a_change_that_commits_between_snapshot_and_lock(
-    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_commits_between_snapshot_and_lock(queued, other, monkeypatch):
     """The statement that writes codes sees the old version, and locks the new one."""
     create = encoding._Encoder.__init__
 
-    def slow(self: encoding._Encoder, *arguments: Any) -> None:
+    def slow(self, *arguments):
         create(self, *arguments)
         self.names["unchanged"] = sql.SQL(
             "b.xmin::text = s.version AND (SELECT pg_sleep(0.6)) IS NOT NULL"
         )
 
     monkeypatch.setattr(encoding._Encoder, "__init__", slow)
-    changed: list[float] = []
+    changed = []
 
-    def change() -> None:
+    def change():
         time.sleep(0.3)
         other.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector(OTHERS[15])])
         changed.append(time.monotonic())
@@ -130,17 +122,12 @@ def test_a_change_that_commits_between_snapshot_and_lock(
 
 @pytest.mark.parametrize("moment", ["before", "between batches"])
 def test_an_index_that_is_made_anew_with_another_model(
-    queued: HashIndex,
-    other: Connection,
-    known_model: Model,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
-) -> None:
+    queued, other, known_model, vectors, monkeypatch, moment
+):
     """None of the old model's codes is written into it."""
     store.save(other, Model("flip", "byhand", 8, (), network=flipped(known_model, vectors)))
 
-    def make_anew() -> None:
+    def make_anew():
         remake(HashIndex.open(other, "items_idx"), "flip")
 
     if moment == "before":
@@ -157,9 +144,7 @@ def test_an_index_that_is_made_anew_with_another_model(
     assert_queued(again, NEVER)
 
 
-def test_an_index_encoded_in_sql_that_is_made_anew(
-    index: HashIndex, other: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_encoded_in_sql_that_is_made_anew(index, other, vectors):
     store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("flip"))
     again = remake(HashIndex.open(other, "items_idx"), "flip")
     assert again.waiting() == 300
@@ -167,9 +152,7 @@ def test_an_index_encoded_in_sql_that_is_made_anew(
     assert_queued(again, [])
 
 
-def test_rows_that_stay_locked(
-    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_stay_locked(queued, other, monkeypatch):
     monkeypatch.setattr(encoding, "_PATIENCE", 0.3)
     with other.transaction():
         other.execute("UPDATE items SET embedding = %s WHERE id = 30", [Vector(OTHERS[2])])
@@ -180,12 +163,10 @@ def test_rows_that_stay_locked(
     assert_queued(queued, NEVER)
 
 
-def test_rows_that_never_rest_do_not_keep_it_running(
-    queued: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_never_rest_do_not_keep_it_running(queued, other, monkeypatch):
     encode, calls = Model.encode, []
 
-    def encode_slowly(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def encode_slowly(self, X):
         calls.append(len(X))
         other.execute("UPDATE items SET category = 'x' WHERE id = 1")
         other.execute(
@@ -203,12 +184,10 @@ def test_rows_that_never_rest_do_not_keep_it_running(
     assert_queued(queued, NEVER)
 
 
-def test_goes_on_where_it_was_interrupted(
-    queued: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_goes_on_where_it_was_interrupted(queued, monkeypatch):
     encode, calls = Model.encode, []
 
-    def interrupted(self: Model, X: NDArray[np.float32]) -> NDArray[np.uint8]:
+    def interrupted(self, X):
         calls.append(len(X))
         if len(calls) == 3:
             raise KeyboardInterrupt
@@ -224,10 +203,8 @@ def test_goes_on_where_it_was_interrupted(
 
 
 @pytest.mark.parametrize("autocommit", [True, False])
-def test_nothing_is_locked_while_the_network_runs(
-    queued: HashIndex, url: str, monkeypatch: pytest.MonkeyPatch, autocommit: bool
-) -> None:
-    statuses: list[TransactionStatus] = []
+def test_nothing_is_locked_while_the_network_runs(queued, url, monkeypatch, autocommit):
+    statuses = []
     with psycopg.connect(url, autocommit=autocommit) as own:
         index = HashIndex.open(own, "items_idx")
         own.commit()
@@ -239,9 +216,7 @@ def test_nothing_is_locked_while_the_network_runs(
 
 
 @pytest.fixture
-def torch_index(
-    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[HashIndex, types.ModuleType]:
+def torch_index(connection, items, monkeypatch):
     """An index of a neural network that takes the signs of twelve sums, and who evaluates it."""
     weights = np.random.default_rng(2).standard_normal((12, 8)).astype(np.float32)
     module = types.ModuleType("networks")
@@ -254,7 +229,7 @@ def torch_index(
     return index, module
 
 
-def test_a_neural_network_knows_every_row(torch_index: tuple[HashIndex, types.ModuleType]) -> None:
+def test_a_neural_network_knows_every_row(torch_index):
     index, _ = torch_index
     assert (index.encoded_in, index.network) == ("python", "torch")
     assert index.encode() == 300
@@ -268,13 +243,11 @@ def test_a_neural_network_knows_every_row(torch_index: tuple[HashIndex, types.Mo
     assert index.search(OTHERS[15], 1, candidates=1)[0] == (7, 0)
 
 
-def test_batches_grow_with_the_speed_of_the_network(
-    torch_index: tuple[HashIndex, types.ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_grow_with_the_speed_of_the_network(torch_index, monkeypatch):
     index, module = torch_index
     evaluate, sizes, seconds_a_row = module.evaluate, [], 0.0
 
-    def watched(network: Network, X: NDArray[np.float32]) -> NDArray[np.float32]:
+    def watched(network, X):
         sizes.append(len(X))
         time.sleep(seconds_a_row * len(X))
         return evaluate(network, X)  # type: ignore[no-any-return]
@@ -296,7 +269,7 @@ def test_batches_grow_with_the_speed_of_the_network(
     assert sizes == [100, 100, 100]
 
 
-def test_a_row_of_another_dimension(connection: Connection, known_model: Model) -> None:
+def test_a_row_of_another_dimension(connection, known_model):
     """Possible where the triggers were off: the encoder names the row."""
     store.save(connection, known_model)
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
@@ -308,7 +281,7 @@ def test_a_row_of_another_dimension(connection: Connection, known_model: Model) 
         index.encode()
 
 
-def test_encode_rows_locks_the_table_though_python_encodes(queued: HashIndex) -> None:
+def test_encode_rows_locks_the_table_though_python_encodes(queued):
     """Builds in SQL count on its lock: a row that is written meanwhile would lack its code."""
     with queued.connection.transaction():
         queued.connection.execute("SELECT hashindex.encode_rows(%s)", [queued.name])

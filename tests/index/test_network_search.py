@@ -1,22 +1,16 @@
 """Searching an index whose codes only Python can make, from Python and from SQL."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
 from fixtures.known import OTHERS, UNKNOWN
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.db.statements import Steps
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.index.search import Search
 from pg_hashindex.models import codes
@@ -30,14 +24,7 @@ pytestmark = pytest.mark.newest
 N_CODES = UNKNOWN[0] - 1
 
 
-def by_hand(
-    model: Model,
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    k: int,
-    candidates: int,
-    ids: NDArray[np.intp] | None = None,
-) -> list[int]:
+def by_hand(model, vectors, query, k, candidates, ids=None):
     """Keys of the nearest by vector, of those nearest by code; rows without a code are out."""
     ids = np.arange(1, N_CODES + 1) if ids is None else ids
     rows = vectors[ids - 1]
@@ -47,21 +34,17 @@ def by_hand(
     return ids[kept[np.lexsort((ids[kept], exact))[:k]]].tolist()
 
 
-def untied(
-    model: Model, vectors: NDArray[np.float32], query: NDArray[np.float32], candidates: int
-) -> int:
+def untied(model, vectors, query, candidates):
     """This many candidates, and those that are as near by code as the last of them."""
     hamming = hamming_distances(model.encode(query[None]), model.encode(vectors[:N_CODES]))[0]
     return int((hamming <= np.sort(hamming)[candidates - 1]).sum())
 
 
-def bits(model: Model, query: NDArray[np.float32]) -> str:
+def bits(model, query):
     return codes.to_postgres(model.encode(query[None]), model.n_bits)[0].to_text()
 
 
-def test_the_code_is_computed_in_python(
-    encoded: HashIndex, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_the_code_is_computed_in_python(encoded, known_model, vectors):
     for query, k, least in zip(OTHERS, (1, 10, 10, 5), (1, 25, 60, N_CODES), strict=False):
         candidates = untied(known_model, vectors, query, least)
         expected = by_hand(known_model, vectors, query, k, candidates)
@@ -82,13 +65,9 @@ def test_the_code_is_computed_in_python(
             assert [row[0] for row in rows] == expected
 
 
-def test_a_condition_restricts_the_rows(
-    encoded: HashIndex, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_a_condition_restricts_the_rows(encoded, known_model, vectors):
     """All of a small table that match are compared, with a code or without."""
-    category: sa.ColumnElement[Any] = sa.Table(
-        "items", sa.MetaData(), sa.Column("category", sa.Text)
-    ).columns["category"]
+    category = sa.Table("items", sa.MetaData(), sa.Column("category", sa.Text)).columns["category"]
     ids = np.arange(2, len(vectors) + 1, 3)
     exact = np.linalg.norm(vectors[ids - 1] - OTHERS[0], axis=1)
     expected = ids[np.argsort(exact, kind="stable")[:10]].tolist()
@@ -102,12 +81,7 @@ def test_a_condition_restricts_the_rows(
     assert [row[0] for row in rows] == expected
 
 
-def test_neighbours_of_a_row_come_by_its_stored_code(
-    encoded: HashIndex,
-    known_model: Model,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_neighbours_of_a_row_come_by_its_stored_code(encoded, known_model, vectors, monkeypatch):
     candidates = untied(known_model, vectors, vectors[6], 41)
     expected = by_hand(known_model, vectors, vectors[6], 11, candidates)
     assert expected[0] == 7
@@ -124,10 +98,10 @@ def test_neighbours_of_a_row_come_by_its_stored_code(
         encoded.search_like(5000)
 
 
-def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_read_once(encoded, monkeypatch):
     load_steps, read = store.load_steps, []
 
-    def watched(reference: str) -> Steps[Model]:
+    def watched(reference):
         read.append(reference)
         return load_steps(reference)
 
@@ -138,7 +112,7 @@ def test_the_model_is_read_once(encoded: HashIndex, monkeypatch: pytest.MonkeyPa
     assert read == ["known:1"]
 
 
-def test_a_query_that_the_model_does_not_know(encoded: HashIndex) -> None:
+def test_a_query_that_the_model_does_not_know(encoded):
     with pytest.raises(
         InvalidInputError,
         match="index 'items_idx' has no code for this query: model 'known' has codes only of",
@@ -146,9 +120,7 @@ def test_a_query_that_the_model_does_not_know(encoded: HashIndex) -> None:
         encoded.search(OTHERS[15])
 
 
-def test_an_index_that_was_made_anew_since_it_was_opened(
-    encoded: HashIndex, other: Connection, lsh_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_that_was_made_anew_since_it_was_opened(encoded, other, lsh_model, vectors):
     """No code of the old model is compared with codes of the new one."""
     encoded.search(vectors[6])
     rows = vectors[: UNKNOWN[0] - 1]
@@ -178,13 +150,8 @@ def test_an_index_that_was_made_anew_since_it_was_opened(
 
 @pytest.mark.parametrize("method", ["encoded", "at"])
 def test_a_model_that_is_swapped_while_python_encodes(
-    encoded: HashIndex,
-    other: Connection,
-    turned_model: Model,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-    method: str,
-) -> None:
+    encoded, other, turned_model, vectors, monkeypatch, method
+):
     """The code of the old model is refused, and the search asked once more."""
     expected = encoded.search(vectors[6], 5, candidates=20)
     asked = swap_after(method, encoded, other, monkeypatch)
@@ -196,12 +163,8 @@ def test_a_model_that_is_swapped_while_python_encodes(
 
 
 def test_a_model_that_is_swapped_while_python_encodes_in_a_transaction(
-    encoded: HashIndex,
-    other: Connection,
-    turned_model: Model,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    encoded, other, turned_model, vectors, monkeypatch
+):
     """The refusal ends the transaction; the next one goes by the new model."""
     expected = encoded.search(vectors[6], 5, candidates=20)
     asked = swap_after("encoded", encoded, other, monkeypatch)
@@ -216,7 +179,7 @@ def test_a_model_that_is_swapped_while_python_encodes_in_a_transaction(
 
 
 @pytest.fixture
-def turned_model(connection: Connection, lsh_model: Model, vectors: NDArray[np.float32]) -> Model:
+def turned_model(connection, lsh_model, vectors):
     """Ranks as the known model does; by its codes nothing is near a code of that model."""
     rows = vectors[: UNKNOWN[0] - 1]
     turned = np.packbits(1 - np.unpackbits(lsh_model.encode(rows), axis=1)[:, :12], axis=1)
@@ -225,15 +188,13 @@ def turned_model(connection: Connection, lsh_model: Model, vectors: NDArray[np.f
     )
 
 
-def swap_after(
-    method: str, index: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> list[str]:
+def swap_after(method, index, other, monkeypatch):
     """Swap the model once a search has its code; return the models that codes are made with."""
-    asked: list[str] = []
+    asked = []
     before = getattr(Search, method)
 
-    def and_swap(search: Search, row: IndexRow, *rest: Any) -> Search:
-        made: Search = before(search, row, *rest)
+    def and_swap(search, row, *rest):
+        made = before(search, row, *rest)
         if row.connection is index.connection:
             asked.append(row.model)
             if len(asked) == 1:
@@ -246,9 +207,7 @@ def swap_after(
     return asked
 
 
-def test_a_condition_takes_the_model_of_now(
-    index: HashIndex, other: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_a_condition_takes_the_model_of_now(index, other, vectors):
     new = LSH(n_bits=12, random_state=9).fit(vectors).to_model("new")
     store.save(other, new)
     layout = index.layout
@@ -273,7 +232,7 @@ def test_a_condition_takes_the_model_of_now(
     assert set(found) <= set(near.tolist())
 
 
-def test_sql_wants_the_code_of_the_query(encoded: HashIndex) -> None:
+def test_sql_wants_the_code_of_the_query(encoded):
     for call in (
         "search_items_idx(%(v)s, 10, NULL, NULL, %(code)s::bit varying)",
         "search('items_idx', %(v)s, query_code => %(code)s::bit varying)",
@@ -292,9 +251,7 @@ def test_sql_wants_the_code_of_the_query(encoded: HashIndex) -> None:
         assert "HashIndex.search in Python" in str(caught.value.diag.message_hint)
 
 
-def test_an_index_encoded_in_sql_encodes_its_queries_itself(
-    index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_encoded_in_sql_encodes_its_queries_itself(index, vectors):
     for call in (
         "search_items_idx(%s, 5, query_code => %s::bit varying)",
         "search('items_idx', %s, 5, query_code => %s::bit varying)",
@@ -309,9 +266,7 @@ def test_an_index_encoded_in_sql_encodes_its_queries_itself(
             )
 
 
-def test_recall_is_that_of_brute_force(
-    encoded: HashIndex, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_recall_is_that_of_brute_force(encoded, known_model, vectors):
     """Queries are the rows that have a code; the truth is among all rows."""
     k, asked = 5, [8, 60]
     correct = dict.fromkeys(asked, 0)
@@ -335,16 +290,14 @@ def test_recall_is_that_of_brute_force(
         assert in_sql[0] == pytest.approx(expected, abs=0.02)
 
 
-def test_nothing_to_evaluate_without_codes(queued: HashIndex) -> None:
+def test_nothing_to_evaluate_without_codes(queued):
     with pytest.raises(InvalidInputError, match="none with a code to be a query"):
         evaluate(queued, queries=5)
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="fewer than two rows"):
         queued.connection.execute("SELECT hashindex.recall('items_idx')")
 
 
-def test_search_needs_the_right_to_read_the_table(
-    encoded: HashIndex, other: Connection, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_search_needs_the_right_to_read_the_table(encoded, other, known_model, vectors):
     encoded.connection.execute("CREATE ROLE network_reader; CREATE ROLE network_writer")
     try:
         encoded.connection.execute(

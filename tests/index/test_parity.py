@@ -2,23 +2,20 @@
 
 import functools
 import itertools
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS, Hasher, make_hasher
+from pg_hashindex.hashers import HASHERS, make_hasher
 from pg_hashindex.models import codes
 from pg_hashindex.models.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.quantization import distances_to_edges
-from pg_hashindex.server.data import Packages, load_packages
+from pg_hashindex.server.data import load_packages
 
 pytestmark = pytest.mark.newest
 
@@ -36,14 +33,14 @@ SMALLER = {
 
 
 @functools.cache
-def packages() -> Packages:
+def packages():
     return load_packages()
 
 
 @functools.cache
-def trained(method: str, metric: str) -> Hasher:
+def trained(method, metric):
     """A hasher fitted on the packages, the same for all servers that one process tests on."""
-    options: dict[str, Any] = {} if method == "sign" else {"n_bits": 128}
+    options = {} if method == "sign" else {"n_bits": 128}
     options |= SMALLER.get(method, {})
     options |= {"normalize": "l2"} if metric == "cosine" else {}
     hasher = make_hasher(method, random_state=0, **options)
@@ -52,9 +49,7 @@ def trained(method: str, metric: str) -> Hasher:
     return hasher
 
 
-def in_sql(
-    connection: Connection, reference: str, rows: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def in_sql(connection, reference, rows):
     """Projections and bits of rows, as the database computes them."""
     width = rows.shape[1]
     connection.execute(f"CREATE TEMPORARY TABLE given (n int, v vector({width}))".encode())
@@ -75,18 +70,11 @@ def in_sql(
     return projections, np.array([[bit == "1" for bit in code] for _, code in found])
 
 
-def in_python(
-    model: Model, rows: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def in_python(model, rows):
     return model.project(rows), codes.unpack(model.encode(rows), model.n_bits).astype(bool)
 
 
-def assert_steps_agree(
-    connection: Connection,
-    reference: str,
-    rows: NDArray[np.float32],
-    projections: NDArray[np.float32],
-) -> None:
+def assert_steps_agree(connection, reference, rows, projections):
     """The expression in the functions of an index gives the very numbers of hashindex.project."""
     row = connection.execute(
         "SELECT hashindex._projection(m, '$1', format('hashindex._layers_of(%%s)', m.id)) "
@@ -111,7 +99,7 @@ def assert_steps_agree(
     ("method", "metric"),
     [*((name, "l2") for name in HASHERS), ("sgh", "cosine"), ("itq", "cosine")],
 )
-def test_every_hasher_on_real_vectors(connection: Connection, method: str, metric: str) -> None:
+def test_every_hasher_on_real_vectors(connection, method, metric):
     embeddings = packages().embedding
     hasher = trained(method, metric)
     model = store.save(connection, hasher.to_model(method, metric=metric))
@@ -135,9 +123,7 @@ def test_every_hasher_on_real_vectors(connection: Connection, method: str, metri
     assert_levels_agree(connection, f"{method}:2", finer, rows)
 
 
-def assert_levels_agree(
-    connection: Connection, reference: str, model: Model, rows: NDArray[np.float32]
-) -> None:
+def assert_levels_agree(connection, reference, model, rows):
     """Bits differ only where a projection is within rounding of 0 or of the row's deviation."""
     _, theirs = in_sql(connection, reference, rows)
     ours, our_bits = in_python(model, rows)
@@ -153,7 +139,7 @@ def assert_levels_agree(
 RNG = np.random.default_rng(11)
 
 
-def integers(*shape: int, most: int = 4) -> NDArray[np.float32]:
+def integers(*shape, most=4):
     return RNG.integers(-most, most + 1, shape).astype(np.float32)
 
 
@@ -185,7 +171,7 @@ EXACT = {
 }
 
 
-def small_integers() -> NDArray[np.float32]:
+def small_integers():
     """Rows with many ties, and so with many projections of exactly 0."""
     return np.concatenate(
         [
@@ -198,7 +184,7 @@ def small_integers() -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("name", list(EXACT))
-def test_small_integers_agree_exactly(connection: Connection, name: str) -> None:
+def test_small_integers_agree_exactly(connection, name):
     model = store.save(connection, Model("exact", "byhand", 6, EXACT[name]))
     rows = small_integers()
     theirs, their_bits = in_sql(connection, "exact", rows)
@@ -211,7 +197,7 @@ def test_small_integers_agree_exactly(connection: Connection, name: str) -> None
 
 
 @pytest.mark.parametrize("name", list(EXACT))
-def test_levels_of_small_integers_agree_exactly(connection: Connection, name: str) -> None:
+def test_levels_of_small_integers_agree_exactly(connection, name):
     """If the projection is at the deviation itself, SQL and NumPy round it alike."""
     model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], levels=4))
     rows = small_integers()
@@ -226,7 +212,7 @@ def test_levels_of_small_integers_agree_exactly(connection: Connection, name: st
         assert (first == second).any()
 
 
-def test_quantize_by_hand(connection: Connection) -> None:
+def test_quantize_by_hand(connection):
     """Four numbers of norm 10 have the deviation 5."""
     found = connection.execute(
         "SELECT hashindex._quantize(v::vector, 2)::text, hashindex._quantize(v::vector, 4)::text "
@@ -284,7 +270,7 @@ ROUNDED = {
 
 
 @pytest.mark.parametrize("name", list(ROUNDED))
-def test_other_layers_agree_within_rounding(connection: Connection, name: str) -> None:
+def test_other_layers_agree_within_rounding(connection, name):
     """Where SQL and NumPy have a libm each, the last digit may differ."""
     model = store.save(connection, Model("rounded", "byhand", 6, ROUNDED[name]))
     rows = small_integers()[:-6]
@@ -295,7 +281,7 @@ def test_other_layers_agree_within_rounding(connection: Connection, name: str) -
     assert np.all(np.abs(ours[differing]) < 1e-5)
 
 
-def project(connection: Connection, layers: list[Layer], row: list[float]) -> list[float]:
+def project(connection, layers, row):
     store.save(connection, Model("byhand", "byhand", len(row), layers))
     found = connection.execute(
         "SELECT hashindex.project('byhand', %s)", [Vector(row)], binary=True
@@ -329,16 +315,14 @@ def project(connection: Connection, layers: list[Layer], row: list[float]) -> li
         (affinity(np.array([[3, 4, 5]]), 1, 1), [1, 1, 1], [1]),
     ],
 )  # fmt: skip
-def test_layers_by_hand(
-    connection: Connection, layer: Layer, row: list[float], expected: list[float]
-) -> None:
+def test_layers_by_hand(connection, layer, row, expected):
     np.testing.assert_allclose(project(connection, [layer], row), expected, atol=1e-7)
     np.testing.assert_allclose(
         layer.apply(np.array([row], np.float32))[0], expected, rtol=1e-6, atol=1e-7
     )
 
 
-def test_affinity_takes_the_same_anchors_where_float32_cannot_tell(connection: Connection) -> None:
+def test_affinity_takes_the_same_anchors_where_float32_cannot_tell(connection):
     """Distances of integers above 2^24: as float32 many are equal that are not, and the reverse."""
     rng = np.random.default_rng(0)
     anchors = rng.integers(-3, 4, (60, 6)) + 5000.0
@@ -369,7 +353,7 @@ EXTREME = {
 
 
 @pytest.mark.parametrize("name", list(EXACT | ROUNDED))
-def test_extremes_give_one_answer_or_an_error(connection: Connection, name: str) -> None:
+def test_extremes_give_one_answer_or_an_error(connection, name):
     """Values beyond float32 are refused; where both sides accept a vector, they agree.
 
     A sum may overflow on the way in the order of one side, and not in that of the other.
@@ -399,7 +383,7 @@ def test_extremes_give_one_answer_or_an_error(connection: Connection, name: str)
 
 
 @pytest.mark.parametrize("values", [[3e38] * 6, [-3e38] * 6])
-def test_overflow_is_refused_by_both(connection: Connection, values: list[float]) -> None:
+def test_overflow_is_refused_by_both(connection, values):
     weights = np.full((2, 6), 10)
     for layers in ([affine(weights)], [affine(weights), Layer("tanh")], [shift(np.array(values))]):
         model = store.save(connection, Model("over", "byhand", 6, layers))
@@ -409,7 +393,7 @@ def test_overflow_is_refused_by_both(connection: Connection, values: list[float]
             connection.execute("SELECT hashindex.encode('over', %s)", [Vector(values)])
 
 
-def test_a_vector_of_another_dimension(connection: Connection) -> None:
+def test_a_vector_of_another_dimension(connection):
     store.save(connection, Model("six", "byhand", 6, [normalize(), affine(integers(4, 6))]))
     for function, size in itertools.product(("project", "encode"), (1, 5, 7)):
         with pytest.raises(
@@ -420,7 +404,7 @@ def test_a_vector_of_another_dimension(connection: Connection) -> None:
             )
 
 
-def test_null_gives_null(connection: Connection) -> None:
+def test_null_gives_null(connection):
     store.save(connection, Model("m", "byhand", 6, [affine(integers(4, 6))]))
     row = connection.execute(
         "SELECT hashindex.project('m', NULL), hashindex.encode('m', NULL), "
@@ -429,7 +413,7 @@ def test_null_gives_null(connection: Connection) -> None:
     assert row == (None, None, None, None)
 
 
-def test_codes_compare_as_bits(connection: Connection) -> None:
+def test_codes_compare_as_bits(connection):
     """The code's text, its length and its Hamming distances are those of the packed bytes."""
     model = store.save(connection, Model("m", "byhand", 6, [affine(integers(19, 6), integers(19))]))
     rows = integers(20, 6)

@@ -4,20 +4,17 @@ import inspect
 import json
 import uuid
 from itertools import product
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.items import one_layout
-from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError, UnknownIndexError
-from pg_hashindex.index.handle import HashIndex, Ranking
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 
 items_table = sa.Table(
     "items",
@@ -27,13 +24,7 @@ items_table = sa.Table(
 )
 
 
-def expected(
-    index: HashIndex,
-    vectors: NDArray[np.float32],
-    query: NDArray[np.float32],
-    k: int,
-    candidates: int,
-) -> list[int]:
+def expected(index, vectors, query, k, candidates):
     """The ids by definition: the candidates of the index, in the order of the exact distance.
 
     `test_candidates` holds these against Python; which of equal codes come in is nobody's promise.
@@ -45,18 +36,14 @@ def expected(
     return nearest(vectors, query, k, np.array([row[0] for row in rows]) - 1)
 
 
-def nearest(
-    vectors: NDArray[np.float32], query: NDArray[np.float32], k: int, rows: NDArray[np.integer]
-) -> list[int]:
+def nearest(vectors, query, k, rows):
     """The ids of the rows that are nearest by exact distance, of those named."""
     exact = np.linalg.norm(vectors[rows].astype(np.float64) - query, axis=1)
     return [int(row) + 1 for row in rows[np.lexsort((rows, exact))[:k]]]
 
 
 @pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
-def test_equals_the_definition(
-    index: HashIndex, vectors: NDArray[np.float32], ranking: Ranking
-) -> None:
+def test_equals_the_definition(index, vectors, ranking):
     index = index.configure(ranking=ranking)
     queries = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
     for query, k, candidates in product(queries, [1, 10, 40], [1, 20, 100, 300, 5000]):
@@ -66,14 +53,14 @@ def test_equals_the_definition(
         np.testing.assert_allclose([hit.distance for hit in hits], distances, rtol=1e-5)
 
 
-def test_default_candidates_are_200_or_k(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_default_candidates_are_200_or_k(index, vectors):
     query = -vectors[0]
     for k in (10, 250):
         wanted = expected(index, vectors, query, k, 200)
         assert [hit.id for hit in index.search(query, k)] == wanted
 
 
-def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_defaults_of_the_index(index, vectors):
     query = -vectors[0]
     index = index.configure(candidates=12, ranking="hamming")
     assert (index.candidates, index.ranking, index.access) == (12, "hamming", "scan")
@@ -97,7 +84,7 @@ def test_defaults_of_the_index(index: HashIndex, vectors: NDArray[np.float32]) -
         ({"ranking": "best"}, 'ranking "best" cannot be served'),
     ],
 )
-def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) -> None:
+def test_defaults_that_are_refused(index, change, message):
     with pytest.raises(InvalidInputError, match=message):
         index.configure(**change)
     assert index.open(index.connection, index.name).ranking == "asymmetric"
@@ -115,22 +102,13 @@ def test_defaults_that_are_refused(index: HashIndex, change: Any, message: str) 
 )
 @pytest.mark.parametrize("where", [None, items_table.c.id > 0])
 @pytest.mark.reads
-def test_arguments_that_are_refused(
-    index: HashIndex, vectors: NDArray[np.float32], arguments: Any, message: str, where: Any
-) -> None:
+def test_arguments_that_are_refused(index, vectors, arguments, message, where):
     with pytest.raises(InvalidInputError, match=message):
         index.search(vectors[0], where=where, **arguments)
 
 
 @pytest.mark.parametrize(("metric", "operator"), [("l2", "<->"), ("cosine", "<=>"), ("ip", "<#>")])
-def test_metrics(
-    connection: Connection,
-    items: str,
-    model: Model,
-    vectors: NDArray[np.float32],
-    metric: Any,
-    operator: str,
-) -> None:
+def test_metrics(connection, items, model, vectors, metric, operator):
     index = HashIndex.create(
         connection, "by_metric", table=items, column="embedding", model="lsh", metric=metric
     )
@@ -143,14 +121,14 @@ def test_metrics(
     assert [tuple(hit) for hit in hits] == exact
 
 
-def test_where_restricts_the_candidates(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_where_restricts_the_candidates(index, vectors):
     """In a small table all rows that match are compared."""
     kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
     hits = index.search(vectors[0], 30, candidates=40, where=items_table.c.category == "b")
     assert [hit.id for hit in hits] == nearest(vectors, vectors[0], 30, kept)
 
 
-def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_where_takes_any_condition(index, vectors):
     condition = items_table.c.category.in_(["a", "c"]) & (
         items_table.c.id.between(50, 250) | (items_table.c.category == "it's 100% $1")
     )
@@ -161,7 +139,7 @@ def test_where_takes_any_condition(index: HashIndex, vectors: NDArray[np.float32
 
 @pytest.mark.newest
 @pytest.mark.reads
-def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_where_refuses_other_tables(index, vectors):
     orders = sa.Table("orders", sa.MetaData(), sa.Column("item", sa.Integer))
     with pytest.raises(InvalidInputError, match="orders.item"):
         index.search(vectors[0], where=orders.c.item == 1)
@@ -169,7 +147,7 @@ def test_where_refuses_other_tables(index: HashIndex, vectors: NDArray[np.float3
         index.search(vectors[0], where="id = 1")  # type: ignore[arg-type]
 
 
-def generic(index: HashIndex, query: Any, /, wanted: int = 30, **where: Any) -> list[int]:
+def generic(index, query, /, wanted=30, **where):
     rows = index.connection.execute(
         "SELECT id, distance FROM hashindex.search(%s, %s, %s, where_equals => %s)",
         [index.name, Vector(query), wanted, json.dumps(where)],
@@ -177,7 +155,7 @@ def generic(index: HashIndex, query: Any, /, wanted: int = 30, **where: Any) -> 
     return [int(row_id) for row_id, _ in rows]
 
 
-def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_where_equals(index, vectors):
     kept = np.flatnonzero(["abc"[i % 3] == "b" for i in range(300)])
     query = vectors[9]
     assert generic(index, query, category="b") == nearest(vectors, query, 30, kept)
@@ -199,7 +177,7 @@ def test_where_equals(index: HashIndex, vectors: NDArray[np.float32]) -> None:
     ],
 )
 @pytest.mark.reads
-def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> None:
+def test_where_equals_refuses(index, where, message):
     with pytest.raises(psycopg.Error) as caught:
         index.connection.execute(
             "SELECT * FROM hashindex.search(%s, '[1,2,3,4,5,6,7,8]', where_equals => %s)",
@@ -223,7 +201,7 @@ def test_where_equals_refuses(index: HashIndex, where: str, message: str) -> Non
     ],
 )
 @pytest.mark.reads
-def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> None:
+def test_refused_from_python(index, arguments, message):
     with pytest.raises(InvalidInputError, match=message):
         index.search(*arguments)
 
@@ -245,20 +223,20 @@ def test_refused_from_python(index: HashIndex, arguments: Any, message: str) -> 
     ],
 )
 @pytest.mark.reads
-def test_refused_in_sql(index: HashIndex, call: str, message: str) -> None:
+def test_refused_in_sql(index, call, message):
     with pytest.raises(psycopg.Error, match=message):
         index.connection.execute(f"SELECT * FROM hashindex.{call}")
 
 
 @pytest.mark.reads
-def test_candidates_below_1(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_candidates_below_1(index, vectors):
     for where in (None, items_table.c.id > 0):
         with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
             index.search(vectors[0], candidates=0, where=where)
 
 
 @pytest.mark.reads
-def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_like_a_row(index, vectors):
     around = index.search(vectors[4], 7)
     assert around[0].id == 5
     assert index.search_like(5, 6) == around[1:]
@@ -272,12 +250,12 @@ def test_like_a_row(index: HashIndex, vectors: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.reads
-def test_unknown_index(connection: Connection) -> None:
+def test_unknown_index(connection):
     with pytest.raises(UnknownIndexError, match="'nothing' does not exist"):
         HashIndex.open(connection, "nothing")
 
 
-def test_typed_function_gives_the_key_s_own_type(index: HashIndex) -> None:
+def test_typed_function_gives_the_key_s_own_type(index):
     row = index.connection.execute(
         "SELECT pg_typeof(id)::text, pg_typeof(distance)::text "
         "FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]') LIMIT 1"
@@ -285,9 +263,7 @@ def test_typed_function_gives_the_key_s_own_type(index: HashIndex) -> None:
     assert row == ("bigint", "double precision")
 
 
-def test_in_a_read_only_transaction_and_under_any_search_path(
-    index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_in_a_read_only_transaction_and_under_any_search_path(index, vectors):
     connection = index.connection
     before = index.search(vectors[0])
     filtered = index.search(vectors[0], where=items_table.c.id < 100)
@@ -308,7 +284,7 @@ def test_in_a_read_only_transaction_and_under_any_search_path(
         )
 
 
-def test_empty_table(connection: Connection, model: Model) -> None:
+def test_empty_table(connection, model):
     connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create(
         connection, "nothing", table="nothing", column="embedding", model="lsh"
@@ -317,7 +293,7 @@ def test_empty_table(connection: Connection, model: Model) -> None:
     assert index.search(np.zeros(8)) == []
 
 
-def test_search_works_on_a_connection_of_the_caller_s_own(url: str, index: HashIndex) -> None:
+def test_search_works_on_a_connection_of_the_caller_s_own(url, index):
     with psycopg.connect(url) as own:  # neither autocommit nor pgvector's types
         hits = HashIndex.open(own, "items_idx").search(np.ones(8))
     with connect(url) as ours:
@@ -325,9 +301,7 @@ def test_search_works_on_a_connection_of_the_caller_s_own(url: str, index: HashI
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_tables_named_like_parts_of_the_query(
-    connection: Connection, model: Model, layout: Any
-) -> None:
+def test_tables_named_like_parts_of_the_query(connection, model, layout):
     for name in ("c", "query_code", "query"):
         connection.execute(
             f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, query_code bit(12), "
@@ -347,7 +321,7 @@ def test_tables_named_like_parts_of_the_query(
         assert generic(index, [3, 1, 2, 3, -3, 5, 6, 7], k=0)[0] == 3
 
 
-def test_numbers_in_where_equals(index: HashIndex) -> None:
+def test_numbers_in_where_equals(index):
     index.connection.execute("ALTER TABLE items ADD price numeric, ADD words text")
     index.connection.execute("UPDATE items SET price = 2.50, words = '5' WHERE id = 7")
     for where in ({"id": 7}, {"id": 7.0}, {"price": 2.5}, {"words": 5}):
@@ -359,9 +333,7 @@ def test_numbers_in_where_equals(index: HashIndex) -> None:
     ("key_type", "value", "expected"),
     [("mood", "happy", "happy"), ("uuid", str(uuid.UUID(int=5)), None)],
 )
-def test_keys_of_the_user_s_own_types(
-    connection: Connection, model: Model, key_type: str, value: str, expected: str | None
-) -> None:
+def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expected):
     """In a schema that is on nobody's path but the table's maker's."""
     connection.execute("CREATE SCHEMA types; CREATE TYPE types.mood AS ENUM ('sad', 'happy')")
     connection.execute("SET search_path TO types, public")
@@ -374,21 +346,19 @@ def test_keys_of_the_user_s_own_types(
     assert index.search_like(value) == []
 
 
-def test_a_search_is_one_statement_at_most_three_frames_below(
-    index: HashIndex, vectors: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_is_one_statement_at_most_three_frames_below(index, vectors, monkeypatch):
     """From `HashIndex.search` to the cursor's ``execute``, both counted."""
     depths = []
     execute = psycopg.Cursor.execute
 
-    def counted(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
+    def counted(cursor, *arguments, **more):
         frame, depth = inspect.currentframe(), 1
         while frame is not None and frame.f_code is not HashIndex.search.__code__:
             frame, depth = frame.f_back, depth + 1
         depths.append(depth)
         return execute(cursor, *arguments, **more)
 
-    category: sa.ColumnElement[str] = sa.column("category")
+    category = sa.column("category")
     monkeypatch.setattr(psycopg.Cursor, "execute", counted)
     index.search(vectors[3])
     assert depths == [3]
@@ -396,9 +366,7 @@ def test_a_search_is_one_statement_at_most_three_frames_below(
     assert depths == [3, 3]
 
 
-def test_a_key_that_is_named_distance(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_a_key_that_is_named_distance(connection, items, model, vectors):
     connection.execute("ALTER TABLE items RENAME id TO distance")
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model=model.name

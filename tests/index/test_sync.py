@@ -10,25 +10,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
 
-def vector(seed: int) -> Vector:
+def vector(seed):
     return Vector(np.random.default_rng(seed).standard_normal(8).astype(np.float32))
 
 
-def count_codes(index: HashIndex) -> int:
+def count_codes(index):
     return index.summary().codes
 
 
-def test_insert(index: HashIndex) -> None:
+def test_insert(index):
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [vector(1)])
     assert_fresh(index)
     assert count_codes(index) == 301
 
 
-def test_insert_of_many_rows_and_copy(index: HashIndex) -> None:
+def test_insert_of_many_rows_and_copy(index):
     index.connection.execute("INSERT INTO items SELECT id + 1000, category, embedding FROM items")
     with (
         index.connection.cursor() as cursor,
@@ -40,7 +39,7 @@ def test_insert_of_many_rows_and_copy(index: HashIndex) -> None:
     assert count_codes(index) == 650
 
 
-def test_upsert(index: HashIndex) -> None:
+def test_upsert(index):
     index.connection.execute(
         "INSERT INTO items VALUES (1, 'a', %s), (2000, 'b', %s) "
         "ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding",
@@ -49,12 +48,12 @@ def test_upsert(index: HashIndex) -> None:
     assert_fresh(index)
 
 
-def test_update_of_the_vector(index: HashIndex) -> None:
+def test_update_of_the_vector(index):
     index.connection.execute("UPDATE items SET embedding = %s WHERE id <= 20", [vector(3)])
     assert_fresh(index)
 
 
-def test_update_of_another_column_leaves_codes_alone(index: HashIndex) -> None:
+def test_update_of_another_column_leaves_codes_alone(index):
     """Codes that are wrong on purpose must survive: nothing was encoded again."""
     connection = index.connection
     if index.layout == "table":
@@ -68,13 +67,13 @@ def test_update_of_another_column_leaves_codes_alone(index: HashIndex) -> None:
     assert connection.execute(codes).fetchall() == before
 
 
-def test_update_of_the_key(index: HashIndex) -> None:
+def test_update_of_the_key(index):
     index.connection.execute("UPDATE items SET id = id + 10000 WHERE id <= 50")
     assert_fresh(index)
     assert count_codes(index) == 300
 
 
-def test_keys_that_change_places(index: HashIndex) -> None:
+def test_keys_that_change_places(index):
     index.connection.execute(
         "ALTER TABLE items DROP CONSTRAINT items_pkey, "
         "ADD CONSTRAINT items_pkey PRIMARY KEY (id) DEFERRABLE INITIALLY IMMEDIATE"
@@ -84,13 +83,13 @@ def test_keys_that_change_places(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("index_template", ["table"], indirect=True)
-def test_plans_that_are_kept_suit_statements_of_any_size(index: HashIndex) -> None:
+def test_plans_that_are_kept_suit_statements_of_any_size(index):
     """They are made for the first statement, of one row; a nested loop would be quadratic later.
 
     A trigger that joins its transition tables row by row needs 100 s for 20,000 rows.
     """
     connection = index.connection
-    plans: list[str] = []
+    plans = []
     connection.add_notice_handler(lambda notice: plans.append(notice.message_detail or ""))
     connection.execute("SET debug_print_plan = on; SET client_min_messages = log")
     connection.execute("UPDATE items SET embedding = %s WHERE id = 1", [vector(1)])
@@ -106,7 +105,7 @@ def test_plans_that_are_kept_suit_statements_of_any_size(index: HashIndex) -> No
     assert not any("{SEQSCAN" in plan for plan in refreshes)
 
 
-def test_null_goes_out_and_comes_in(index: HashIndex) -> None:
+def test_null_goes_out_and_comes_in(index):
     index.connection.execute("UPDATE items SET embedding = NULL WHERE id <= 10")
     assert_fresh(index)
     assert count_codes(index) == 290
@@ -117,20 +116,20 @@ def test_null_goes_out_and_comes_in(index: HashIndex) -> None:
     assert count_codes(index) == 292
 
 
-def test_delete(index: HashIndex) -> None:
+def test_delete(index):
     index.connection.execute("DELETE FROM items WHERE category = 'a'")
     assert_fresh(index)
     assert count_codes(index) == 200
 
 
-def test_truncate(index: HashIndex) -> None:
+def test_truncate(index):
     index.connection.execute("TRUNCATE items")
     assert count_codes(index) == 0
     index.connection.execute("INSERT INTO items VALUES (1, 'a', %s)", [vector(1)])
     assert_fresh(index)
 
 
-def test_rollback_and_savepoints(index: HashIndex) -> None:
+def test_rollback_and_savepoints(index):
     connection = index.connection
     with connection.transaction(force_rollback=True):
         connection.execute("DELETE FROM items WHERE id < 100")
@@ -144,9 +143,7 @@ def test_rollback_and_savepoints(index: HashIndex) -> None:
     assert count_codes(index) == 300
 
 
-def test_a_row_that_cannot_be_encoded_is_refused_whole(
-    connection: Connection, model: object
-) -> None:
+def test_a_row_that_cannot_be_encoded_is_refused_whole(connection, model):
     """A column without a fixed dimension takes any vector; the index takes the model's only."""
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
     index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
@@ -155,7 +152,7 @@ def test_a_row_that_cannot_be_encoded_is_refused_whole(
     assert index.summary().rows == 0
 
 
-def test_writes_straight_to_a_partition(connection: Connection, model: object) -> None:
+def test_writes_straight_to_a_partition(connection, model):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -178,15 +175,10 @@ def test_writes_straight_to_a_partition(connection: Connection, model: object) -
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize("write", ["DELETE FROM items", "UPDATE items SET embedding = NULL"])
-def test_an_old_snapshot_leaves_no_code_behind(
-    connection: Connection, other: Connection, items: str, model: object, level: str, write: str
-) -> None:
+def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, model, level, write):
     """A writer whose snapshot is older than the encoder's codes fails, as its level promises."""
     index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
-    with (
-        pytest.raises(psycopg.errors.SerializationFailure),
-        other.transaction(),
-    ):
+    with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
         other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         other.execute("SELECT count(*) FROM items")
         index.encode()
@@ -195,9 +187,7 @@ def test_an_old_snapshot_leaves_no_code_behind(
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
-def test_rows_without_a_code_get_none_from_a_bystander(
-    connection: Connection, items: str, model: object, level: str
-) -> None:
+def test_rows_without_a_code_get_none_from_a_bystander(connection, items, model, level):
     """An update of one vector must not mark its unencoded neighbours as encoded."""
     index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
     with connection.transaction():
@@ -222,9 +212,7 @@ def test_rows_without_a_code_get_none_from_a_bystander(
         ("DELETE", "INSERT INTO items VALUES (OLD.id, 'again', '[8,7,6,5,4,3,2,-1]')"),
     ],
 )
-def test_a_users_trigger_that_writes_the_same_rows(
-    index: HashIndex, event: str, nested: str
-) -> None:
+def test_a_users_trigger_that_writes_the_same_rows(index, event, nested):
     connection = index.connection
     connection.execute(
         f"""
@@ -259,9 +247,7 @@ writes = st.lists(
     derandomize=True,
 )
 @given(writes=writes)
-def test_any_writes_in_any_order(
-    index: HashIndex, writes: list[tuple[str, int, int, bool]]
-) -> None:
+def test_any_writes_in_any_order(index, writes):
     connection = index.connection
     connection.execute("TRUNCATE items")
     for what, row_id, seed, kept in writes:

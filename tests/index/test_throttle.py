@@ -7,7 +7,6 @@ from fixtures.checks import assert_fresh
 from fixtures.landmarks import assert_listed
 
 from pg_hashindex.db import throttle
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.throttle import Throttle
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
@@ -18,38 +17,37 @@ pytestmark = pytest.mark.newest
 class Clock:
     """Time that passes while somebody sleeps, and only then."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
-        self.sleeps: list[float] = []
+        self.sleeps = []
         #: Called before each sleep.
         self.look = lambda: None
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.look()
         self.sleeps.append(seconds)
         self.now += seconds
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     made = Clock()
     monkeypatch.setattr(throttle, "time", made)
     return made
 
 
-def count(connection: Connection, table: str) -> int:
+def count(connection, table):
     row = connection.execute(f"SELECT count(*) FROM hashindex.{table}".encode()).fetchone()
     assert row is not None
-    number: int = row[0]
-    return number
+    return row[0]
 
 
-def test_so_many_rows_a_second(bare: HashIndex, other: Connection, clock: Clock) -> None:
+def test_so_many_rows_a_second(bare, other, clock):
     """100 rows a second are 50 each half, and the last ones need no pause."""
-    written: list[int] = []
+    written = []
     clock.look = lambda: written.append(count(other, "items_idx_codes"))
     bare.connection.execute("DELETE FROM items WHERE id > 280")
     assert bare.encode(rows_per_second=100) == 280
@@ -58,10 +56,8 @@ def test_so_many_rows_a_second(bare: HashIndex, other: Connection, clock: Clock)
     assert_fresh(bare)
 
 
-def test_batches_are_never_larger_than_asked_for(
-    bare: HashIndex, other: Connection, clock: Clock
-) -> None:
-    written: list[int] = []
+def test_batches_are_never_larger_than_asked_for(bare, other, clock):
+    written = []
     clock.look = lambda: written.append(count(other, "items_idx_codes"))
     bare.encode(batch_rows=120, rows_per_second=1e9)
     assert written == [120, 240]
@@ -72,7 +68,7 @@ def test_batches_are_never_larger_than_asked_for(
     assert clock.sleeps == pytest.approx([0.15] * 5)
 
 
-def test_time_that_encoding_took_is_not_slept_again(clock: Clock) -> None:
+def test_time_that_encoding_took_is_not_slept_again(clock):
     slowed = Throttle(100)
     assert slowed.batch_size(10_000) == 50
     clock.now += 0.2
@@ -86,29 +82,27 @@ def test_time_that_encoding_took_is_not_slept_again(clock: Clock) -> None:
     assert clock.sleeps == pytest.approx([0.3, 0.5])
 
 
-def test_a_long_pause_is_made_of_short_ones(clock: Clock) -> None:
+def test_a_long_pause_is_made_of_short_ones(clock):
     """So that a slow job says that it is alive."""
     slowed = Throttle(0.25)
-    beats: list[float] = []
+    beats = []
     assert slowed.batch_size(10_000) == 1
     slowed.wait(1, lambda: beats.append(clock.now))
     assert clock.sleeps == pytest.approx([1, 1, 1, 1])
     assert beats == pytest.approx([1000, 1001, 1002, 1003])
 
 
-def test_no_pause_without_a_limit(bare: HashIndex, clock: Clock) -> None:
+def test_no_pause_without_a_limit(bare, clock):
     bare.encode(batch_rows=10)
     assert clock.sleeps == []
     assert Throttle(None).batch_size(10_000) == 10_000
 
 
-def test_listing_by_landmarks_is_slowed_too(
-    listed: HashIndex, other: Connection, clock: Clock
-) -> None:
+def test_listing_by_landmarks_is_slowed_too(listed, other, clock):
     """3,000 rows at 1,200 a second: 600 at a time."""
     listed.configure(access="scan")
     listed.configure(access="landmarks")
-    read: list[int] = []
+    read = []
     clock.look = lambda: read.append(count(other, "items_idx_staged"))
     listed.encode(rows_per_second=1200)
     assert read == [600, 1200, 1800, 2400, 3000]
@@ -117,7 +111,7 @@ def test_listing_by_landmarks_is_slowed_too(
 
 
 @pytest.mark.parametrize("rate", [0, -1, math.nan, math.inf])
-def test_refused(bare: HashIndex, rate: float) -> None:
+def test_refused(bare, rate):
     with pytest.raises(InvalidInputError, match=f"rows_per_second must be above 0, got {rate}"):
         bare.encode(rows_per_second=rate)
     assert bare.waiting() == 300

@@ -5,7 +5,6 @@ from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
@@ -20,7 +19,7 @@ DOUBLING = """
 NAMED = "trigger zzz_last on public.items fires after the one that writes codes"
 
 
-def create(connection: Connection, name: str = "items_idx") -> HashIndex:
+def create(connection, name="items_idx"):
     index = HashIndex.create(
         connection, name, table="items", column="embedding", model="lsh", layout="column"
     )
@@ -28,7 +27,7 @@ def create(connection: Connection, name: str = "items_idx") -> HashIndex:
     return index
 
 
-def test_refused_at_creation(connection: Connection, items: str, model: object) -> None:
+def test_refused_at_creation(connection, items, model):
     connection.execute(DOUBLING.format("zzz_last").encode())
     with pytest.raises(InvalidInputError, match=NAMED) as refused:
         create(connection)
@@ -40,7 +39,7 @@ def test_refused_at_creation(connection: Connection, items: str, model: object) 
     assert_fresh(create(connection, "later"))
 
 
-def test_one_that_came_later_is_named(connection: Connection, items: str, model: object) -> None:
+def test_one_that_came_later_is_named(connection, items, model):
     index = create(connection)
     connection.execute(DOUBLING.format("zzz_last").encode())
     connection.execute("UPDATE items SET category = 'x' WHERE id < 100")
@@ -59,9 +58,7 @@ def test_one_that_came_later_is_named(connection: Connection, items: str, model:
     assert_fresh(index)
 
 
-def test_triggers_that_cannot_change_a_vector(
-    connection: Connection, items: str, model: object
-) -> None:
+def test_triggers_that_cannot_change_a_vector(connection, items, model):
     connection.execute(DOUBLING.format("aaa").encode())
     connection.execute(
         "CREATE TRIGGER zzz_after AFTER UPDATE ON items FOR EACH ROW EXECUTE FUNCTION flip();"

@@ -3,10 +3,8 @@
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import affine
@@ -19,13 +17,13 @@ WEIGHTS = np.array([3, 0, 0.05, 1, 2.8, 0.2, 0.4, 1.6, 0, 2, 0.8, 3], np.float32
 ROUNDED = [15, 0, 0, 5, 14, 1, 2, 8, 0, 10, 4, 15]
 
 
-def weighted_model(weights: NDArray[np.float32] = WEIGHTS) -> Model:
+def weighted_model(weights=WEIGHTS):
     directions = np.random.default_rng(2).standard_normal((12, 8))
     return Model("weighted", "byhand", 8, [affine(directions)], bit_weights=weights)
 
 
 @pytest.fixture(params=["table", "column"])
-def index(request: pytest.FixtureRequest, connection: Connection, items: str) -> HashIndex:
+def index(request, connection, items):
     store.save(connection, weighted_model())
     index = HashIndex.create(
         connection,
@@ -39,7 +37,7 @@ def index(request: pytest.FixtureRequest, connection: Connection, items: str) ->
     return index
 
 
-def test_planes_of_weights(connection: Connection) -> None:
+def test_planes_of_weights(connection):
     row = connection.execute(
         "SELECT hashindex._weight_planes(bit_weights)::text[] FROM hashindex.find_model(%s)",
         [store.save(connection, weighted_model()).name],
@@ -49,7 +47,7 @@ def test_planes_of_weights(connection: Connection) -> None:
     assert ([1, 2, 4, 8] @ masks).tolist() == ROUNDED
 
 
-def test_a_weight_for_all_bits_is_plain_hamming(connection: Connection, items: str) -> None:
+def test_a_weight_for_all_bits_is_plain_hamming(connection, items):
     for name, weights in (("plain", None), ("even", np.full(12, 0.37))):
         model = Model(name, "byhand", 8, weighted_model().layers, bit_weights=weights)
         store.save(connection, model)
@@ -68,7 +66,7 @@ def test_a_weight_for_all_bits_is_plain_hamming(connection: Connection, items: s
     assert rows[0] == rows[1]
 
 
-def test_weights_are_stored(connection: Connection) -> None:
+def test_weights_are_stored(connection):
     saved = store.save(connection, weighted_model())
     loaded = store.load(connection, "weighted")
     assert loaded.bit_weights is not None
@@ -91,9 +89,7 @@ def test_weights_are_stored(connection: Connection) -> None:
         (np.append(np.ones(11), np.nan), "must be finite"),
     ],
 )
-def test_weights_that_cannot_be(
-    connection: Connection, weights: NDArray[np.float64], message: str
-) -> None:
+def test_weights_that_cannot_be(connection, weights, message):
     with pytest.raises(InvalidInputError, match=message):
         weighted_model(weights)
     if np.isfinite(weights).all() and weights.ndim == 1:
@@ -110,6 +106,6 @@ def test_weights_that_cannot_be(
             )
 
 
-def test_weights_far_apart(connection: Connection) -> None:
+def test_weights_far_apart(connection):
     row = connection.execute("SELECT hashindex._weight_planes('[1e30,1e-30]')::text[]").fetchone()
     assert row == (["10"] * 4,)

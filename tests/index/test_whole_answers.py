@@ -2,21 +2,18 @@
 
 import threading
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.items import one_layout
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.jobs import Job
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 SEARCHES = (
     "SELECT id::bigint, distance FROM hashindex.search_items_idx(%(q)s, 10)",
@@ -28,7 +25,7 @@ SEARCHES = (
 EXACT = "SELECT id::bigint, distance FROM hashindex.exact_search('items_idx', %(q)s)"
 
 
-def assert_exact(connection: Connection, query: NDArray[np.float32]) -> None:
+def assert_exact(connection, query):
     values = {"q": Vector(query)}
     exact = connection.execute(EXACT, values).fetchall()
     assert len(exact) == 10
@@ -40,9 +37,9 @@ def assert_exact(connection: Connection, query: NDArray[np.float32]) -> None:
     ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
 )
 def test_an_index_that_is_not_encoded(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32],
-    layout: str, access: str,
-) -> None:  # fmt: skip
+    connection, items, model, vectors,
+    layout, access
+):  # fmt: skip
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh",
         layout=layout, access=access,  # type: ignore[arg-type]
@@ -67,15 +64,15 @@ def test_an_index_that_is_not_encoded(
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_first_encode_that_was_cut_off(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32], access: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    connection, items, model, vectors, access,
+    monkeypatch
+):  # fmt: skip
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh",
         access=access,  # type: ignore[arg-type]
     )  # fmt: skip
 
-    def cut(*_: object, **__: object) -> None:
+    def cut(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -87,7 +84,7 @@ def test_a_first_encode_that_was_cut_off(
     assert HashIndex.open(connection, "items_idx").encoded
 
 
-def test_a_table_that_is_still_empty(connection: Connection, items: str, model: Model) -> None:
+def test_a_table_that_is_still_empty(connection, items, model):
     """Triggers encode whatever comes, so there is nothing to wait for."""
     connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
@@ -97,16 +94,14 @@ def test_a_table_that_is_still_empty(connection: Connection, items: str, model: 
 
 
 @one_layout
-def test_a_swap_takes_over_what_is_encoded(index: HashIndex, model: Model) -> None:
+def test_a_swap_takes_over_what_is_encoded(index, model):
     operations.swap(index, "lsh", force=True, access="landmarks")
     index = HashIndex.open(index.connection, index.name)
     assert index.access == "landmarks"
     assert index.encoded
 
 
-def test_codes_that_are_missing(
-    index: HashIndex, connection: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_codes_that_are_missing(index, connection, vectors):
     """As after a restore with triggers off."""
     connection.execute("SET session_replication_role = replica")
     if index.layout == "table":
@@ -118,7 +113,7 @@ def test_codes_that_are_missing(
 
 
 @pytest.fixture
-def parts(connection: Connection, items: str, model: Model) -> HashIndex:
+def parts(connection, items, model):
     """The items in twenty partitions of fifteen rows, encoded."""
     connection.execute(
         "ALTER TABLE items RENAME TO kept;"
@@ -141,18 +136,14 @@ def parts(connection: Connection, items: str, model: Model) -> HashIndex:
 @pytest.mark.parametrize(
     "change", ["DROP TABLE part_0", "ALTER TABLE items DETACH PARTITION part_0"]
 )
-def test_near_the_rows_of_a_partition_that_is_gone(
-    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32], change: str
-) -> None:
+def test_near_the_rows_of_a_partition_that_is_gone(connection, parts, vectors, change):
     connection.execute(change.encode())
     parts.configure(candidates=10)
     for row in vectors[:15]:
         assert_exact(connection, row)
 
 
-def test_a_partition_that_is_written_to_while_it_is_detached(
-    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_partition_that_is_written_to_while_it_is_detached(connection, parts, vectors):
     connection.execute("ALTER TABLE items DETACH PARTITION part_1")
     connection.execute("UPDATE part_1 SET embedding = %s WHERE id < 20", [Vector(vectors[99])])
     connection.execute(
@@ -166,9 +157,7 @@ def test_a_partition_that_is_written_to_while_it_is_detached(
     assert_fresh(parts)
 
 
-def test_a_detached_partition_that_differs_from_its_parent(
-    connection: Connection, parts: HashIndex
-) -> None:
+def test_a_detached_partition_that_differs_from_its_parent(connection, parts):
     """Its owner may do with it what he likes."""
     connection.execute(
         "ALTER TABLE items DETACH PARTITION part_1; ALTER TABLE part_1 DROP embedding;"
@@ -180,9 +169,7 @@ def test_a_detached_partition_that_differs_from_its_parent(
     assert_fresh(parts)
 
 
-def test_only_partitions_of_candidates_are_locked(
-    connection: Connection, parts: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_only_partitions_of_candidates_are_locked(connection, parts, vectors):
     parts.configure(candidates=4)
     for _ in range(8):
         with connection.transaction():
@@ -200,9 +187,7 @@ def test_only_partitions_of_candidates_are_locked(
 
 @pytest.mark.parametrize("how", ["search", "filtered", "detached"])
 @one_layout
-def test_a_table_that_is_filled_again_while_a_search_waits(
-    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32], how: str
-) -> None:
+def test_a_table_that_is_filled_again_while_a_search_waits(url, connection, index, vectors, how):
     """Its snapshot sees neither the rows of before nor those of after."""
     search = {
         "search": "SELECT count(*) FROM hashindex.search_items_idx(%s, 10)",
@@ -210,9 +195,9 @@ def test_a_table_that_is_filled_again_while_a_search_waits(
         "detached": "SELECT count(*) FROM hashindex.exact_search('items_idx', %s)",
     }[how]
     connection.execute("CREATE TABLE kept AS TABLE items")
-    failures: list[psycopg.Error] = []
+    failures = []
 
-    def ask(session: Connection) -> None:
+    def ask(session):
         try:
             session.execute(search.encode(), [Vector(vectors[0])])
         except psycopg.Error as error:
@@ -232,16 +217,14 @@ def test_a_table_that_is_filled_again_while_a_search_waits(
 
 
 @one_layout
-def test_python_asks_again_where_the_table_was_filled_again(
-    url: str, connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_python_asks_again_where_the_table_was_filled_again(url, connection, index, vectors):
     connection.execute("CREATE TABLE kept AS TABLE items")
-    found: list[object] = []
+    found = []
     with connect(url) as searching:
         other = HashIndex.open(searching, index.name)
         other.search(vectors[0])
 
-        def ask() -> None:
+        def ask():
             try:
                 found.append(len(other.search(vectors[0])))
             except HashIndexError as error:
@@ -259,17 +242,13 @@ def test_python_asks_again_where_the_table_was_filled_again(
 
 
 @one_layout
-def test_a_table_that_is_emptied_and_stays_empty(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_table_that_is_emptied_and_stays_empty(connection, index, vectors):
     connection.execute("TRUNCATE items")
     assert index.search(vectors[0]) == []
     assert index.search(vectors[0], filter="id > 0") == []
 
 
-def test_typed_keys_with_filters(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_typed_keys_with_filters(connection, index, vectors):
     values = {"q": Vector(vectors[0])}
     exact = connection.execute(
         "SELECT id, category FROM items WHERE category = 'a' AND id > 9 "
@@ -290,9 +269,7 @@ def test_typed_keys_with_filters(
 
 
 @one_layout
-def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(connection, index, vectors):
     for condition in (
         "true)) OR ((true",
         "true) OR (true",
@@ -309,9 +286,7 @@ def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(
 
 
 @one_layout
-def test_columns_that_are_to_equal_values_are_columns(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_columns_that_are_to_equal_values_are_columns(connection, index, vectors):
     """To PostgreSQL items.shout is shout(items), if there is no such column."""
     connection.execute(
         "CREATE FUNCTION shout(items) RETURNS text LANGUAGE plpgsql AS "
@@ -336,9 +311,7 @@ def test_columns_that_are_to_equal_values_are_columns(
     ],
 )
 @one_layout
-def test_a_query_in_any_form(
-    connection: Connection, index: HashIndex, vectors: NDArray[np.float32], query: str
-) -> None:
+def test_a_query_in_any_form(connection, index, vectors, query):
     numbers = [1.0, 2.0, 0.5, -3.0, 0.0, 1.5, -0.25, 4.0]
     text = str(numbers)
     values = {"q": Vector(numbers), "list": numbers, "text": text}
@@ -360,7 +333,7 @@ def test_a_query_in_any_form(
 
 
 @one_layout
-def test_a_query_that_is_not_a_vector(connection: Connection, index: HashIndex) -> None:
+def test_a_query_that_is_not_a_vector(connection, index):
     for query, message in (
         ("'{}'", "malformed|invalid input syntax for type vector"),
         ("NULL", "the query vector is NULL"),

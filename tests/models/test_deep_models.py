@@ -1,24 +1,18 @@
 """Trained deep models in a database: what was learned is what is stored, and searched by."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 from fixtures.known import assert_queued
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
-from pg_hashindex.index.catalog import Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
-from pg_hashindex.models.model import Model
 from pg_hashindex.papers.code_scores import score_codes
 from pg_hashindex.training import train
 
@@ -30,13 +24,13 @@ NEW = X[:20] + X[20:40]
 
 
 @pytest.fixture
-def things(connection: Connection) -> None:
+def things(connection):
     """The rows under ids from 0, and their class."""
     connection.execute("CREATE TABLE things (id int PRIMARY KEY, v vector(12), topic int)")
     insert(connection, X, LABELS, 0)
 
 
-def insert(connection: Connection, rows: NDArray[Any], labels: NDArray[Any], first: int) -> None:
+def insert(connection, rows, labels, first):
     with connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO things VALUES (%s, %s, %s)",
@@ -47,7 +41,7 @@ def insert(connection: Connection, rows: NDArray[Any], labels: NDArray[Any], fir
         )
 
 
-def trained(rows: NDArray[Any], method: str, **parameters: Any) -> Model:
+def trained(rows, method, **parameters):
     """Return a small model of 12 bits; BGDH from a tag for each half of each class, too."""
     classes = np.resize(LABELS, len(rows))
     y = np.where(np.arange(len(rows)) < 100, classes, -1)
@@ -66,13 +60,13 @@ def trained(rows: NDArray[Any], method: str, **parameters: Any) -> Model:
     )
 
 
-def index_of(connection: Connection, name: str, layout: Layout) -> HashIndex:
+def index_of(connection, name, layout):
     return HashIndex.create(connection, name, table="things", column="v", model="m", layout=layout)
 
 
 @pytest.mark.parametrize(("method", "layout"), [("bgdh", "table"), ("dpsh", "column")])
 @pytest.mark.usefixtures("things")
-def test_layers_are_evaluated_in_sql(connection: Connection, method: str, layout: Layout) -> None:
+def test_layers_are_evaluated_in_sql(connection, method, layout):
     """The same bits as in Python, save where rounding decides; triggers encode new rows."""
     model = store.save(connection, trained(X, method))
     index = index_of(connection, "i", layout)
@@ -92,7 +86,7 @@ def test_layers_are_evaluated_in_sql(connection: Connection, method: str, layout
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.usefixtures("things")
-def test_codes_of_known_rows_go_into_the_index(connection: Connection, layout: Layout) -> None:
+def test_codes_of_known_rows_go_into_the_index(connection, layout):
     """New rows wait until a model was trained with them."""
     transductive = {"variant": "transductive", "batch_contexts": 1024}
     model = trained(X, "bgdh", **transductive)

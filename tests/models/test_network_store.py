@@ -1,14 +1,10 @@
 """Networks in the database: stored in parts, whole or not at all, and never evaluated by SQL."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.models.layers import normalize
 from pg_hashindex.models.model import Model
@@ -17,7 +13,7 @@ from pg_hashindex.models.network import Network
 pytestmark = pytest.mark.newest
 
 
-def torch_model() -> Model:
+def torch_model():
     arrays = {
         "conv.weight": np.random.default_rng(0).standard_normal((8, 3, 5)).astype(np.float32),
         "steps": np.array(7),
@@ -27,9 +23,7 @@ def torch_model() -> Model:
 
 
 @pytest.mark.parametrize("part_bytes", [1, 100, 488, 8_000_000])
-def test_round_trip(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, part_bytes: int
-) -> None:
+def test_round_trip(connection, monkeypatch, part_bytes):
     monkeypatch.setattr(store, "_PART_BYTES", part_bytes)
     model = torch_model()
     saved = store.save(connection, model)
@@ -51,16 +45,14 @@ def test_round_trip(
     assert sum(size for _, size in sizes) == 488 == model.network.n_bytes
 
 
-def test_known_rows_come_back(
-    connection: Connection, known_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_known_rows_come_back(connection, known_model, vectors):
     store.save(connection, known_model)
     loaded = store.load(connection, "known")
     assert loaded.encode(vectors[:290]).tobytes() == known_model.encode(vectors[:290]).tobytes()
     assert store.save(connection, loaded).version == 2
 
 
-def test_describe_says_where_it_is_evaluated(connection: Connection, lsh_model: Model) -> None:
+def test_describe_says_where_it_is_evaluated(connection, lsh_model):
     for model in (torch_model(), lsh_model):
         store.save(connection, model)
     lsh, net = store.list_models(connection)
@@ -71,7 +63,7 @@ def test_describe_says_where_it_is_evaluated(connection: Connection, lsh_model: 
     assert store.describe(connection, "net") == net
 
 
-def test_dropping_takes_the_parts_along(connection: Connection) -> None:
+def test_dropping_takes_the_parts_along(connection):
     for _ in range(2):
         store.save(connection, torch_model())
     store.drop(connection, "net:1")
@@ -80,10 +72,8 @@ def test_dropping_takes_the_parts_along(connection: Connection) -> None:
     assert connection.execute("SELECT count(*) FROM hashindex.model_part").fetchone() == (0,)
 
 
-def test_a_network_is_saved_whole_or_not_at_all(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cut_off(network: Network, size: int) -> Iterator[bytes]:
+def test_a_network_is_saved_whole_or_not_at_all(connection, monkeypatch):
+    def cut_off(network, size):
         yield b"abc"
         raise KeyboardInterrupt
 
@@ -111,7 +101,7 @@ DAMAGE = [
 ]
 
 
-def test_damage_is_noticed(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_is_noticed(connection, monkeypatch):
     monkeypatch.setattr(store, "_PART_BYTES", 100)
     store.save(connection, torch_model())
     for table in ("model", "model_part"):
@@ -127,7 +117,7 @@ def test_damage_is_noticed(connection: Connection, monkeypatch: pytest.MonkeyPat
     assert store.load(connection, "net").checksum == torch_model().checksum
 
 
-def test_parts_are_immutable_and_not_compressed(connection: Connection) -> None:
+def test_parts_are_immutable_and_not_compressed(connection):
     store.save(connection, torch_model())
     with pytest.raises(
         psycopg.errors.ObjectNotInPrerequisiteState,
@@ -142,7 +132,7 @@ def test_parts_are_immutable_and_not_compressed(connection: Connection) -> None:
     assert storage == ("e",)
 
 
-def test_layers_say_where_python_goes_on(connection: Connection) -> None:
+def test_layers_say_where_python_goes_on(connection):
     """Or something that evaluates layers could take those before a network for the whole."""
     store.save(connection, torch_model())
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
@@ -151,7 +141,7 @@ def test_layers_say_where_python_goes_on(connection: Connection) -> None:
             connection.execute(f"UPDATE hashindex.model SET {change}".encode())
 
 
-def test_sql_refuses_to_evaluate_it(connection: Connection, known_model: Model) -> None:
+def test_sql_refuses_to_evaluate_it(connection, known_model):
     for saved in (torch_model(), known_model):
         store.save(connection, saved)
     for call in (

@@ -1,17 +1,14 @@
 """Models in the database: they come back bit for bit, or not at all."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
-from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import (
     DatabaseStateError,
     InUseError,
@@ -29,12 +26,12 @@ pytestmark = pytest.mark.newest
 EXTREMES = [0.0, -0.0, 1e-45, 1.17549435e-38, 3.4028235e38, -3.4028235e38, 1 / 3, -1e-40]
 
 
-def lsh(name: str, seed: int = 0) -> Model:
+def lsh(name, seed=0):
     rows = np.random.default_rng(1).standard_normal((30, 8)).astype(np.float32)
     return LSH(n_bits=12, random_state=seed).fit(rows).to_model(name)
 
 
-def assert_same(found: Model, saved: Model) -> None:
+def assert_same(found, saved):
     assert found.checksum == saved.checksum
     for name in ("name", "version", "method", "dimension", "n_bits", "metric"):
         assert getattr(found, name) == getattr(saved, name)
@@ -64,7 +61,7 @@ def assert_same(found: Model, saved: Model) -> None:
     ],
     ids=lambda layers: layers[0].kind,
 )
-def test_round_trip(connection: Connection, layers: list[Layer]) -> None:
+def test_round_trip(connection, layers):
     model = Model(
         "any",
         "byhand",
@@ -79,9 +76,7 @@ def test_round_trip(connection: Connection, layers: list[Layer]) -> None:
     assert_same(store.load(connection, "any"), saved)
 
 
-def test_round_trip_of_a_trained_model(
-    connection: Connection, other: Connection, vectors: NDArray[np.float32]
-) -> None:
+def test_round_trip_of_a_trained_model(connection, other, vectors):
     model = SGH(n_bits=12, n_anchors=20, random_state=0).fit(vectors).to_model("sgh")
     saved = store.save(connection, model)
     loaded = store.load(other, "sgh")
@@ -90,14 +85,14 @@ def test_round_trip_of_a_trained_model(
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (16_000, 1), (1, 16_000)])
-def test_largest_and_smallest(connection: Connection, shape: tuple[int, int]) -> None:
+def test_largest_and_smallest(connection, shape):
     weights = np.random.default_rng(0).standard_normal(shape)
     saved = store.save(connection, Model("sized", "byhand", shape[1], [affine(weights)]))
     assert saved.n_bits == shape[0]
     assert_same(store.load(connection, "sized"), saved)
 
 
-def test_versions(connection: Connection) -> None:
+def test_versions(connection):
     first, second = (store.save(connection, lsh("m", seed)) for seed in (1, 2))
     assert (first.version, second.version) == (1, 2)
     assert store.save(connection, lsh("other")).version == 1
@@ -112,7 +107,7 @@ def test_versions(connection: Connection) -> None:
     assert store.load(connection, "m:4").checksum == second.checksum
 
 
-def test_list_and_describe(connection: Connection, items: str) -> None:
+def test_list_and_describe(connection, items):
     assert store.list_models(connection) == []
     for name in ("b", "a", "b"):
         store.save(connection, lsh(name))
@@ -136,7 +131,7 @@ def test_list_and_describe(connection: Connection, items: str) -> None:
     assert store.describe(connection, "b").version == 2
 
 
-def test_drop(connection: Connection) -> None:
+def test_drop(connection):
     for name in ("m", "m", "m", "other"):
         store.save(connection, lsh(name))
     assert [(m.name, m.version) for m in store.drop(connection, "m:2")] == [("m", 2)]
@@ -147,7 +142,7 @@ def test_drop(connection: Connection) -> None:
             store.drop(connection, drop_again)
 
 
-def test_drop_in_use_is_refused(connection: Connection, items: str) -> None:
+def test_drop_in_use_is_refused(connection, items):
     for _ in range(2):
         store.save(connection, lsh("m"))
     index = HashIndex.create(connection, "its-1", table=items, column="embedding", model="m:1")
@@ -165,15 +160,13 @@ def test_drop_in_use_is_refused(connection: Connection, items: str) -> None:
     store.drop(connection, "m")
 
 
-def test_drop_meets_an_index_that_is_being_made(
-    connection: Connection, other: Connection, items: str
-) -> None:
+def test_drop_meets_an_index_that_is_being_made(connection, other, items):
     """Not seen yet when it looked: the foreign key refuses it all the same."""
     store.save(connection, lsh("m"))
     dropped = threading.Event()
-    errors: list[BaseException] = []
+    errors = []
 
-    def drop() -> None:
+    def drop():
         try:
             store.drop(other, "m")
         except BaseException as error:
@@ -194,11 +187,11 @@ def test_drop_meets_an_index_that_is_being_made(
     assert [m.indexes for m in store.list_models(connection)] == [["new"]]
 
 
-def test_savers_of_one_name_at_once(url: str) -> None:
+def test_savers_of_one_name_at_once(url):
     start = threading.Barrier(6)
-    versions: list[Any] = []
+    versions = []
 
-    def work(seed: int) -> None:
+    def work(seed):
         try:
             with connect(url) as connection:
                 start.wait()
@@ -215,9 +208,7 @@ def test_savers_of_one_name_at_once(url: str) -> None:
     assert sorted(versions, key=str) == sorted(range(1, 25), key=str)
 
 
-def test_saving_is_part_of_the_caller_s_transaction(
-    connection: Connection, other: Connection
-) -> None:
+def test_saving_is_part_of_the_caller_s_transaction(connection, other):
     with connection.transaction(force_rollback=True):
         assert store.save(connection, lsh("m")).version == 1
         assert store.list_models(other) == []
@@ -240,7 +231,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_valid_names(connection: Connection, items: str, name: str) -> None:
+def test_valid_names(connection, items, name):
     saved = store.save(connection, lsh(name))
     for reference in (name, f"{name}:1"):
         assert_same(store.load(connection, reference), saved)
@@ -257,7 +248,7 @@ def test_valid_names(connection: Connection, items: str, name: str) -> None:
     "name", ["", ":", "a:1", "m" * 64, "é" * 64, "a\nb", "a\n", "\t", "\x01", "\x1f"]
 )
 @pytest.mark.reads
-def test_invalid_names(connection: Connection, name: str) -> None:
+def test_invalid_names(connection, name):
     """The same ones in Python and in SQL, where others may write."""
     with pytest.raises(InvalidInputError, match="cannot name a model"):
         lsh(name)
@@ -283,7 +274,7 @@ def test_invalid_names(connection: Connection, name: str) -> None:
         "layers = array_fill(layers[1], ARRAY[65])",
     ],
 )
-def test_rows_that_may_not_be(connection: Connection, change: str) -> None:
+def test_rows_that_may_not_be(connection, change):
     store.save(connection, lsh("m"))
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
     with pytest.raises(psycopg.errors.CheckViolation):
@@ -293,7 +284,7 @@ def test_rows_that_may_not_be(connection: Connection, change: str) -> None:
 @pytest.mark.parametrize(
     "change", ["layers = layers", "name = 'other'", "metric = 'ip'", "training = '{}'"]
 )
-def test_a_saved_model_never_changes(connection: Connection, change: str) -> None:
+def test_a_saved_model_never_changes(connection, change):
     saved = store.save(connection, lsh("m"))
     with pytest.raises(
         psycopg.errors.ObjectNotInPrerequisiteState, match='model "m" version 1 cannot be changed'
@@ -327,7 +318,7 @@ def test_a_saved_model_never_changes(connection: Connection, change: str) -> Non
         "name = name, checksum = upper(checksum)",
     ],
 )
-def test_damage_is_noticed(connection: Connection, damage: str) -> None:
+def test_damage_is_noticed(connection, damage):
     store.save(connection, lsh("m"))
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
     connection.execute(f"UPDATE hashindex.model SET {damage}".encode())
@@ -358,21 +349,15 @@ def test_damage_is_noticed(connection: Connection, damage: str) -> None:
         ("m:1\n", InvalidInputError, "is not a number"),
     ],
 )
-def test_unknown_references(
-    connection: Connection,
-    use: Callable[[Connection, str], Any],
-    reference: str,
-    error: type[Exception],
-    message: str,
-) -> None:
+def test_unknown_references(connection, use, reference, error, message):
     store.save(connection, lsh("m"))
     with pytest.raises(error, match=message):
         use(connection, reference)
     assert len(store.list_models(connection)) == 1
 
 
-def test_without_the_schema(empty_url: str) -> None:
-    uses: list[Callable[[Connection], Any]] = [
+def test_without_the_schema(empty_url):
+    uses = [
         lambda c: store.save(c, lsh("m")),
         lambda c: store.load(c, "m"),
         lambda c: store.describe(c, "m"),
@@ -387,7 +372,7 @@ def test_without_the_schema(empty_url: str) -> None:
                 use(connection)
 
 
-def test_on_a_connection_of_the_caller_s_own(url: str) -> None:
+def test_on_a_connection_of_the_caller_s_own(url):
     """Neither in autocommit mode nor with pgvector's types."""
     for factory in (psycopg.rows.tuple_row, psycopg.rows.namedtuple_row):
         with psycopg.connect(url, row_factory=factory) as own:
@@ -400,7 +385,7 @@ def test_on_a_connection_of_the_caller_s_own(url: str) -> None:
 
 
 @pytest.mark.reads
-def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection: Connection) -> None:
+def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection):
     with pytest.raises(psycopg.Error):
         connection.execute(
             "SELECT hashindex.project_with("
@@ -408,7 +393,7 @@ def test_an_unknown_kind_of_layer_is_an_error_in_sql(connection: Connection) -> 
         )
 
 
-def test_null_and_json_in_a_row(connection: Connection) -> None:
+def test_null_and_json_in_a_row(connection):
     """Any JSON that others wrote into parameters and training is read unchanged."""
     store.save(connection, lsh("m"))
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")

@@ -2,8 +2,6 @@
 
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from fixtures.checks import assert_fresh
@@ -11,21 +9,13 @@ from fixtures.house import restore_in_parallel, run
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
-from pg_hashindex.db.connection import Connection, connect, create_engine
-from pg_hashindex.index.handle import HashIndex, Layout, list_indexes
-from pg_hashindex.models.model import Model
+from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_dump_and_restore(
-    server: EmbeddedServer,
-    index: HashIndex,
-    url: str,
-    make_database: Callable[[str], str],
-    tmp_path: Path,
-    parallel: bool,
-) -> None:
+def test_dump_and_restore(server, index, url, make_database, tmp_path, parallel):
     before = [index.search([float(n)] * 8, 20, candidates=40) for n in range(5)]
     restored = make_database("template0")
     dump = tmp_path / "dump"
@@ -47,23 +37,16 @@ def test_dump_and_restore(
         again.drop()
 
 
-def test_from_16_to_18(
-    server: EmbeddedServer, connection: Connection, items: str, model: Model, tmp_path: Path
-) -> None:
+def test_from_16_to_18(server, connection, items, model, tmp_path):
     """An upgrade of the server by dump: both layouts, and pgvector where it was."""
     if server.version != 16:
         pytest.skip("the dump is taken from PostgreSQL 16")
     queries = [[float(n)] * 8 for n in range(5)]
-    layouts: tuple[Layout, ...] = ("table", "column")
+    layouts = ("table", "column")
     before = {}
     for layout in layouts:
         index = HashIndex.create(
-            connection,
-            f"A-{layout}",
-            table=items,
-            column="embedding",
-            model="lsh",
-            layout=layout,
+            connection, f"A-{layout}", table=items, column="embedding", model="lsh", layout=layout
         )
         index.encode()
         before[index.name] = [index.search(query, 20, candidates=40) for query in queries]

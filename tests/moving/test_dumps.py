@@ -1,13 +1,11 @@
 """A database is dumped and restored: whole, in parts, in parallel, to another release."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
-from fixtures.house import House, check_moved, furnish, restore_in_parallel, run
+from fixtures.house import check_moved, furnish, restore_in_parallel, run
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
@@ -18,28 +16,26 @@ from pg_hashindex.server import EmbeddedServer
 
 
 @pytest.fixture(scope="module")
-def house(server: EmbeddedServer, schema_template: str) -> Iterator[House]:
+def house(server, schema_template):
     run_as_admin(server, f"CREATE DATABASE house TEMPLATE {schema_template} STRATEGY file_copy")
     yield furnish(server.uri("house"))
     run_as_admin(server, "DROP DATABASE house WITH (FORCE)")
 
 
 @pytest.fixture
-def restored(make_database: Callable[[str], str]) -> str:
+def restored(make_database):
     """An empty database."""
     return make_database("template0")
 
 
-def test_whole_by_pg_restore(
-    server: EmbeddedServer, house: House, restored: str, tmp_path: Path
-) -> None:
+def test_whole_by_pg_restore(server, house, restored, tmp_path):
     run(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", house.url)
     run(server, "pg_restore", "--exit-on-error", "--dbname", restored, tmp_path / "dump")
     check_moved(restored, house.answers, repair=True)
 
 
 @pytest.mark.newest
-def test_in_parallel(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:
+def test_in_parallel(server, house, restored, tmp_path):
     dump, jobs = tmp_path / "dump", "--jobs=2"
     run(server, "pg_dump", "--format=directory", jobs, "--file", dump, house.url)
     restore_in_parallel(server, dump, restored)
@@ -47,9 +43,7 @@ def test_in_parallel(server: EmbeddedServer, house: House, restored: str, tmp_pa
 
 
 @pytest.mark.parametrize("options", [[], ["--inserts", "--no-comments"]])
-def test_plain_by_psql(
-    server: EmbeddedServer, house: House, restored: str, tmp_path: Path, options: list[str]
-) -> None:
+def test_plain_by_psql(server, house, restored, tmp_path, options):
     run(server, "pg_dump", *options, "--file", tmp_path / "dump.sql", house.url)
     # A path of the database's own, where nothing is found.
     name = psycopg.conninfo.conninfo_to_dict(restored)["dbname"]
@@ -70,9 +64,7 @@ def test_plain_by_psql(
 
 
 @pytest.mark.parametrize("triggers", [True, False])
-def test_schema_first_and_then_data(
-    server: EmbeddedServer, house: House, restored: str, tmp_path: Path, triggers: bool
-) -> None:
+def test_schema_first_and_then_data(server, house, restored, tmp_path, triggers):
     for part in ("schema", "data"):
         file = tmp_path / part
         run(server, "pg_dump", f"--{part}-only", "--format=custom", "--file", file, house.url)
@@ -89,7 +81,7 @@ def test_schema_first_and_then_data(
     check_moved(restored, before, reencoded=triggers, repair=triggers)
 
 
-def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_path: Path) -> None:
+def test_schema_alone(server, house, restored, tmp_path):
     """The remaining objects belong to no index: they can be dropped, and indexes made again."""
     run(server, "pg_dump", "--schema-only", "--format=custom", "--file", tmp_path / "d", house.url)
     run(server, "pg_restore", "--exit-on-error", "--dbname", restored, tmp_path / "d")
@@ -111,9 +103,7 @@ def test_schema_alone(server: EmbeddedServer, house: House, restored: str, tmp_p
 
 
 @pytest.mark.newest
-def test_with_pgvector_in_another_schema(
-    server: EmbeddedServer, make_database: Callable[[str], str], restored: str, tmp_path: Path
-) -> None:
+def test_with_pgvector_in_another_schema(server, make_database, restored, tmp_path):
     source = make_database("template0")
     with psycopg.connect(source, autocommit=True) as connection:
         name = connection.info.dbname
@@ -131,7 +121,7 @@ def test_with_pgvector_in_another_schema(
 
 
 @pytest.mark.slow
-def test_from_16_to_18(server: EmbeddedServer, house: House, tmp_path: Path) -> None:
+def test_from_16_to_18(server, house, tmp_path):
     if server.version != 16:
         pytest.skip("the dump is taken from PostgreSQL 16")
     folder = make_folder("pg_hashindex-newer-")

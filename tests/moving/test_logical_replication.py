@@ -2,8 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from typing import Literal
 
 import numpy as np
 import psycopg
@@ -13,7 +11,7 @@ from fixtures.servers import SETTINGS, make_folder
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer
@@ -25,7 +23,7 @@ ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))"
 
 
 @pytest.fixture(scope="module")
-def both(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
+def both(server):
     """A server of the same version that writes what publications need."""
     folder = make_folder("pg_hashindex-logical-")
     both = EmbeddedServer(folder / "data", version=server.version)
@@ -36,7 +34,7 @@ def both(server: EmbeddedServer) -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def publisher(both: EmbeddedServer) -> Iterator[Connection]:
+def publisher(both):
     with fresh_database(both, "publisher") as session:
         session.execute(ITEMS)
         write(session, range(200))
@@ -47,7 +45,7 @@ def publisher(both: EmbeddedServer) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def subscriber(both: EmbeddedServer, publisher: Connection) -> Iterator[Connection]:
+def subscriber(both, publisher):
     with fresh_database(both, "subscriber") as session:
         engine = create_engine(both.uri("subscriber"))
         with engine.begin() as upgrading:
@@ -63,10 +61,10 @@ def subscriber(both: EmbeddedServer, publisher: Connection) -> Iterator[Connecti
 class fresh_database:  # noqa: N801
     """A database with pgvector, for as long as the block takes."""
 
-    def __init__(self, server: EmbeddedServer, name: str) -> None:
+    def __init__(self, server, name):
         self.server, self.name = server, name
 
-    def __enter__(self) -> Connection:
+    def __enter__(self):
         with psycopg.connect(self.server.uri(), autocommit=True) as admin:
             admin.execute(f"CREATE DATABASE {self.name}".encode())
         with psycopg.connect(self.server.uri(self.name), autocommit=True) as bare:
@@ -74,7 +72,7 @@ class fresh_database:  # noqa: N801
         self.session = connect(self.server.uri(self.name))
         return self.session
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.session.close()
         with psycopg.connect(self.server.uri(), autocommit=True) as admin:
             admin.execute(
@@ -85,20 +83,20 @@ class fresh_database:  # noqa: N801
             admin.execute(f"DROP DATABASE {self.name} WITH (FORCE)".encode())
 
 
-def write(session: Connection, numbers: range) -> None:
+def write(session, numbers):
     with session.cursor() as cursor, cursor.copy("COPY items FROM STDIN") as copy:
         for i in numbers:
             copy.write_row((i, Vector(X[i])))
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
+def wait_until(happened):
     end = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def content(session: Connection) -> tuple[object, ...]:
+def content(session):
     row = session.execute(
         "SELECT count(*), md5(string_agg(i.id || i.embedding::text, '' ORDER BY i.id)) FROM items i"
     ).fetchone()
@@ -108,13 +106,7 @@ def content(session: Connection) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.parametrize("fires", ["ORIGIN", "REPLICA", "ALWAYS"])
-def test_a_subscriber(
-    both: EmbeddedServer,
-    publisher: Connection,
-    subscriber: Connection,
-    layout: Literal["table", "column"],
-    fires: str,
-) -> None:
+def test_a_subscriber(both, publisher, subscriber, layout, fires):
     """The worker that applies changes fires triggers of rows alone, and these where they say so."""
     index = HashIndex.create(
         subscriber, "i", table="items", column="embedding", model="lsh", layout=layout

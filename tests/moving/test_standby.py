@@ -2,14 +2,13 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
 from fixtures.databases import run_as_admin
-from fixtures.house import QUERIES, ROWS, House, answers, furnish
+from fixtures.house import QUERIES, ROWS, answers, furnish
 from fixtures.servers import SETTINGS, make_folder
 from pg_hashindex.cli import main
 from pgvector import Vector
@@ -25,14 +24,14 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def house(server: EmbeddedServer, schema_template: str) -> Iterator[House]:
+def house(server, schema_template):
     run_as_admin(server, f"CREATE DATABASE mirrored TEMPLATE {schema_template} STRATEGY file_copy")
     yield furnish(server.uri("mirrored"))
     run_as_admin(server, "DROP DATABASE mirrored WITH (FORCE)")
 
 
 @pytest.fixture(scope="module")
-def standby(server: EmbeddedServer, house: House) -> Iterator[EmbeddedServer]:
+def standby(server, house):
     folder = make_folder("pg_hashindex-standby-")
     user = files.owner(server.data_dir)
     data_dir = folder / "data"
@@ -52,16 +51,16 @@ def standby(server: EmbeddedServer, house: House) -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def url(standby: EmbeddedServer) -> str:
+def url(standby):
     """The mirrored database."""
     return standby.uri("mirrored")
 
 
 @pytest.fixture
-def on(url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
+def on(url, monkeypatch):
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", url)
 
-    def invoke(*arguments: object, code: int = 0) -> Result:
+    def invoke(*arguments, code=0):
         result = CliRunner().invoke(main, [*map(str, arguments)])
         assert result.exit_code == code, result.output
         assert result.exception is None or isinstance(result.exception, SystemExit)
@@ -70,7 +69,7 @@ def on(url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     return invoke
 
 
-def catch_up(primary: str, standby: str) -> None:
+def catch_up(primary, standby):
     with psycopg.connect(primary) as session:
         row = session.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
     with psycopg.connect(standby, autocommit=True) as session:
@@ -80,7 +79,7 @@ def catch_up(primary: str, standby: str) -> None:
             time.sleep(0.05)
 
 
-def test_every_search_answers_the_same(house: House, url: str) -> None:
+def test_every_search_answers_the_same(house, url):
     with connect(url) as connection:
         state = connection.execute("SELECT pg_is_in_recovery()").fetchone()
         assert state == (True,)
@@ -96,7 +95,7 @@ def test_every_search_answers_the_same(house: House, url: str) -> None:
         assert rows == [("9",)]
 
 
-def test_functions_that_read(house: House, url: str) -> None:
+def test_functions_that_read(house, url):
     """Every access path and layout, by the name of the index: conditions, health, encoding."""
     with connect(house.url) as primary, connect(url) as reader:
         sessions = (primary, reader)
@@ -147,7 +146,7 @@ def test_functions_that_read(house: House, url: str) -> None:
         assert reader.execute("SELECT hashindex.recall('scanned', 5, 5, 240)").fetchone() == (1.0,)
 
 
-def test_commands_that_read(on: Run, tmp_path: Path) -> None:
+def test_commands_that_read(on, tmp_path):
     names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
     assert "By-Lists" in names
     for name in ("scanned", "By-Lists", "in_column", "In-Python", "swapped"):
@@ -187,7 +186,7 @@ def test_commands_that_read(on: Run, tmp_path: Path) -> None:
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_commands_that_write_are_refused(on: Run, command: list[str]) -> None:
+def test_commands_that_write_are_refused(on, command):
     result = on(*command, code=3)
     message = result.stderr.splitlines()[-1]
     assert message.startswith("Error: ")
@@ -195,9 +194,7 @@ def test_commands_that_write_are_refused(on: Run, command: list[str]) -> None:
 
 
 @pytest.fixture
-def changing(
-    server: EmbeddedServer, house: House, standby: EmbeddedServer
-) -> Iterator[tuple[str, str]]:
+def changing(server, house, standby):
     """A copy of the database, on both: the other tests may come later."""
     run_as_admin(server, "CREATE DATABASE changing TEMPLATE mirrored STRATEGY file_copy")
     catch_up(house.url, standby.uri("mirrored"))
@@ -205,7 +202,7 @@ def changing(
     run_as_admin(server, "DROP DATABASE changing WITH (FORCE)")
 
 
-def test_it_follows_a_swap_and_a_repair(changing: tuple[str, str]) -> None:
+def test_it_follows_a_swap_and_a_repair(changing):
     """A session that was there before, too."""
     primary_url, url = changing
     with connect(primary_url) as primary, connect(url) as reader:

@@ -1,23 +1,16 @@
 """Tables of many shapes: partitions, a hundred columns, generated and composite ones, domains."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.house import run
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex, list_indexes
-from pg_hashindex.models.model import Model
-from pg_hashindex.server import EmbeddedServer
 
 RANGE = """
     CREATE TABLE docs (id int PRIMARY KEY, v vector(8)) PARTITION BY RANGE (id);
@@ -81,12 +74,7 @@ PARTITIONED = ("range", "hash", "levels")
 
 
 @pytest.fixture
-def docs(
-    request: pytest.FixtureRequest,
-    server: EmbeddedServer,
-    connection: Connection,
-    vectors: NDArray[np.float32],
-) -> str:
+def docs(request, server, connection, vectors):
     """Table docs with 200 rows, by the name of its kind."""
     if request.param == "virtual" and server.version < 18:
         pytest.skip("PostgreSQL 18 is the first with virtual columns")
@@ -95,14 +83,14 @@ def docs(
     return str(request.param)
 
 
-def fill(connection: Connection, vectors: NDArray[np.float32]) -> None:
+def fill(connection, vectors):
     connection.cursor().executemany(
         "INSERT INTO docs (id, v) VALUES (%s, %s)",
         [(n, Vector(vector)) for n, vector in enumerate(vectors)],
     )
 
 
-def exact(connection: Connection, query: NDArray[np.float32]) -> list[int]:
+def exact(connection, query):
     rows = connection.execute("SELECT id, v FROM docs WHERE v IS NOT NULL").fetchall()
     far = [(float(np.linalg.norm(v.to_numpy() - query)), key) for key, v in rows]
     return [key for _, key in sorted(far)][:7]
@@ -110,13 +98,7 @@ def exact(connection: Connection, query: NDArray[np.float32]) -> list[int]:
 
 @pytest.mark.parametrize("docs", TABLES, indirect=True)
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_searches_and_writes(
-    connection: Connection,
-    model: Model,
-    vectors: NDArray[np.float32],
-    docs: str,
-    layout: Any,
-) -> None:
+def test_searches_and_writes(connection, model, vectors, docs, layout):
     index = HashIndex.create(
         connection, "docs_idx", table="docs", column="v", model="lsh", layout=layout
     )
@@ -151,15 +133,7 @@ def test_searches_and_writes(
     assert list_indexes(connection) == []
 
 
-def test_they_move_along(
-    server: EmbeddedServer,
-    url: str,
-    connection: Connection,
-    make_database: Callable[[str], str],
-    model: Model,
-    vectors: NDArray[np.float32],
-    tmp_path: Path,
-) -> None:
+def test_they_move_along(server, url, connection, make_database, model, vectors, tmp_path):
     """All of them in one dump, each in a schema of its own."""
     kinds = [kind for kind in TABLES if kind != "virtual" or server.version >= 18]
     for kind in kinds:
@@ -190,7 +164,7 @@ def test_they_move_along(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_generated_column_of_vectors(connection: Connection, model: Model, layout: Any) -> None:
+def test_a_generated_column_of_vectors(connection, model, layout):
     connection.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, parts real[], "
         "v vector(8) GENERATED ALWAYS AS (parts::vector(8)) STORED)"
@@ -213,9 +187,7 @@ def test_a_generated_column_of_vectors(connection: Connection, model: Model, lay
 
 @pytest.mark.newest
 @pytest.mark.parametrize("key", ["pair", "of_pairs", "int[]"])
-def test_a_key_that_is_not_one_value_is_refused(
-    connection: Connection, model: Model, key: str
-) -> None:
+def test_a_key_that_is_not_one_value_is_refused(connection, model, key):
     """Triggers take keys apart as arrays, where a composite one would become columns."""
     connection.execute(
         "CREATE TYPE pair AS (a int, b text);CREATE DOMAIN of_pairs AS pair;"

@@ -4,27 +4,24 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs
 from fixtures.health import codes_of, findings, index_with_profile, set_code, troubles
-from numpy.typing import NDArray
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, UnknownIndexError
-from pg_hashindex.index.handle import HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
 
-def take_codes(index: HashIndex, where: str) -> None:
+def take_codes(index, where):
     if index.layout == "table":
         index.connection.execute(f"DELETE FROM hashindex.items_idx_codes WHERE {where}".encode())
     else:
         set_code(index, "NULL", where)
 
 
-def test_rows_without_code(index: HashIndex) -> None:
+def test_rows_without_code(index):
     take_codes(index, "id = 5")
     # Rows without a vector need none.
     index.connection.execute("UPDATE items SET embedding = NULL WHERE id BETWEEN 100 AND 150")
@@ -41,7 +38,7 @@ def test_rows_without_code(index: HashIndex) -> None:
     assert troubles(index) == {}
 
 
-def test_codes_without_row(index: HashIndex) -> None:
+def test_codes_without_row(index):
     connection = index.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
     connection.execute("DELETE FROM items WHERE id IN (7, 8)")
@@ -58,9 +55,7 @@ def test_codes_without_row(index: HashIndex) -> None:
     assert troubles(index) == {}
 
 
-def test_a_row_of_another_dimension_has_a_wrong_code(
-    connection: Connection, lsh_model: Model
-) -> None:
+def test_a_row_of_another_dimension_has_a_wrong_code(connection, lsh_model):
     """No trigger lets it in; in a column of any dimension it may come all the same."""
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector)")
     connection.execute(
@@ -75,7 +70,7 @@ def test_a_row_of_another_dimension_has_a_wrong_code(
         assert (found.status, found.value) == ("broken", 0.5)
 
 
-def test_a_vector_too_large_for_the_model(connection: Connection, lsh_model: Model) -> None:
+def test_a_vector_too_large_for_the_model(connection, lsh_model):
     fill(connection, "items", np.ones((3, 8), np.float32))
     index = index_with_profile(connection, lsh_model, np.eye(8, dtype=np.float32))
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
@@ -90,7 +85,7 @@ def test_a_vector_too_large_for_the_model(connection: Connection, lsh_model: Mod
     assert found["bits"].status == "ok"
 
 
-def test_a_bit_that_is_the_same_for_all(index: HashIndex) -> None:
+def test_a_bit_that_is_the_same_for_all(index):
     set_code(index, "code | B'000010000000'")
     found = findings(index)
     assert (found["bits"].status, found["bits"].value) == ("warning", 0)
@@ -99,7 +94,7 @@ def test_a_bit_that_is_the_same_for_all(index: HashIndex) -> None:
     assert found["wrong_codes"].status == "broken"
 
 
-def test_copies_of_bits(index: HashIndex) -> None:
+def test_copies_of_bits(index):
     for sign, copied in (("", "get_bit(code, 2)"), ("-", "1 - get_bit(code, 2)")):
         set_code(index, f"set_bit(code, 7, {copied})")
         found = findings(index)["correlation"]
@@ -107,7 +102,7 @@ def test_copies_of_bits(index: HashIndex) -> None:
         assert f"2 and 7 ({sign}1.000)" in found.detail
 
 
-def test_codes_that_more_rows_share_than_a_search_looks_at(index: HashIndex) -> None:
+def test_codes_that_more_rows_share_than_a_search_looks_at(index):
     set_code(index, "B'110011001100'")
     found = findings(index)["duplicates"]
     assert (found.status, found.value) == ("warning", 1)
@@ -117,13 +112,7 @@ def test_codes_that_more_rows_share_than_a_search_looks_at(index: HashIndex) -> 
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_drifted_rows(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    lsh_model: Model,
-    layout: Layout,
-) -> None:
+def test_drifted_rows(connection, items, vectors, lsh_model, layout):
     index = index_with_profile(connection, lsh_model, vectors, layout)
     connection.execute(
         "UPDATE items SET embedding = embedding + '[2,2,0,0,0,0,0,0]' WHERE id <= 200"
@@ -137,7 +126,7 @@ def test_drifted_rows(
         assert "index swap items_idx --model MODEL" in (found.advice or "")
 
 
-def test_drift_is_unknown_without_a_profile(index: HashIndex) -> None:
+def test_drift_is_unknown_without_a_profile(index):
     found = findings(index)
     for name in ("projection_drift", "bit_drift"):
         assert (found[name].status, found[name].value) == ("unknown", None)
@@ -145,7 +134,7 @@ def test_drift_is_unknown_without_a_profile(index: HashIndex) -> None:
     assert operations.check(index).status == "ok"
 
 
-def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> None:
+def test_a_damaged_profile(connection, items, model):
     """Only the owner can write one; the check ends in words all the same."""
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
@@ -171,13 +160,13 @@ def test_a_damaged_profile(connection: Connection, items: str, model: Model) -> 
                     assert finding.status == ("warning" if damaged else "ok")
 
 
-def test_an_index_that_does_not_exist(connection: Connection, index: HashIndex) -> None:
+def test_an_index_that_does_not_exist(connection, index):
     index.drop()
     with pytest.raises(UnknownIndexError, match="'items_idx' does not exist"):
         operations.check(index)
 
 
-def test_a_check_writes_nothing(connection: Connection, index: HashIndex) -> None:
+def test_a_check_writes_nothing(connection, index):
     connection.execute("SET default_transaction_read_only = on")
     for full in (False, True):
         assert operations.check(index, full=full).status == "ok"
@@ -188,14 +177,14 @@ def test_a_check_writes_nothing(connection: Connection, index: HashIndex) -> Non
         connection.execute(f"UPDATE {table} SET {column} = {column}".encode())
 
 
-def test_a_table_of_many_pages_is_looked_at_by_samples(connection: Connection) -> None:
+def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
     """A row to a page: 150 MB, which are not all read."""
     save_signs(connection, 24)
     connection.execute(
         "CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(24), filler text); "
         "ALTER TABLE items ALTER filler SET STORAGE PLAIN"
     )
-    names: dict[Layout, str] = {"table": "items_idx", "column": "in_column"}
+    names = {"table": "items_idx", "column": "in_column"}
     for layout, name in names.items():
         HashIndex.create(
             connection, name, table="items", column="embedding", model="signs", layout=layout

@@ -4,27 +4,20 @@ import numpy as np
 import pytest
 from fixtures.health import findings, profiled, set_code, troubles
 from fixtures.known import OTHERS
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex, Layout
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
-def index_of(connection: Connection, model: Model, layout: Layout) -> HashIndex:
+def index_of(connection, model, layout):
     store.save(connection, model)
     created = HashIndex.create(
-        connection,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model=model.name,
-        layout=layout,
+        connection, "items_idx", table="items", column="embedding", model=model.name, layout=layout
     )
     # Rows that the model does not know.
     connection.execute("DELETE FROM items WHERE id > 290")
@@ -33,17 +26,11 @@ def index_of(connection: Connection, model: Model, layout: Layout) -> HashIndex:
 
 
 @pytest.fixture(params=["table", "column"])
-def index(
-    request: pytest.FixtureRequest,
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    known_model: Model,
-) -> HashIndex:
+def index(request, connection, items, vectors, known_model):
     return index_of(connection, profiled(known_model, vectors[:290], "known"), request.param)
 
 
-def test_sql_looks_at_all_but_the_codes(index: HashIndex) -> None:
+def test_sql_looks_at_all_but_the_codes(index):
     rows = index.connection.execute(
         "SELECT check_name, status FROM hashindex.health('items_idx')"
     ).fetchall()
@@ -54,7 +41,7 @@ def test_sql_looks_at_all_but_the_codes(index: HashIndex) -> None:
     assert {status for _, status in rows} == {"ok"}
 
 
-def test_wrong_codes(index: HashIndex) -> None:
+def test_wrong_codes(index):
     set_code(index, "~code", "id IN (3, 33)")
     for full in (False, True):
         found = findings(index, full=full)["wrong_codes"]
@@ -65,7 +52,7 @@ def test_wrong_codes(index: HashIndex) -> None:
         assert troubles(index, full=full) == {}
 
 
-def test_drift(index: HashIndex) -> None:
+def test_drift(index):
     found = findings(index)["projection_drift"]
     assert (found.status, found.value) == ("ok", 0)
     # All rows become one of two that the model knows too.
@@ -92,8 +79,8 @@ def test_drift(index: HashIndex) -> None:
         assert found.advice is not None
 
 
-def test_without_torch(index: HashIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_without_torch(index, monkeypatch):
+    def refuse(*_):
         raise InvalidInputError("this model is a neural network, which needs torch")
 
     monkeypatch.setattr(Model, "project", refuse)
@@ -103,6 +90,6 @@ def test_without_torch(index: HashIndex, monkeypatch: pytest.MonkeyPatch) -> Non
         assert found[name].detail.startswith("the model cannot be evaluated here: this model is a")
 
 
-def test_without_a_table_nothing_is_computed(index: HashIndex) -> None:
+def test_without_a_table_nothing_is_computed(index):
     index.connection.execute("DROP TABLE items")
     assert set(findings(index)) == {"table", "functions", "rights"}

@@ -1,20 +1,16 @@
 """Faults of what an index consists of: its table, triggers, functions, access path, swaps."""
 
-import numpy as np
 import pytest
 from fixtures.health import codes_of, findings, troubles
 from fixtures.items import one_layout
 from fixtures.landmarks import tables_of
-from fixtures.roles import As, denied
-from numpy.typing import NDArray
+from fixtures.roles import denied
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import Access, HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -52,7 +48,7 @@ TABLE_FAULTS = {
 }  # fmt: skip
 
 
-def test_the_table(index: HashIndex) -> None:
+def test_the_table(index):
     for statement, (said, advised) in TABLE_FAULTS.items():
         with index.connection.transaction(force_rollback=True):
             index.connection.execute(statement.encode())
@@ -66,14 +62,14 @@ def test_the_table(index: HashIndex) -> None:
     assert troubles(index) == {}
 
 
-def test_a_table_that_was_dropped(connection: Connection, index: HashIndex) -> None:
+def test_a_table_that_was_dropped(connection, index):
     connection.execute("DROP TABLE items")
     assert findings(index)["table"].detail == "table public.items is not there any more"
     assert "pg-hashindex index drop items_idx" in (findings(index)["table"].advice or "")
     assert "triggers" not in findings(index)
 
 
-def test_another_table_of_that_name(connection: Connection, items: str, model: Model) -> None:
+def test_another_table_of_that_name(connection, items, model):
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     connection.execute("ALTER TABLE items RENAME TO goods")
     connection.execute("CREATE TABLE items (LIKE goods INCLUDING ALL)")
@@ -81,7 +77,7 @@ def test_another_table_of_that_name(connection: Connection, items: str, model: M
     assert findings(index)["triggers"].status == "broken"
 
 
-def test_codes_that_were_dropped(connection: Connection, index: HashIndex) -> None:
+def test_codes_that_were_dropped(connection, index):
     table, column = codes_of(index)
     if index.layout == "table":
         connection.execute(f"DROP TABLE {table}".encode())
@@ -93,7 +89,7 @@ def test_codes_that_were_dropped(connection: Connection, index: HashIndex) -> No
     assert troubles(index) == {"table": "broken"}
 
 
-def test_codes_of_another_width(connection: Connection, index: HashIndex) -> None:
+def test_codes_of_another_width(connection, index):
     table, column = codes_of(index)
     connection.execute(
         f"ALTER TABLE {table} ALTER {column} TYPE bit(5) USING {column}::bit(5)".encode()
@@ -101,13 +97,13 @@ def test_codes_of_another_width(connection: Connection, index: HashIndex) -> Non
     assert "is of type bit(5), the model gives bit(12)" in findings(index)["table"].detail
 
 
-def test_codes_without_a_primary_key(connection: Connection, items: str, model: Model) -> None:
+def test_codes_without_a_primary_key(connection, items, model):
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     connection.execute("ALTER TABLE hashindex.items_idx_codes DROP CONSTRAINT items_idx_codes_pkey")
     assert findings(index)["table"].detail.endswith("has lost its primary key")
 
 
-def test_triggers(connection: Connection, index: HashIndex) -> None:
+def test_triggers(connection, index):
     name = {"table": "hashindex_items_idx_update", "column": "zz_hashindex_items_idx"}[index.layout]
     for statement, said in (
         (f"DROP TRIGGER {name} ON items", "is missing"),
@@ -124,7 +120,7 @@ def test_triggers(connection: Connection, index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_triggers_of_partitions(connection: Connection, model: Model, layout: Layout) -> None:
+def test_triggers_of_partitions(connection, model, layout):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100)"
@@ -146,7 +142,7 @@ def test_triggers_of_partitions(connection: Connection, model: Model, layout: La
     assert troubles(index) == {"triggers": "warning" if layout == "table" else "broken"}
 
 
-def test_functions(connection: Connection, index: HashIndex) -> None:
+def test_functions(connection, index):
     for function in ("search_items_idx", "within_items_idx", "sync_items_idx"):
         with connection.transaction(force_rollback=True):
             connection.execute(f"DROP FUNCTION hashindex.{function} CASCADE".encode())
@@ -158,7 +154,7 @@ def test_functions(connection: Connection, index: HashIndex) -> None:
 
 
 @one_layout
-def test_an_access_path(connection: Connection, other: Connection, index: HashIndex) -> None:
+def test_an_access_path(connection, other, index):
     index.configure(access="landmarks")
     found = findings(index)["access"]
     assert (found.status, found.advice) == ("warning", "pg-hashindex index encode items_idx")
@@ -171,7 +167,7 @@ def test_an_access_path(connection: Connection, other: Connection, index: HashIn
     assert troubles(index) == {}
 
 
-def test_landmarks_that_are_gone(listed: HashIndex) -> None:
+def test_landmarks_that_are_gone(listed):
     connection = listed.connection
     codes, landmarks = tables_of(listed)
     with connection.transaction(force_rollback=True):
@@ -195,7 +191,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
     assert findings(listed)["access"].status == "broken"
 
 
-def test_lists(listed: HashIndex) -> None:
+def test_lists(listed):
     connection = listed.connection
     # 12 bits do not tell 3,000 rows apart.
     assert troubles(listed) == {"duplicates": "warning"}
@@ -227,7 +223,7 @@ def test_lists(listed: HashIndex) -> None:
         assert troubles(listed) == {"landmarks": "warning"}
 
 
-def test_a_table_that_grew_or_shrank_tenfold(listed: HashIndex) -> None:
+def test_a_table_that_grew_or_shrank_tenfold(listed):
     for trained, status in ((300, "warning"), (310, "ok"), (29_000, "ok"), (30_000, "warning")):
         listed.connection.execute("UPDATE hashindex.index SET trained_rows = %s", [trained])
         found = findings(listed)["landmarks"]
@@ -239,9 +235,7 @@ def test_a_table_that_grew_or_shrank_tenfold(listed: HashIndex) -> None:
     assert troubles(listed) == {}
 
 
-def test_a_swap_that_was_left(
-    connection: Connection, other: Connection, index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_a_swap_that_was_left(connection, other, index, vectors):
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("the other"))
     connection.execute("SELECT hashindex.begin_swap('items_idx', 'the other')")
     found = findings(index)["swap"]
@@ -256,7 +250,7 @@ def test_a_swap_that_was_left(
     assert "left after encoding" in findings(index)["swap"].detail
 
 
-def test_bloat(connection: Connection, items: str, model: Model) -> None:
+def test_bloat(connection, items, model):
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
     )
@@ -275,9 +269,7 @@ def test_bloat(connection: Connection, items: str, model: Model) -> None:
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_a_reader_checks(
-    connection: Connection, as_role: As, items: str, model: Model, access: Access
-) -> None:
+def test_a_reader_checks(connection, as_role, items, model, access):
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh", access=access
     )
@@ -294,9 +286,7 @@ def test_a_reader_checks(
         operations.check(HashIndex.open(reader, "items_idx"))
 
 
-def test_rows_that_the_caller_does_not_see(
-    connection: Connection, as_role: As, index: HashIndex
-) -> None:
+def test_rows_that_the_caller_does_not_see(connection, as_role, index):
     """All is reported of a tenant's rows, and codes of others are not taken for left over."""
     tenant = as_role("tenant")
     connection.execute("GRANT SELECT ON items TO tenant")

@@ -5,36 +5,21 @@ import pytest
 from fixtures.code_indexes import fill
 from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, troubles
 from fixtures.known import UNKNOWN
-from numpy.typing import NDArray
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import Access, HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.training import train
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.mark.parametrize(
-    ("layout", "access"),
-    [
-        ("table", "scan"),
-        ("table", "landmarks"),
-        ("column", "scan"),
-    ],
+    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
 )
-def test_each_access_path(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    lsh_model: Model,
-    layout: Layout,
-    access: Access,
-) -> None:
+def test_each_access_path(connection, items, vectors, lsh_model, layout, access):
     index = index_with_profile(connection, lsh_model, vectors, layout)
     index.configure(access=access).encode()
     assert_quiet(index)
@@ -50,7 +35,7 @@ def test_each_access_path(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_few_rows(connection: Connection, lsh_model: Model, layout: Layout) -> None:
+def test_few_rows(connection, lsh_model, layout):
     fill(connection, "items", np.zeros((0, 8), np.float32))
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((40, 8)).astype(np.float32)
@@ -69,7 +54,7 @@ def test_few_rows(connection: Connection, lsh_model: Model, layout: Layout) -> N
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_table_of_partitions(connection: Connection, model: Model, layout: Layout) -> None:
+def test_a_table_of_partitions(connection, model, layout):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -91,9 +76,7 @@ def test_a_table_of_partitions(connection: Connection, model: Model, layout: Lay
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_an_unlogged_table_with_odd_names(
-    connection: Connection, vectors: NDArray[np.float32], model: Model, access: Access
-) -> None:
+def test_an_unlogged_table_with_odd_names(connection, vectors, model, access):
     schema, table, key, column = 'My "Shop"', "it'ems 100%s", "the.key", "vec tör"
     connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
     name = sql.Identifier(schema, table)
@@ -118,16 +101,14 @@ def test_an_unlogged_table_with_odd_names(
     )
     index.encode()
     assert_quiet(index)
-    connection.execute(
-        sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name),
-    )
+    connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name))
     found = findings(index)["triggers"]
     assert found.advice is not None
     assert "repair Odd-1, which" in found.advice
 
 
 @pytest.mark.parametrize("kind", ["uuid", "numeric(10,2)", "timestamptz"])
-def test_keys_of_other_types(connection: Connection, model: Model, kind: str) -> None:
+def test_keys_of_other_types(connection, model, kind):
     made = {
         "uuid": "md5(n::text)::uuid",
         "numeric(10,2)": "n / 4.0",
@@ -145,9 +126,7 @@ def test_keys_of_other_types(connection: Connection, model: Model, kind: str) ->
     assert_quiet(index)
 
 
-def test_after_a_swap_and_a_rollback(
-    connection: Connection, vectors: NDArray[np.float32], index: HashIndex
-) -> None:
+def test_after_a_swap_and_a_rollback(connection, vectors, index):
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     operations.swap(index, "other", force=True)
     found = findings(index)
@@ -162,7 +141,7 @@ def test_after_a_swap_and_a_rollback(
     assert_quiet(index)
 
 
-def test_rows_of_a_model_that_was_trained_on_them(connection: Connection) -> None:
+def test_rows_of_a_model_that_was_trained_on_them(connection):
     rng = np.random.default_rng(6)
     rows = (rng.standard_normal((1500, 8)) @ rng.standard_normal((8, 8))).astype(np.float32)
     model = train(rows, "trained", "itq", n_bits=8)
@@ -178,7 +157,7 @@ def test_rows_of_a_model_that_was_trained_on_them(connection: Connection) -> Non
     assert_quiet(index)
 
 
-def test_a_model_that_python_evaluates(encoded: HashIndex) -> None:
+def test_a_model_that_python_evaluates(encoded):
     """Rows 291 to 300 are none that it was trained on: that is what is found, and no more."""
     assert troubles(encoded) == {"rows_without_code": "warning"}
     found = findings(encoded, full=True)

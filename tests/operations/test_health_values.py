@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs, vectors_of
 from fixtures.health import findings, index_with_profile, set_code
-from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
-def bits_of(index: HashIndex) -> NDArray[np.float64]:
+def bits_of(index):
     """The codes that are stored, as 0 and 1."""
     column = "code" if index.layout == "table" else "items_idx_code"
     table = "hashindex.items_idx_codes" if index.layout == "table" else "items"
@@ -26,7 +23,7 @@ def bits_of(index: HashIndex) -> NDArray[np.float64]:
     return np.array([[float(bit) for bit in row[0]] for row in rows])
 
 
-def psi(was: NDArray[np.floating], now: NDArray[np.floating], rows_was: int, rows_now: int):
+def psi(was, now, rows_was, rows_now):
     """The index of one bit, by its definition, half a row added to each part."""
     parts = len(was)
     a = [(n + 0.5) / (rows_was + 0.5 * parts) for n in was]
@@ -35,7 +32,7 @@ def psi(was: NDArray[np.floating], now: NDArray[np.floating], rows_was: int, row
     return found - (parts - 1) * (1 / rows_was + 1 / rows_now)
 
 
-def test_shares_entropy_and_correlation(index: HashIndex) -> None:
+def test_shares_entropy_and_correlation(index):
     set_code(index, "code | B'000001000000'", "id % 5 > 0")
     bits = bits_of(index)
     found = findings(index)
@@ -62,7 +59,7 @@ def test_shares_entropy_and_correlation(index: HashIndex) -> None:
     assert f"the mean of all pairs is {mean:.3f}" in found["correlation"].detail
 
 
-def test_duplicates(index: HashIndex) -> None:
+def test_duplicates(index):
     set_code(index, "B'111100001111'", "id <= 40")
     _, counts = np.unique(bits_of(index), axis=0, return_counts=True)
     for full in (False, True):
@@ -71,7 +68,7 @@ def test_duplicates(index: HashIndex) -> None:
         assert f"{counts.max()} rows the most common of 300 codes" in found.detail
 
 
-def test_long_codes_that_agree_in_the_first_bits_are_no_duplicates(connection: Connection) -> None:
+def test_long_codes_that_agree_in_the_first_bits_are_no_duplicates(connection):
     """They are looked up by their first 64 bits."""
     rng = np.random.default_rng(2)
     bits = np.zeros((150, 70), dtype=bool)
@@ -91,7 +88,7 @@ def test_long_codes_that_agree_in_the_first_bits_are_no_duplicates(connection: C
     assert found["correlation"].status == "ok"
 
 
-def test_of_very_long_codes_some_pairs_of_bits_are_compared(connection: Connection) -> None:
+def test_of_very_long_codes_some_pairs_of_bits_are_compared(connection):
     rng = np.random.default_rng(9)
     save_signs(connection, 600)
     fill(connection, "items", vectors_of(rng.random((120, 600)) < 0.5, rng))
@@ -109,13 +106,7 @@ def test_of_very_long_codes_some_pairs_of_bits_are_compared(connection: Connecti
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_drift(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    lsh_model: Model,
-    layout: str,
-) -> None:
+def test_drift(connection, items, vectors, lsh_model, layout):
     """A model trained on half of the rows, before and after the rows drift."""
     before = vectors[:150]
     index = index_with_profile(connection, lsh_model, before, layout)
@@ -148,7 +139,7 @@ def test_drift(
             assert found["wrong_codes"].status == "ok"
 
 
-def test_a_bit_that_falls_on_an_edge_for_many_rows_does_not_drift(connection: Connection) -> None:
+def test_a_bit_that_falls_on_an_edge_for_many_rows_does_not_drift(connection):
     """A third of the rows are one and the same, and SQL rounds otherwise than NumPy."""
     rng = np.random.default_rng(8)
     rows = rng.standard_normal((600, 48)).astype(np.float32)
@@ -160,7 +151,7 @@ def test_a_bit_that_falls_on_an_edge_for_many_rows_does_not_drift(connection: Co
     assert (found.status, found.value) == ("ok", 0)
 
 
-def test_wrong_codes_are_counted(index: HashIndex) -> None:
+def test_wrong_codes_are_counted(index):
     set_code(index, "~code", "id IN (3, 33, 299)")
     for full in (False, True):
         found = findings(index, full=full)["wrong_codes"]
@@ -169,7 +160,7 @@ def test_wrong_codes_are_counted(index: HashIndex) -> None:
         assert found.detail.startswith("3 of 300 codes")
 
 
-def test_one_wrong_bit_is_seen_unless_rounding_decides_it(connection: Connection) -> None:
+def test_one_wrong_bit_is_seen_unless_rounding_decides_it(connection):
     save_signs(connection, 8)
     rows = np.ones((5, 8), np.float32)
     rows[0, 3] = 1e-6
@@ -186,7 +177,7 @@ def test_one_wrong_bit_is_seen_unless_rounding_decides_it(connection: Connection
     assert (found.status, found.value) == ("broken", pytest.approx(1 / 5))
 
 
-def test_sql_computes_the_saved_values(connection: Connection, lsh_model: Model) -> None:
+def test_sql_computes_the_saved_values(connection, lsh_model):
     """The profile of a model in the database counts rows as that in Python does."""
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((500, 8)).astype(np.float32)

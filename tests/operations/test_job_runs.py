@@ -3,38 +3,29 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.jobs import add_job, every_job, states
-from fixtures.roles import As
-from numpy.typing import NDArray
-from psycopg import sql
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.db.jobs import Job, list_jobs
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality.tuning import Effort, Goal, running, tune_index
 
 pytestmark = pytest.mark.newest
 
 
-def test_encoding_is_seen_batch_by_batch(
-    bare: HashIndex, other: Connection, always: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encoding_is_seen_batch_by_batch(bare, other, always, monkeypatch):
     seen = []
     write = encoding._Encoder._write
 
-    def looked_at(self: encoding._Encoder, batch: object) -> int:
+    def looked_at(self, batch):
         seen.extend((job.state, job.rows_done, job.rows_total) for job in list_jobs(other))
         return write(self, batch)  # type: ignore[arg-type]
 
@@ -52,9 +43,7 @@ def test_encoding_is_seen_batch_by_batch(
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
-def test_a_large_table_is_counted_by_some_of_its_pages(
-    connection: Connection, model: Model, partitions: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, partitions, monkeypatch):
     connection.execute(
         f"CREATE TABLE large (id int PRIMARY KEY, v vector(8)) {partitions}".encode()
     )
@@ -72,19 +61,17 @@ def test_a_large_table_is_counted_by_some_of_its_pages(
         "INSERT INTO hashindex.large_codes (id, code) "
         "SELECT id, B'000000000000' FROM large WHERE id % 4 = 0"
     )
-    expected: list[int] = []
+    expected = []
     expect = Job.expect
 
-    def kept(self: Job, total: int) -> None:
+    def kept(self, total):
         expected.append(total)
         expect(self, total)
 
     monkeypatch.setattr(Job, "expect", kept)
     waiting = IndexRow.waiting
 
-    def counted(
-        row: IndexRow, *, codes: sql.Composable | None = None, percent: float | None = None
-    ) -> int:
+    def counted(row, *, codes=None, percent=None):
         assert percent is not None, "the whole table was read"
         return waiting(row, codes=codes, percent=percent)
 
@@ -99,9 +86,7 @@ def test_a_large_table_is_counted_by_some_of_its_pages(
     assert job.rows_total >= 15_000
 
 
-def test_on_a_connection_that_is_not_in_autocommit_mode(
-    bare: HashIndex, other: Connection, always: None
-) -> None:
+def test_on_a_connection_that_is_not_in_autocommit_mode(bare, other, always):
     bare.connection.autocommit = False
     with bare.connection.transaction():
         bare.configure(access="landmarks")
@@ -112,7 +97,7 @@ def test_on_a_connection_that_is_not_in_autocommit_mode(
     assert_fresh(HashIndex.open(other, "items_idx"))
 
 
-def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
+def test_a_batch_that_fails(bare, other):
     bare.connection.execute(
         "CREATE TABLE odd (id int PRIMARY KEY, v vector); "
         "INSERT INTO odd SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20) n"
@@ -132,19 +117,16 @@ def test_a_batch_that_fails(bare: HashIndex, other: Connection) -> None:
     assert codes == (15,)
 
 
-def test_a_repeated_run_does_nothing(bare: HashIndex, other: Connection) -> None:
+def test_a_repeated_run_does_nothing(bare, other):
     """It is refused: the first one runs, and is neither dead nor superseded."""
-    with (
-        encoding.only_encoder(bare.row, None),
-        Job(bare.connection, "encode", bare.name) as job,
-    ):
+    with encoding.only_encoder(bare.row, None), Job(bare.connection, "encode", bare.name) as job:
         job.phase("encoding")
         with pytest.raises(InUseError, match="being encoded by another session"):
             HashIndex.open(other, "items_idx").encode()
         assert states(other) == [("encode", "items_idx", "running")]
 
 
-def test_a_role_that_may_not_record_encodes(bare: HashIndex, as_role: As) -> None:
+def test_a_role_that_may_not_record_encodes(bare, as_role):
     worker = as_role("worker")
     bare.connection.execute(
         "GRANT SELECT, UPDATE ON items TO worker; GRANT USAGE ON SCHEMA hashindex TO worker; "
@@ -168,9 +150,7 @@ def test_a_role_that_may_not_record_encodes(bare: HashIndex, as_role: As) -> Non
     assert [job.state for job in every_job(bare.connection)] == ["failed", "done"]
 
 
-def test_a_session_that_waits_for_the_table_goes_on_without(
-    bare: HashIndex, other: Connection
-) -> None:
+def test_a_session_that_waits_for_the_table_goes_on_without(bare, other):
     with other.transaction():
         other.execute("LOCK TABLE hashindex.job IN ACCESS EXCLUSIVE MODE")
         assert bare.encode(batch_rows=50) == 300
@@ -178,9 +158,7 @@ def test_a_session_that_waits_for_the_table_goes_on_without(
     assert every_job(other) == []
 
 
-def test_access_paths_say_what_they_are_at(
-    bare: HashIndex, phases: Callable[[], list[str]], always: None
-) -> None:
+def test_access_paths_say_what_they_are_at(bare, phases, always):
     for access, steps in (
         ("landmarks", [
             "training landmarks", "waiting for writers, to have triggers log what they write",
@@ -195,9 +173,7 @@ def test_access_paths_say_what_they_are_at(
     assert {job.state for job in every_job(bare.connection)} == {"done"}
 
 
-def test_rebalancing_is_a_job(
-    listed: HashIndex, phases: Callable[[], list[str]], vectors: NDArray[np.float32]
-) -> None:
+def test_rebalancing_is_a_job(listed, phases, vectors):
     listed.rebalance()
     steps = phases()
     assert steps.index("training landmarks") < steps.index("reading rows") < len(steps) - 1
@@ -205,12 +181,7 @@ def test_rebalancing_is_a_job(
     assert (job.kind, job.subject, job.state) == ("rebalance", "items_idx", "done")
 
 
-def test_a_swap_is_one_job(
-    bare: HashIndex,
-    vectors: NDArray[np.float32],
-    phases: Callable[[], list[str]],
-    always: None,
-) -> None:
+def test_a_swap_is_one_job(bare, vectors, phases, always):
     """Encoding and building for a swap are a part of its job."""
     bare.encode()
     longer = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
@@ -225,12 +196,10 @@ def test_a_swap_is_one_job(
     assert steps.index("training landmarks") < steps.index("reading rows")
 
 
-def test_tuning_is_a_job(
-    bare: HashIndex, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tuning_is_a_job(bare, other, monkeypatch):
     seen = []
 
-    def ended(*_: object) -> None:
+    def ended(*_):
         seen.extend(list_jobs(other))
         raise DatabaseStateError("enough")
 
@@ -254,17 +223,15 @@ HashIndex.open(connect(sys.argv[1]), "items_idx").encode(rows_per_second=40)
 
 
 @pytest.fixture
-def victim(bare: HashIndex, url: str) -> Iterator[subprocess.Popen[bytes]]:
+def victim(bare, url):
     """Another process that encodes 40 rows a second."""
     with subprocess.Popen([sys.executable, "-c", ENCODE, url]) as process:
         yield process
         process.kill()
 
 
-def test_a_killed_process_leaves_a_dead_job_and_another_goes_on(
-    bare: HashIndex, other: Connection, victim: subprocess.Popen[bytes]
-) -> None:
-    def wait_for(condition: Callable[[], bool]) -> None:
+def test_a_killed_process_leaves_a_dead_job_and_another_goes_on(bare, other, victim):
+    def wait_for(condition):
         until = time.monotonic() + 30
         while not condition():
             assert victim.poll() is None or victim.returncode < 0

@@ -1,26 +1,21 @@
 """Jobs: what others see of them while they run, and when they have ended or died."""
 
 import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import psycopg
 import pytest
 from fixtures.jobs import add_job, every_job, run_job, states
-from fixtures.roles import As
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.jobs import Job, end_dead, list_jobs
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 
-def test_another_session_sees_how_far_a_job_is(
-    connection: Connection, other: Connection, always: None
-) -> None:
+def test_another_session_sees_how_far_a_job_is(connection, other, always):
     with Job(connection, "encode", "items_idx") as job:
         assert every_job(other) == []
         job.phase("first", 400)
@@ -44,7 +39,7 @@ def test_another_session_sees_how_far_a_job_is(
     assert held == (0,)
 
 
-def test_rate_and_time_left(connection: Connection, other: Connection) -> None:
+def test_rate_and_time_left(connection, other):
     number = add_job(connection, "encode", "i")
     connection.execute(
         "UPDATE hashindex.job SET rows_done = 1000, rows_total = 4000, "
@@ -64,9 +59,7 @@ def test_rate_and_time_left(connection: Connection, other: Connection) -> None:
     assert (every_job(other)[0].rows_per_second, every_job(other)[0].time_left) == (None, None)
 
 
-def test_a_job_without_its_lock_is_dead(
-    connection: Connection, other: Connection, make_database: Callable[[str], str]
-) -> None:
+def test_a_job_without_its_lock_is_dead(connection, other, make_database):
     number = add_job(connection, "encode", "i")
     assert states(other) == [("encode", "i", "dead")]
     run_job(connection, number)
@@ -87,9 +80,7 @@ def test_a_job_without_its_lock_is_dead(
     assert states(other) == [("encode", "i", "done")]
 
 
-def test_the_end_of_a_job_is_not_taken_for_its_death(
-    connection: Connection, other: Connection
-) -> None:
+def test_the_end_of_a_job_is_not_taken_for_its_death(connection, other):
     """A query that began before it sees the row as it was, and the locks as they are."""
     with other.transaction():
         with Job(connection, "encode", "i") as job:
@@ -106,7 +97,7 @@ def test_the_end_of_a_job_is_not_taken_for_its_death(
         (ValueError(), "ValueError"),
     ],
 )
-def test_a_job_that_fails(connection: Connection, error: BaseException, message: str) -> None:
+def test_a_job_that_fails(connection, error, message):
     with pytest.raises(type(error)), Job(connection, "encode", "i") as job:
         job.phase("encoding", 10)
         job.advance(4)
@@ -116,9 +107,7 @@ def test_a_job_that_fails(connection: Connection, error: BaseException, message:
     assert seen.ended_at is not None
 
 
-def test_a_job_inside_of_another_is_a_part_of_it(
-    connection: Connection, other: Connection, always: None
-) -> None:
+def test_a_job_inside_of_another_is_a_part_of_it(connection, other, always):
     with Job(connection, "swap", "i") as outer:
         outer.phase("making codes")
         with Job(connection, "encode", "i~2") as inner:
@@ -135,7 +124,7 @@ def test_a_job_inside_of_another_is_a_part_of_it(
     assert states(other) == [("swap", "i", "done"), ("encode", "j", "done")]
 
 
-def test_a_later_run_supersedes_a_dead_one(connection: Connection, other: Connection) -> None:
+def test_a_later_run_supersedes_a_dead_one(connection, other):
     for kind, subject in (("encode", "i"), ("swap", "i"), ("encode", "j")):
         add_job(connection, kind, subject)
     with Job(other, "encode", "i") as running_one:
@@ -166,7 +155,7 @@ def test_a_later_run_supersedes_a_dead_one(connection: Connection, other: Connec
     assert every_job(connection)[-1].message == "given up"
 
 
-def test_the_command_that_goes_on(connection: Connection, model: Model, items: str) -> None:
+def test_the_command_that_goes_on(connection, model, items):
     HashIndex.create(connection, "Its-1", table=items, column="embedding", model="lsh")
     for kind in ("encode", "rebalance", "repair", "swap", "tune"):
         add_job(connection, kind, "Its-1")
@@ -177,7 +166,7 @@ def test_the_command_that_goes_on(connection: Connection, model: Model, items: s
     assert list_jobs(connection)[3].resume == "pg-hashindex index swap Its-1 --model lsh:1"
 
 
-def test_a_thousand_are_kept(connection: Connection) -> None:
+def test_a_thousand_are_kept(connection):
     connection.execute(
         "INSERT INTO hashindex.job (kind, subject, phase, state) "
         "SELECT 'encode', 'i', 'x', CASE n WHEN 3 THEN 'running' ELSE 'done' END "
@@ -190,9 +179,7 @@ def test_a_thousand_are_kept(connection: Connection) -> None:
     assert [found[0].id, found[1].id, found[-1].id, len(found)] == [3, 201, 1201, 1002]
 
 
-def test_a_row_is_written_once_a_second(
-    connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_is_written_once_a_second(connection, other, monkeypatch):
     clock = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     with Job(connection, "encode", "i") as job:
@@ -205,9 +192,7 @@ def test_a_row_is_written_once_a_second(
         assert seen == [0, 0, 3, 3, 3, 6]
 
 
-def test_progress_leaves_no_versions_for_vacuum(
-    connection: Connection, url: str, always: None
-) -> None:
+def test_progress_leaves_no_versions_for_vacuum(connection, url, always):
     with connect(url) as session, Job(session, "encode", "i") as job:
         job.phase("encoding")
         for _ in range(500):
@@ -216,7 +201,7 @@ def test_progress_leaves_no_versions_for_vacuum(
     assert pages == (1,)
 
 
-def test_a_session_that_is_ended(connection: Connection, url: str, always: None) -> None:
+def test_a_session_that_is_ended(connection, url, always):
     with connect(url) as session:
         with pytest.raises(HashIndexError, match="terminating connection"):
             with Job(session, "encode", "i") as job:
@@ -229,7 +214,7 @@ def test_a_session_that_is_ended(connection: Connection, url: str, always: None)
         assert states(connection) == [("encode", "i", "dead")]
 
 
-def test_jobs_are_hidden_without_rights(connection: Connection, as_role: As) -> None:
+def test_jobs_are_hidden_without_rights(connection, as_role):
     reader = as_role("reader")
     connection.execute(
         "GRANT USAGE ON SCHEMA hashindex TO reader; GRANT SELECT ON hashindex.jobs TO reader"

@@ -1,7 +1,6 @@
 """A rebalance that was killed: the check warns, and repair, encode and configure end it."""
 
 import threading
-from collections.abc import Callable
 
 import psycopg
 import pytest
@@ -13,15 +12,12 @@ from fixtures.landmarks import relations, tables_of
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import LandmarkBuild
 
-pytestmark = [
-    pytest.mark.newest,
-    pytest.mark.parametrize("listed_template", ["l2"], indirect=True),
-]
+pytestmark = [pytest.mark.newest, pytest.mark.parametrize("listed_template", ["l2"], indirect=True)]
 
 
 class KilledError(BaseException):
@@ -29,14 +25,14 @@ class KilledError(BaseException):
 
 
 @pytest.fixture
-def left(listed: HashIndex, monkeypatch: pytest.MonkeyPatch) -> HashIndex:
+def left(listed, monkeypatch):
     """An index whose rebalance ended once triggers log, before a row was read."""
     _kill_at("_read_rows", listed.rebalance, monkeypatch)
     return HashIndex.open(listed.connection, "items_idx")
 
 
-def _kill_at(step: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(*_: object) -> None:
+def _kill_at(step, act, monkeypatch):
+    def kill(*_):
         raise KilledError
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
@@ -44,7 +40,7 @@ def _kill_at(step: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPat
         act()
 
 
-def logs_writes(index: HashIndex) -> bool:
+def logs_writes(index):
     """Return whether triggers log the keys of an update."""
     connection = index.connection
     connection.execute("UPDATE items SET category = category WHERE id <= 10")
@@ -52,13 +48,13 @@ def logs_writes(index: HashIndex) -> bool:
     return row != (None,)
 
 
-def quiet(index: HashIndex) -> bool:
+def quiet(index):
     """Return whether the check finds triggers and access path in order."""
     found = findings(index)
     return found["triggers"].status == found["access"].status == "ok"
 
 
-def assert_ended(index: HashIndex) -> None:
+def assert_ended(index):
     assert not logs_writes(index)
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0")
     assert quiet(index)
@@ -74,7 +70,7 @@ def assert_ended(index: HashIndex) -> None:
     assert_fresh(now)
 
 
-def test_the_check_warns(left: HashIndex) -> None:
+def test_the_check_warns(left):
     assert logs_writes(left)
     found = findings(left)["triggers"]
     assert (found.status, found.detail) == (
@@ -88,7 +84,7 @@ def test_the_check_warns(left: HashIndex) -> None:
     )
 
 
-def test_the_check_is_quiet_while_a_session_rebalances(left: HashIndex, url: str) -> None:
+def test_the_check_is_quiet_while_a_session_rebalances(left, url):
     with connect(url) as other:
         assert claim(other, "access", "items_idx")
         assert quiet(left)
@@ -100,26 +96,26 @@ def test_the_check_is_quiet_while_a_session_rebalances(left: HashIndex, url: str
     assert not quiet(left)
 
 
-def test_a_rebalance_continues_it(left: HashIndex) -> None:
+def test_a_rebalance_continues_it(left):
     left.rebalance()
     assert_ended(left)
 
 
 @pytest.mark.parametrize("step", ["_read_rows", "_put_in_order", "_take_over"])
-def test_a_repair_ends_it(listed: HashIndex, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_repair_ends_it(listed, monkeypatch, step):
     _kill_at(step, listed.rebalance, monkeypatch)
     assert "gave up the rebalance that was cut off" in operations.repair(listed).done
     assert_ended(listed)
     assert operations.repair(listed).done == ()
 
 
-def test_encode_ends_it(left: HashIndex) -> None:
+def test_encode_ends_it(left):
     left.encode()
     assert_ended(left)
 
 
 @pytest.mark.parametrize("options", [["--access", "scan"], ["--probes", "9"]])
-def test_configure_ends_it(left: HashIndex, url: str, options: list[str]) -> None:
+def test_configure_ends_it(left, url, options):
     arguments = ["index", "configure", "items_idx", *options, "--database-url", url]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
@@ -127,18 +123,14 @@ def test_configure_ends_it(left: HashIndex, url: str, options: list[str]) -> Non
     assert_ended(left)
 
 
-def test_the_codes_before_a_swap_too(
-    left: HashIndex, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_codes_before_a_swap_too(left, connection, monkeypatch):
     operations.swap(left, "lsh:1", access="scan", force=True, queries=3)
     assert findings(left)["triggers"].status == "warning"
     assert any("gave up the rebalance" in done for done in operations.repair(left).done)
     assert findings(left)["triggers"].status == "ok"
 
 
-def test_a_first_build_that_was_cut_off(
-    connection: Connection, listed: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_build_that_was_cut_off(connection, listed, monkeypatch):
     """The check says what it costs; encode continues it, and another path gives it up."""
     listed.configure(access="scan")
     index = listed.configure(access="landmarks")
@@ -152,16 +144,16 @@ def test_a_first_build_that_was_cut_off(
 
 
 @pytest.mark.parametrize("end", ["repair", "configure"])
-def test_a_writer_that_began_before(left: HashIndex, url: str, end: str) -> None:
+def test_a_writer_that_began_before(left, url, end):
     """A statement that is under way fires the triggers that it found: their log must be there."""
     if end == "configure":
         left.configure(access="scan")
         left = left.configure(access="landmarks")
         with pytest.MonkeyPatch.context() as patch:
             _kill_at("_read_rows", left.encode, patch)
-    problems: list[BaseException] = []
+    problems = []
 
-    def write() -> None:
+    def write():
         try:
             with psycopg.connect(url, autocommit=True) as session:
                 # Its trigger functions are compiled, as in any session that has written before.
@@ -178,7 +170,7 @@ def test_a_writer_that_began_before(left: HashIndex, url: str, end: str) -> None
         writer.start()
         waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = %s"
 
-        def waits(kind: str) -> bool:
+        def waits(kind):
             return holder.execute(waiting, [kind]).fetchone() == (1,)
 
         eventually(lambda: waits("advisory"))

@@ -1,10 +1,7 @@
 """After ALTER EXTENSION vector SET SCHEMA every part gives one advice, and it works."""
 
-from collections.abc import Callable
-
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.commands import Run
 from fixtures.health import findings, troubles
 
 from pg_hashindex import operations
@@ -18,12 +15,12 @@ ADVICE = "pg-hashindex schema upgrade"
 
 
 @pytest.fixture
-def moved(index: HashIndex) -> HashIndex:
+def moved(index):
     index.connection.execute("CREATE SCHEMA ext; ALTER EXTENSION vector SET SCHEMA ext")
     return index
 
 
-ACTIONS: dict[str, Callable[[HashIndex], object]] = {
+ACTIONS = {
     "search": lambda index: index.search([1.0] * 8, 5),
     "within": lambda index: index.within([1.0] * 8, 5),
     "repair": lambda index: operations.repair(index, full=True),
@@ -40,14 +37,14 @@ ACTIONS: dict[str, Callable[[HashIndex], object]] = {
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_errors_lead_to_it(moved: HashIndex, url: str, action: str) -> None:
+def test_errors_lead_to_it(moved, url, action):
     with connect(url) as connection, pytest.raises(HashIndexError, match=ADVICE) as told:
         ACTIONS[action](HashIndex.open(connection, "items_idx"))
     assert "rebind" not in str(told.value)
     assert "index check" not in str(told.value)
 
 
-def test_check_reports_it_and_the_upgrade_fixes_it(moved: HashIndex, on: Run) -> None:
+def test_check_reports_it_and_the_upgrade_fixes_it(moved, on):
     found = findings(moved)["table"]
     assert found.status == "broken"
     assert found.detail.startswith("pgvector is in schema ext now, and was in public")

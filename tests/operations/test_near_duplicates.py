@@ -1,17 +1,14 @@
 """Near-duplicates by lists and codes, against all pairs by brute force."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.commands import Run
-from numpy.typing import NDArray
 from pgvector import Vector
 from scipy.spatial.distance import cdist
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import Layer
@@ -23,9 +20,7 @@ pytestmark = pytest.mark.newest
 
 
 @pytest.fixture(params=["l2", "cosine"])
-def listed(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: Model
-) -> HashIndex:
+def listed(request, connection, items, model):
     """300 rows, and 40 near copies of the first ones, in a dozen lists."""
     rng = np.random.default_rng(1)
     read = "SELECT embedding FROM items WHERE id <= 40 ORDER BY id"
@@ -46,24 +41,22 @@ def listed(
 
 
 @pytest.fixture
-def rows(listed: HashIndex) -> NDArray[np.float64]:
+def rows(listed):
     every = listed.connection.execute("SELECT embedding FROM items ORDER BY id").fetchall()
     return np.stack([row[0].to_numpy() for row in every]).astype(np.float64)
 
 
-def brute_force(rows: NDArray[np.float64], metric: str, farthest: float) -> set[tuple[int, int]]:
+def brute_force(rows, metric, farthest):
     far = cdist(rows, rows, "cosine" if metric == "cosine" else "euclidean")
     return {(int(i) + 1, int(j) + 1) for i, j in np.argwhere(far <= farthest) if i < j}
 
 
-def pairs(connection: Connection, table: str = "twins") -> dict[tuple[int, int], float]:
+def pairs(connection, table="twins"):
     found = connection.execute(f"SELECT id, other_id, distance FROM {table}".encode()).fetchall()
     return {(row[0], row[1]): row[2] for row in found}
 
 
-def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(
-    listed: HashIndex, rows: NDArray[np.float64]
-) -> None:
+def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(listed, rows):
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
     done = operations.near_duplicates(listed, "twins", max_distance=farthest, radius=12, lists=1000)
     expected = brute_force(rows, listed.row.metric, farthest)
@@ -78,9 +71,7 @@ def test_all_pairs_are_found_if_all_lists_and_codes_are_compared(
     assert set(found) == expected
 
 
-def test_the_default_radius_and_lists_find_nearly_all(
-    listed: HashIndex, rows: NDArray[np.float64]
-) -> None:
+def test_the_default_radius_and_lists_find_nearly_all(listed, rows):
     farthest = {"l2": 0.9, "cosine": 0.08}[listed.row.metric]
     done = operations.near_duplicates(listed, "twins", max_distance=farthest)
     expected = brute_force(rows, listed.row.metric, farthest)
@@ -90,13 +81,11 @@ def test_the_default_radius_and_lists_find_nearly_all(
     assert done.radius < 12
 
 
-def test_a_run_that_was_cut_off_goes_on(
-    listed: HashIndex, rows: NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_cut_off_goes_on(listed, rows, monkeypatch):
     monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
     write, starts = module._Target.write, []
 
-    def cut(target: Any, start: int, end: int) -> None:
+    def cut(target, start, end):
         starts.append(start)
         if len(starts) == 3:
             raise KeyboardInterrupt
@@ -119,14 +108,12 @@ def test_a_run_that_was_cut_off_goes_on(
         operations.near_duplicates(listed, "items", max_distance=0.01, radius=12)
 
 
-def test_lists_rebuilt_concurrently(
-    listed: HashIndex, connection: Connection, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_rebuilt_concurrently(listed, connection, url, monkeypatch):
     """The rest of the new lists would hold other rows than the rest of the old ones."""
     monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
     write = module._Target.write
 
-    def rebalanced(target: Any, start: int, end: int) -> None:
+    def rebalanced(target, start, end):
         write(target, start, end)
         if start == 2:
             with connect(url) as other:
@@ -139,7 +126,7 @@ def test_lists_rebuilt_concurrently(
         operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
 
 
-def test_the_radius_is_that_of_turned_copies() -> None:
+def test_the_radius_is_that_of_turned_copies():
     """Signs of the two axes: a turn by 90 degrees changes one or two bits of every row."""
     model = Model(
         "axes",
@@ -162,13 +149,13 @@ def test_the_radius_is_that_of_turned_copies() -> None:
         ({"max_distance": 0.1, "radius": 3, "lists": 0}, "lists"),
     ],
 )
-def test_bad_input_makes_no_table(listed: HashIndex, values: dict[str, Any], says: str) -> None:
+def test_bad_input_makes_no_table(listed, values, says):
     with pytest.raises(HashIndexError, match=says):
         operations.near_duplicates(listed, "twins", **values)
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
-def test_a_table_made_again_is_refused(listed: HashIndex) -> None:
+def test_a_table_made_again_is_refused(listed):
     listed.connection.execute(
         "CREATE TABLE items_new (LIKE items INCLUDING ALL); INSERT INTO items_new TABLE items; "
         "DROP TABLE items; ALTER TABLE items_new RENAME TO items"
@@ -178,14 +165,14 @@ def test_a_table_made_again_is_refused(listed: HashIndex) -> None:
     assert listed.connection.execute("SELECT to_regclass('twins')").fetchone() == (None,)
 
 
-def test_an_index_without_lists_is_refused(index: HashIndex) -> None:
+def test_an_index_without_lists_is_refused(index):
     with pytest.raises(DatabaseStateError, match="configure items_idx --access landmarks"):
         operations.near_duplicates(index, "twins", max_distance=0.1)
     with pytest.raises(Exception, match="near-duplicates are found by lists"):
         index.connection.execute("SELECT hashindex.near_duplicates('items_idx', 0.1, 3)")
 
 
-def test_the_command(listed: HashIndex, rows: NDArray[np.float64], on: Run) -> None:
+def test_the_command(listed, rows, on):
     given = ["dedup", "items_idx", "--into", "twins", "--radius", "12", "--lists", "1000"]
     result = on(*given, "--max-distance", "0.08", "--json")
     expected = brute_force(rows, listed.row.metric, 0.08)

@@ -6,13 +6,12 @@ from fixtures.health import findings, troubles
 from fixtures.landmarks import assert_listed, tables_of
 
 from pg_hashindex import operations
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
 
-def kinds(index: HashIndex) -> set[str]:
+def kinds(index):
     """The persistence of the tables of an index, and of the rows that stand beside it."""
     rows = index.connection.execute(
         "SELECT c.relpersistence::text FROM hashindex.index i, hashindex._tables_of(i) t "
@@ -22,9 +21,7 @@ def kinds(index: HashIndex) -> set[str]:
 
 
 @pytest.fixture(params=["scan", "landmarks"])
-def searched(
-    request: pytest.FixtureRequest, connection: Connection, items: str, model: object
-) -> HashIndex:
+def searched(request, connection, items, model):
     connection.execute("ALTER TABLE items SET UNLOGGED")
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=request.param
@@ -33,7 +30,7 @@ def searched(
     return index
 
 
-def test_codes_follow_their_table(searched: HashIndex) -> None:
+def test_codes_follow_their_table(searched):
     """At first a crash empties both; after SET LOGGED it would have emptied the codes alone."""
     assert kinds(searched) == {"u"}
     for word, letter in (("LOGGED", "p"), ("UNLOGGED", "u")):
@@ -51,9 +48,7 @@ def test_codes_follow_their_table(searched: HashIndex) -> None:
         assert_fresh(searched)
 
 
-def test_codes_that_are_kept_after_a_swap_follow_too(
-    connection: Connection, index: HashIndex, model: object
-) -> None:
+def test_codes_that_are_kept_after_a_swap_follow_too(connection, index, model):
     if index.layout == "column":
         pytest.skip("codes in the table are as the table is")
     operations.swap(index, "lsh")
@@ -63,9 +58,7 @@ def test_codes_that_are_kept_after_a_swap_follow_too(
     assert kinds(index) == {"u"}
 
 
-def test_a_crash_that_emptied_codes_and_landmarks(
-    connection: Connection, items: str, model: object
-) -> None:
+def test_a_crash_that_emptied_codes_and_landmarks(connection, items, model):
     """Both were UNLOGGED beside a table that is not: repair makes all of them again."""
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", access="landmarks"

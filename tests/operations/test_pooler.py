@@ -1,25 +1,19 @@
 """Behind PgBouncer: commands that hold locks of their session refuse transaction mode."""
 
-from typing import Any
-
 import pytest
 from click.testing import CliRunner
 from fixtures.checks import assert_fresh
-from fixtures.poolers import Pool
 from pg_hashindex.cli import main
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 
-pytestmark = [
-    pytest.mark.newest,
-    pytest.mark.parametrize("listed_template", ["l2"], indirect=True),
-]
+pytestmark = [pytest.mark.newest, pytest.mark.parametrize("listed_template", ["l2"], indirect=True)]
 
 REFUSED = "a pooler in transaction mode gives each transaction another session of the server"
 
-COMMANDS: dict[str, list[str]] = {
+COMMANDS = {
     "encode": ["index", "encode", "items_idx"],
     "rebalance": ["index", "rebalance", "items_idx"],
     "repair": ["index", "repair", "items_idx"],
@@ -28,7 +22,7 @@ COMMANDS: dict[str, list[str]] = {
 }
 
 
-def left_behind(connection: Connection) -> tuple[Any, ...] | None:
+def left_behind(connection):
     return connection.execute(
         "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), "
         "(SELECT count(*) FROM hashindex.claim), "
@@ -38,9 +32,7 @@ def left_behind(connection: Connection) -> tuple[Any, ...] | None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_transaction_mode_is_refused(
-    connection: Connection, listed: HashIndex, url: str, pooled: Pool, command: str
-) -> None:
+def test_transaction_mode_is_refused(connection, listed, url, pooled, command):
     before = left_behind(connection)
     through = pooled(url, "transaction")
     arguments = [*COMMANDS[command], "--database-url", through]
@@ -51,7 +43,7 @@ def test_transaction_mode_is_refused(
     assert left_behind(connection) == before
 
 
-def test_session_mode_serves(listed: HashIndex, url: str, pooled: Pool) -> None:
+def test_session_mode_serves(listed, url, pooled):
     with connect(pooled(url, "session")) as session:
         index = HashIndex.open(session, "items_idx")
         index.rebalance()
@@ -59,16 +51,14 @@ def test_session_mode_serves(listed: HashIndex, url: str, pooled: Pool) -> None:
     assert left_behind(listed.connection) == (0, 0, 0, 0)
 
 
-def test_a_session_that_is_exchanged_after_the_claim(
-    listed: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_is_exchanged_after_the_claim(listed, monkeypatch):
     """A pooler that was not known for one: the lock is asked for in another transaction."""
     monkeypatch.setattr("pg_hashindex.db.locks._has", lambda connection, lock: False)
     with pytest.raises(DatabaseStateError, match=REFUSED):
         listed.rebalance()
 
 
-def test_searches_and_writes(listed: HashIndex, url: str, pooled: Pool) -> None:
+def test_searches_and_writes(listed, url, pooled):
     through = pooled(url, "transaction")
     with connect(through) as one, connect(through) as two:
         for session in (one, two):

@@ -6,9 +6,7 @@ from fixtures.known import OTHERS, UNKNOWN, assert_queued
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -16,11 +14,11 @@ pytestmark = pytest.mark.newest
 NEVER = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 
 
-def vector(number: int) -> Vector:
+def vector(number):
     return Vector(OTHERS[number])
 
 
-def test_writes_leave_rows_in_the_queue(encoded: HashIndex) -> None:
+def test_writes_leave_rows_in_the_queue(encoded):
     run = encoded.connection.execute
     assert_queued(encoded, NEVER)
     run("UPDATE items SET category = 'z'")
@@ -48,7 +46,7 @@ def test_writes_leave_rows_in_the_queue(encoded: HashIndex) -> None:
     assert_queued(encoded, [7])
 
 
-def test_a_key_that_changes(encoded: HashIndex) -> None:
+def test_a_key_that_changes(encoded):
     """A code in a column goes along with its row; one in a table is another row's to be."""
     encoded.connection.execute("UPDATE items SET id = id + 1000 WHERE id <= 2")
     assert_queued(encoded, NEVER if encoded.layout == "column" else [*NEVER, 1001, 1002])
@@ -57,7 +55,7 @@ def test_a_key_that_changes(encoded: HashIndex) -> None:
     assert_queued(encoded, NEVER)
 
 
-def test_rollback_gives_the_codes_back(encoded: HashIndex) -> None:
+def test_rollback_gives_the_codes_back(encoded):
     connection = encoded.connection
     with connection.transaction(force_rollback=True):
         connection.execute("DELETE FROM items WHERE id < 100")
@@ -65,7 +63,7 @@ def test_rollback_gives_the_codes_back(encoded: HashIndex) -> None:
     assert_queued(encoded, NEVER)
 
 
-def test_a_code_that_a_writer_brings_along_is_not_taken(encoded: HashIndex) -> None:
+def test_a_code_that_a_writer_brings_along_is_not_taken(encoded):
     # With codes in the table itself, the rows bring theirs along.
     encoded.connection.execute(
         "CREATE TEMP TABLE rows AS SELECT * FROM items WHERE id <= 2;"
@@ -83,7 +81,7 @@ NESTED = [
 ]
 
 
-def test_a_users_trigger_that_writes_the_same_rows(encoded: HashIndex) -> None:
+def test_a_users_trigger_that_writes_the_same_rows(encoded):
     connection = encoded.connection
     for event, nested, waiting in NESTED:
         statement = nested.replace("%L", f"'{vector(4).to_list()}'")
@@ -109,14 +107,7 @@ def test_a_users_trigger_that_writes_the_same_rows(encoded: HashIndex) -> None:
         ("SERIALIZABLE", "DELETE FROM items"),
     ],
 )
-def test_an_old_snapshot_leaves_no_code_behind(
-    connection: Connection,
-    other: Connection,
-    items: str,
-    known_model: Model,
-    level: str,
-    write: str,
-) -> None:
+def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, known_model, level, write):
     store.save(connection, known_model)
     index = HashIndex.create(connection, "late", table=items, column="embedding", model="known")
     with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
@@ -132,7 +123,7 @@ def test_an_old_snapshot_leaves_no_code_behind(
     assert_queued(index, [1, *NEVER])
 
 
-def test_partitions(connection: Connection, known_model: Model) -> None:
+def test_partitions(connection, known_model):
     store.save(connection, known_model)
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
@@ -154,9 +145,7 @@ def test_partitions(connection: Connection, known_model: Model) -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_vector_that_the_model_cannot_take_is_refused(
-    connection: Connection, known_model: Model, layout: str
-) -> None:
+def test_a_vector_that_the_model_cannot_take_is_refused(connection, known_model, layout):
     store.save(connection, known_model)
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
     index = HashIndex.create(
@@ -178,7 +167,7 @@ def test_a_vector_that_the_model_cannot_take_is_refused(
     assert_queued(index, [1])
 
 
-def test_comments_say_who_encodes(queued: HashIndex) -> None:
+def test_comments_say_who_encodes(queued):
     rows = queued.connection.execute(
         "SELECT p.proname, obj_description(p.oid, 'pg_proc') FROM pg_proc p "
         "WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname LIKE '%items_idx'"
@@ -196,7 +185,7 @@ def test_comments_say_who_encodes(queued: HashIndex) -> None:
         assert row[0].endswith("triggers on public.items take away those of rows that change")
 
 
-def test_dropping_leaves_nothing(queued: HashIndex) -> None:
+def test_dropping_leaves_nothing(queued):
     queued.drop()
     left = queued.connection.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "

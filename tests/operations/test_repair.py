@@ -1,8 +1,5 @@
 """A repair brings an index back into order, says what it did, and leaves alone what is well."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from fixtures.catalog import contents
@@ -10,10 +7,9 @@ from fixtures.checks import assert_fresh
 from fixtures.items import one_layout
 from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, entries, relations, tables_of
-from numpy.typing import NDArray
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -39,11 +35,11 @@ PARTS = """
 """
 
 
-def reopened(index: HashIndex) -> HashIndex:
+def reopened(index):
     return HashIndex.open(index.connection, index.name)
 
 
-def everything(index: HashIndex) -> Any:
+def everything(index):
     """The contents of the database, and the transaction that wrote each code and catalog row."""
     codes = index.codes.as_string(index.connection)
     rows = index.connection.execute(
@@ -57,7 +53,7 @@ def everything(index: HashIndex) -> Any:
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_where_all_is_well_nothing_changes(index: HashIndex, access: Any) -> None:
+def test_where_all_is_well_nothing_changes(index, access):
     if access == "landmarks" and index.layout == "column":
         pytest.skip("landmarks need a code table")
     index.configure(access=access)
@@ -70,7 +66,7 @@ def test_where_all_is_well_nothing_changes(index: HashIndex, access: Any) -> Non
 
 
 @pytest.mark.parametrize("verb", ["search", "within", "sync"])
-def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
+def test_functions_that_are_missing(index, verb):
     before = index.search(QUERY, 20)
     index.connection.execute(f"DROP FUNCTION hashindex.{verb}_items_idx CASCADE".encode())
     index.connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 300")
@@ -87,7 +83,7 @@ def test_functions_that_are_missing(index: HashIndex, verb: str) -> None:
     assert operations.repair(index).done == ()
 
 
-def test_a_changed_function(index: HashIndex) -> None:
+def test_a_changed_function(index):
     index.connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex.within_items_idx("
         "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
@@ -98,7 +94,7 @@ def test_a_changed_function(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("how", ["DISABLE TRIGGER ALL", "ENABLE REPLICA TRIGGER {}", "DROP"])
-def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
+def test_triggers_that_were_away(index, how):
     """All codes are checked, since writes went unseen."""
     connection = index.connection
     names = connection.execute(
@@ -126,7 +122,7 @@ def test_triggers_that_were_away(index: HashIndex, how: str) -> None:
     assert operations.repair(index).done == ()
 
 
-def test_triggers_that_always_fire_are_left_so(index: HashIndex) -> None:
+def test_triggers_that_always_fire_are_left_so(index):
     name = index.connection.execute(
         "SELECT max(tgname) FROM pg_trigger WHERE tgrelid = 'items'::regclass"
     ).fetchone()
@@ -138,7 +134,7 @@ def test_triggers_that_always_fire_are_left_so(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_partitions_that_came_and_went(connection: Connection, model: Model, layout: Any) -> None:
+def test_partitions_that_came_and_went(connection, model, layout):
     connection.execute(PARTS)
     index = HashIndex.create(
         connection, "i", table="parts", column="embedding", model="lsh", layout=layout
@@ -179,9 +175,7 @@ def test_partitions_that_came_and_went(connection: Connection, model: Model, lay
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_detached_partition_writes_no_codes(
-    connection: Connection, model: Model, layout: Any
-) -> None:
+def test_a_detached_partition_writes_no_codes(connection, model, layout):
     """It may get rows with keys that are in another partition now."""
     connection.execute(PARTS)
     index = HashIndex.create(
@@ -205,7 +199,7 @@ def test_a_detached_partition_writes_no_codes(
     assert_fresh(index)
 
 
-def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
+def test_codes_that_are_not_those_of_their_rows(index):
     """A sample finds codes that became wrong unseen, and --full mends them."""
     connection = index.connection
     table = f"{index.code_schema}.{index.code_table}"
@@ -226,9 +220,7 @@ def test_codes_that_are_not_those_of_their_rows(index: HashIndex) -> None:
     assert_fresh(index)
 
 
-def test_rows_without_codes_and_codes_without_rows(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_rows_without_codes_and_codes_without_rows(connection, items, model):
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     connection.execute(
         "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
@@ -240,7 +232,7 @@ def test_rows_without_codes_and_codes_without_rows(
     assert_fresh(index)
 
 
-def test_a_missing_code_table_or_column(index: HashIndex) -> None:
+def test_a_missing_code_table_or_column(index):
     connection = index.connection
     before = index.search(QUERY, 20)
     connection.execute(
@@ -256,16 +248,13 @@ def test_a_missing_code_table_or_column(index: HashIndex) -> None:
     else:
         with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
             index.search(QUERY)
-    assert operations.repair(index).done == (
-        "made the codes again",
-        "encoded 300 rows",
-    )
+    assert operations.repair(index).done == ("made the codes again", "encoded 300 rows")
     assert index.search(QUERY, 20) == before
     assert_fresh(index)
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
-def test_landmarks_that_are_gone(listed: HashIndex) -> None:
+def test_landmarks_that_are_gone(listed):
     connection = listed.connection
     before = listed.search(QUERY, 20, candidates=3000, probes=1000)
     connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
@@ -284,7 +273,7 @@ def test_landmarks_that_are_gone(listed: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
-def test_lists_that_lack_rows(listed: HashIndex) -> None:
+def test_lists_that_lack_rows(listed):
     connection = listed.connection
     connection.execute(
         f"UPDATE hashindex.{tables_of(listed)[0]} SET landmark = NULL WHERE landmark < 10".encode()
@@ -297,7 +286,7 @@ def test_lists_that_lack_rows(listed: HashIndex) -> None:
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
-def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None:
+def test_an_emptied_table_of_landmarks_waits_for_rows(listed):
     connection = listed.connection
     connection.execute(f"TRUNCATE hashindex.{tables_of(listed)[1]}".encode())
     connection.execute("TRUNCATE items")
@@ -309,7 +298,7 @@ def test_an_emptied_table_of_landmarks_waits_for_rows(listed: HashIndex) -> None
     assert_fresh(listed)
 
 
-def test_leftovers_of_runs(index: HashIndex) -> None:
+def test_leftovers_of_runs(index):
     """An INVALID index, and a table of landmarks that is no longer needed."""
     connection = index.connection
     before = relations(connection)
@@ -330,22 +319,22 @@ def test_leftovers_of_runs(index: HashIndex) -> None:
 
 
 @one_layout
-def test_an_access_path_that_was_being_built(index: HashIndex) -> None:
+def test_an_access_path_that_was_being_built(index):
     index.configure(access="landmarks")
     assert operations.repair(index).done == ("encoded 300 rows", "built the access path landmarks")
     assert reopened(index).access == "landmarks"
 
 
 @pytest.fixture
-def other(connection: Connection, vectors: NDArray[np.float32]) -> Model:
+def other(connection, vectors):
     return store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
 
 
-def begin_swap(index: HashIndex, model: str = "other") -> None:
+def begin_swap(index, model="other"):
     index.connection.execute("SELECT hashindex.begin_swap('items_idx', %s)", [model])
 
 
-def test_a_swap_that_was_cut_off_is_finished(index: HashIndex, other: Model) -> None:
+def test_a_swap_that_was_cut_off_is_finished(index, other):
     begin_swap(index)
     # The recall of more bits is better, or the same.
     assert operations.repair(index).done == ("finished the swap to model other:1",)
@@ -355,7 +344,7 @@ def test_a_swap_that_was_cut_off_is_finished(index: HashIndex, other: Model) -> 
     assert operations.repair(now).done == ()
 
 
-def test_a_swap_that_was_cut_off_is_undone(index: HashIndex, other: Model) -> None:
+def test_a_swap_that_was_cut_off_is_undone(index, other):
     before = contents(index.connection)
     begin_swap(index)
     assert operations.repair(index, undo=True).done == ("gave up the swap to model other:1",)
@@ -363,7 +352,7 @@ def test_a_swap_that_was_cut_off_is_undone(index: HashIndex, other: Model) -> No
     assert operations.repair(index, undo=True).done == ()
 
 
-def test_a_swap_that_would_lower_recall_is_left(index: HashIndex) -> None:
+def test_a_swap_that_would_lower_recall_is_left(index):
     weights = np.zeros((12, 8), np.float32)
     poor = Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),))
     store.save(index.connection, poor)
@@ -376,7 +365,7 @@ def test_a_swap_that_would_lower_recall_is_left(index: HashIndex) -> None:
     assert operations.repair(index).left == ()
 
 
-def test_the_codes_of_before_are_brought_into_order_too(index: HashIndex, other: Model) -> None:
+def test_the_codes_of_before_are_brought_into_order_too(index, other):
     connection = index.connection
     operations.swap(index, "other", force=True)
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
@@ -388,7 +377,7 @@ def test_the_codes_of_before_are_brought_into_order_too(index: HashIndex, other:
         assert_fresh(HashIndex.open(connection, name))
 
 
-def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
+def test_an_index_that_only_python_encodes(encoded):
     connection = encoded.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     # To a vector that the model knows, and to one that it does not.
@@ -397,26 +386,21 @@ def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
         "UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 2"
     )
     done = operations.repair(encoded).done
-    assert done[1:] == (
-        "removed 2 codes that were not those of their rows",
-        "encoded 1 rows",
-    )
+    assert done[1:] == ("removed 2 codes that were not those of their rows", "encoded 1 rows")
     assert_queued(encoded, [2, *range(291, 301)])
 
 
-def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
-    index: HashIndex, other: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(index, other, monkeypatch):
     connection = index.connection
 
     class CutOffError(Exception):
         pass
 
-    def cut_off_after(steps: int) -> Callable[..., Any]:
+    def cut_off_after(steps):
         left = [steps]
         whole = repairing.retry_while_locked
 
-        def step(*arguments: Any, **options: Any) -> Any:
+        def step(*arguments, **options):
             if not left[0]:
                 raise CutOffError
             left[0] -= 1
@@ -449,9 +433,7 @@ def test_a_repair_that_is_cut_off_at_any_step_can_be_run_again(
         assert len(reopened(index).search(QUERY, 20)) == 20
 
 
-def test_unseen_writes_are_recorded_until_compared(
-    index: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unseen_writes_are_recorded_until_compared(index, monkeypatch):
     """Triggers are there again, but the run was cut off before it looked at the codes."""
     connection = index.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
@@ -488,7 +470,7 @@ def test_unseen_writes_are_recorded_until_compared(
     assert_fresh(reopened(index))
 
 
-def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
+def test_two_repairs_at_once(index, url):
     with connect(url) as session:
         claim(session, "repair", "items_idx")
         with pytest.raises(InUseError, match="is being repaired by another session"):
@@ -497,7 +479,7 @@ def test_two_repairs_at_once(index: HashIndex, url: str) -> None:
         assert operations.repair(index).done == ()
 
 
-def test_inside_of_a_transaction(index: HashIndex) -> None:
+def test_inside_of_a_transaction(index):
     with index.connection.transaction(), pytest.raises(InvalidInputError, match="transaction"):
         operations.repair(index)
 
@@ -521,8 +503,8 @@ def test_inside_of_a_transaction(index: HashIndex) -> None:
         "DELETE FROM hashindex.{codes} WHERE id < 30",
     ],
 )
-def test_repair_fixes_all_that_check_reports(listed: HashIndex, fault: str) -> None:
-    def faults() -> set[tuple[str, str]]:
+def test_repair_fixes_all_that_check_reports(listed, fault):
+    def faults():
         rows = listed.connection.execute(
             "SELECT check_name, status FROM hashindex.health('items_idx')"
         ).fetchall()
@@ -540,7 +522,7 @@ def test_repair_fixes_all_that_check_reports(listed: HashIndex, fault: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["missing", "gone"])
-def test_missing_or_orphaned_codes_cause_a_full_check(index: HashIndex, kind: str) -> None:
+def test_missing_or_orphaned_codes_cause_a_full_check(index, kind):
     """Writes went unseen, so codes of changed vectors may be wrong, too few for a sample."""
     connection = index.connection
     connection.execute("SET session_replication_role = replica")
@@ -559,9 +541,7 @@ def test_missing_or_orphaned_codes_cause_a_full_check(index: HashIndex, kind: st
     assert operations.repair(index).done == ()
 
 
-def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(
-    connection: Connection, index: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(connection, index, monkeypatch):
     """The signs of unseen writes are gone by then."""
     connection.execute("SET session_replication_role = replica")
     connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 7")
@@ -577,5 +557,5 @@ def test_a_repair_that_is_cut_off_looks_at_all_codes_the_next_time(
     assert_fresh(index)
 
 
-def _interrupt(*_: object) -> int:
+def _interrupt(*_):
     raise KeyboardInterrupt

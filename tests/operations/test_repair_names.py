@@ -1,30 +1,23 @@
 """Tables and columns are renamed or dropped: searches and checks say so, and rebind is told."""
 
-from typing import Any
-
-import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.known import assert_queued
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError, UnknownIndexError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import Access, Layout
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
 QUERIES = [[float(n), -1.0, 2.0, 0.5, n / 3, -0.25, 1.0, -2.0] for n in range(4)]
 
-RENAMES: dict[str, tuple[list[str], dict[str, str]]] = {
+RENAMES = {
     "table": (
         ["ALTER TABLE items RENAME TO \"It's 100% new\""], {"table": "\"It's 100% new\""}
     ),
@@ -46,11 +39,11 @@ RENAMES: dict[str, tuple[list[str], dict[str, str]]] = {
 }  # fmt: skip
 
 
-def reopened(index: HashIndex) -> HashIndex:
+def reopened(index):
     return HashIndex.open(index.connection, index.name)
 
 
-def answers(index: HashIndex) -> list[Any]:
+def answers(index):
     return [
         *(index.search(query, 20, candidates=40) for query in QUERIES),
         index.search_like(7, 5),
@@ -58,7 +51,7 @@ def answers(index: HashIndex) -> list[Any]:
     ]
 
 
-def write(index: HashIndex) -> None:
+def write(index):
     """Change, add and remove rows, by the names that the catalog has."""
     for statement in (
         f"UPDATE {{0}} SET {{1}} = '{[8, 7, 6, 5, 4, 3, 2, 1]}' WHERE {{2}} < 10",
@@ -70,9 +63,7 @@ def write(index: HashIndex) -> None:
 
 
 @pytest.mark.parametrize(("renames", "names"), RENAMES.values(), ids=RENAMES)
-def test_an_index_is_told_what_was_renamed(
-    index: HashIndex, renames: list[str], names: dict[str, str]
-) -> None:
+def test_an_index_is_told_what_was_renamed(index, renames, names):
     connection = index.connection
     before = answers(index)
     for statement in renames:
@@ -110,7 +101,7 @@ def test_an_index_is_told_what_was_renamed(
 
 
 @pytest.mark.parametrize("statement", [RENAMES["table"][0][0], RENAMES["schema"][0][0]])
-def test_writes_after_the_table_was_renamed_go_on(index: HashIndex, statement: str) -> None:
+def test_writes_after_the_table_was_renamed_go_on(index, statement):
     index.connection.execute(statement.encode())
     name = index.connection.execute(
         "SELECT min(tgrelid::regclass::text) FROM pg_trigger WHERE tgname ~ 'hashindex'"
@@ -129,9 +120,7 @@ def test_writes_after_the_table_was_renamed_go_on(index: HashIndex, statement: s
 
 
 @pytest.mark.parametrize("column", ["embedding", "id"])
-def test_writes_after_a_column_was_renamed_are_refused_or_encoded(
-    index: HashIndex, column: str
-) -> None:
+def test_writes_after_a_column_was_renamed_are_refused_or_encoded(index, column):
     connection = index.connection
     connection.execute(f"ALTER TABLE items RENAME {column} TO other".encode())
     insert = "INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')"
@@ -151,7 +140,7 @@ def test_writes_after_a_column_was_renamed_are_refused_or_encoded(
     assert_fresh(reopened(index))
 
 
-def test_names_that_cannot_be(index: HashIndex) -> None:
+def test_names_that_cannot_be(index):
     connection = index.connection
     connection.execute("CREATE VIEW seen AS SELECT * FROM items")
     before = contents(connection)
@@ -170,7 +159,7 @@ def test_names_that_cannot_be(index: HashIndex) -> None:
         operations.rebind(index, column="embedding")
 
 
-def test_another_column_and_key_take_their_places(index: HashIndex) -> None:
+def test_another_column_and_key_take_their_places(index):
     """All codes are compared with those of the rows that they are named for now."""
     connection = index.connection
     connection.execute("ALTER TABLE items ADD other vector(8), ADD rank bigint")
@@ -185,14 +174,14 @@ def test_another_column_and_key_take_their_places(index: HashIndex) -> None:
     assert_fresh(reopened(index))
 
 
-def test_an_index_without_codes(connection: Connection, items: str, model: Model) -> None:
+def test_an_index_without_codes(connection, items, model):
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     connection.execute("ALTER TABLE items RENAME embedding TO v")
     assert operations.rebind(index, column="v").done[1:] == ("encoded 300 rows",)
     assert_fresh(reopened(index))
 
 
-def test_a_code_column_that_was_renamed(connection: Connection, items: str, model: Model) -> None:
+def test_a_code_column_that_was_renamed(connection, items, model):
     """It is made again; the one of another name is left to whoever renamed it."""
     first, second = (
         HashIndex.create(
@@ -225,9 +214,7 @@ def test_a_code_column_that_was_renamed(connection: Connection, items: str, mode
         ("CREATE TABLE child () INHERITS (items)", "has tables that inherit from it"),
     ],
 )  # fmt: skip
-def test_recreated_objects_are_refused(
-    connection: Connection, items: str, model: Model, statement: str, message: str
-) -> None:
+def test_recreated_objects_are_refused(connection, items, model, statement, message):
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     index.encode()
     # With its triggers away: a change of type would rewrite a column that one names.
@@ -247,9 +234,7 @@ def test_recreated_objects_are_refused(
         ("ALTER TABLE items DROP embedding", True),
     ],
 )
-def test_an_index_whose_table_or_column_is_gone_can_be_dropped(
-    index: HashIndex, vectors: NDArray[np.float32], drop: str, swapped: bool
-) -> None:
+def test_an_index_whose_table_or_column_is_gone_can_be_dropped(index, vectors, drop, swapped):
     connection = index.connection
     if swapped:
         store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
@@ -276,9 +261,7 @@ def test_an_index_whose_table_or_column_is_gone_can_be_dropped(
 
 
 @pytest.mark.parametrize("chosen", ["items", "items_old"])
-def test_a_table_that_took_the_name_of_another(
-    index: HashIndex, vectors: NDArray[np.float32], chosen: str
-) -> None:
+def test_a_table_that_took_the_name_of_another(index, vectors, chosen):
     """A repair goes by the name that the index has; rebind takes the table of before."""
     connection = index.connection
     connection.execute("CREATE TABLE items_new (LIKE items INCLUDING INDEXES)")
@@ -314,8 +297,8 @@ def test_a_table_that_took_the_name_of_another(
     ],
 )
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
-    connection: Connection, items: str, model: Model, layout: Layout, access: Access
-) -> None:
+    connection, items, model, layout, access
+):
     """As by loads that drop a table and fill a new one, or that swap names; keys are the same."""
     index = HashIndex.create(
         connection, "i", table=items, column="embedding", model="lsh", layout=layout, access=access
@@ -340,7 +323,7 @@ def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
     assert len(index.within(QUERIES[0], index.n_bits)) == len(index.search(QUERIES[0], 10_000))
 
 
-def test_both_models_of_a_swap_follow(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_both_models_of_a_swap_follow(index, vectors):
     connection = index.connection
     store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     before = [index.search(query, 20, candidates=40) for query in QUERIES]
@@ -364,7 +347,7 @@ def test_both_models_of_a_swap_follow(index: HashIndex, vectors: NDArray[np.floa
         operations.repair(HashIndex.open(connection, "items_idx~2"))
 
 
-def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
+def test_an_index_that_only_python_encodes(encoded):
     connection = encoded.connection
     connection.execute("ALTER TABLE items ADD other vector(8)")
     connection.execute("UPDATE items SET other = subvector(embedding || embedding, 2, 8)")
@@ -380,9 +363,7 @@ def test_an_index_that_only_python_encodes(encoded: HashIndex) -> None:
     assert_queued(now, [3, *range(291, 301)])
 
 
-def test_an_index_beside_another_that_is_broken(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_an_index_beside_another_that_is_broken(connection, items, model):
     """Writes that one needs fire the triggers of the other: the message names it."""
     first = HashIndex.create(
         connection, "First-1", table=items, column="embedding", model="lsh", layout="column"

@@ -1,24 +1,21 @@
 """Objects that belong to no index are found and dropped; others are left alone."""
 
-from typing import Any
-
 import psycopg
 import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.landmarks import tables_of
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.operations.repairs import Orphan, drop_orphans, list_orphans
 from pg_hashindex.quality.tuning.bench import scratch
 
 pytestmark = pytest.mark.newest
 
 
-def create(connection: Connection, name: str, **options: Any) -> HashIndex:
+def create(connection, name, **options):
     index = HashIndex.create(
         connection, name, table="items", column="embedding", model="lsh", **options
     )
@@ -27,7 +24,7 @@ def create(connection: Connection, name: str, **options: Any) -> HashIndex:
 
 
 @pytest.fixture
-def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]:
+def indexes(connection, items, model):
     """One of each kind."""
     return [
         create(connection, "By-Lists", access="landmarks"),
@@ -36,7 +33,7 @@ def indexes(connection: Connection, items: str, model: Model) -> list[HashIndex]
     ]
 
 
-def test_parts_of_indexes_are_not_orphans(connection: Connection, indexes: list[HashIndex]) -> None:
+def test_parts_of_indexes_are_not_orphans(connection, indexes):
     connection.execute(
         "CREATE TABLE hashindex.my_codes (id int);"
         "CREATE TABLE public.old_codes (id int);"
@@ -49,7 +46,7 @@ def test_parts_of_indexes_are_not_orphans(connection: Connection, indexes: list[
     assert contents(connection) == before
 
 
-def test_the_functions_of_an_index_on_a_distributed_table(connection: Connection) -> None:
+def test_the_functions_of_an_index_on_a_distributed_table(connection):
     for name, made in (("encode_gone", "code"), ("project_gone", "projection")):
         connection.execute(
             f"CREATE FUNCTION hashindex.{name}(vector) RETURNS int LANGUAGE sql AS 'SELECT 1';"
@@ -62,9 +59,7 @@ def test_the_functions_of_an_index_on_a_distributed_table(connection: Connection
     ]
 
 
-def test_objects_of_indexes_whose_rows_were_deleted(
-    connection: Connection, items: str, model: Model
-) -> None:
+def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
     kept = create(connection, "kept", layout="column")
     before = contents(connection)
     lists = create(connection, "By-Lists", access="landmarks")
@@ -115,9 +110,7 @@ WITHIN = "(anycompatible,integer,bit varying)"
 REFRESH = "(bigint[])"
 
 
-def test_an_index_that_is_being_made_is_no_orphan(
-    connection: Connection, other: Connection, items: str, model: Model
-) -> None:
+def test_an_index_that_is_being_made_is_no_orphan(connection, other, items, model):
     with other.transaction():
         other.execute("SELECT hashindex.create_index('fresh', 'items', 'embedding', 'lsh')")
         assert list_orphans(connection) == []
@@ -129,9 +122,7 @@ def test_an_index_that_is_being_made_is_no_orphan(
     assert HashIndex.open(connection, "fresh").encode() == 300
 
 
-def test_leftovers_of_a_killed_tune(
-    connection: Connection, url: str, items: str, model: Model
-) -> None:
+def test_leftovers_of_a_killed_tune(connection, url, items, model):
     before = contents(connection)
     alive = connect(url)
     with scratch(alive) as made:
@@ -170,9 +161,7 @@ def test_leftovers_of_a_killed_tune(
     assert contents(connection) == before
 
 
-def test_a_database_without_the_package_rows(
-    connection: Connection, url: str, items: str, model: Model
-) -> None:
+def test_a_database_without_the_package_rows(connection, url, items, model):
     """As a dump of the schema alone makes it: writes say what to do."""
     create(connection, "i")
     connection.execute("TRUNCATE hashindex.index, hashindex.model, items CASCADE")

@@ -4,18 +4,14 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs, vectors_of
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.operations.report import gathering
 from pg_hashindex.operations.report.charts import of_bits
 
 pytestmark = pytest.mark.newest
 
 
-def test_a_sample_of_large_tables(
-    connection: Connection, items: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_large_tables(connection, items, model, monkeypatch):
     index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
     connection.execute(
         "INSERT INTO items SELECT n, 'a', ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d) "
@@ -38,9 +34,7 @@ def test_a_sample_of_large_tables(
     assert ones[0] == ones[1] != ones[2]
 
 
-def test_of_many_bits_some_are_correlated(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_bits_some_are_correlated(connection, monkeypatch):
     monkeypatch.setattr(gathering, "_MOST_CORRELATED", 8)
     rng = np.random.default_rng(3)
     codes = rng.random((60, 20)) < 0.4

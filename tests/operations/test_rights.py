@@ -1,17 +1,13 @@
 """Searches run with the reader's rights; who may use the table may use its index."""
 
-from collections.abc import Callable
-
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.roles import As, denied, make_administrator
+from fixtures.roles import denied, make_administrator
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import MissingRightsError
-from pg_hashindex.index.handle import HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 
 QUERY = "[1,2,3,4,5,6,7,8]"
 SEARCHES = (
@@ -23,8 +19,8 @@ SEARCHES = (
 
 
 @pytest.fixture
-def make_index(connection: Connection, items: str, model: Model) -> Callable[[], HashIndex]:
-    def make() -> HashIndex:
+def make_index(connection, items, model):
+    def make():
         index = HashIndex.create(
             connection, "items_idx", table=items, column="embedding", model="lsh"
         )
@@ -34,9 +30,7 @@ def make_index(connection: Connection, items: str, model: Model) -> Callable[[],
     return make
 
 
-def test_a_reader_searches_and_writes_nothing(
-    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_a_reader_searches_and_writes_nothing(connection, as_role, make_index):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
     make_index()
@@ -54,9 +48,7 @@ def test_a_reader_searches_and_writes_nothing(
             reader.execute(write)
 
 
-def test_a_writer_keeps_codes_fresh(
-    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_a_writer_keeps_codes_fresh(connection, as_role, make_index):
     writer = as_role("writer")
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
     index = make_index()
@@ -69,9 +61,7 @@ def test_a_writer_keeps_codes_fresh(
 
 
 @pytest.mark.parametrize("access", ["scan", "landmarks", "column"])
-def test_writers_do_not_need_pg_hashindex(
-    connection: Connection, as_role: As, items: str, model: Model, access: str
-) -> None:
+def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, access):
     """Not the schema, not the codes; and they cannot call what writes them."""
     writer = as_role("writer")
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
@@ -114,9 +104,7 @@ def test_writers_do_not_need_pg_hashindex(
             writer.execute(statement.encode())
 
 
-def test_a_table_whose_policies_hold_for_the_index(
-    connection: Connection, as_role: As, items: str, model: Model
-) -> None:
+def test_a_table_whose_policies_hold_for_the_index(connection, as_role, items, model):
     """Triggers could not see every row: no index is made, or writes fail, and no code is wrong."""
     owner = as_role("keeper")
     make_administrator(connection, "keeper")
@@ -139,18 +127,14 @@ def test_a_table_whose_policies_hold_for_the_index(
     ).fetchall()
 
 
-def test_a_writer_of_one_column(
-    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_a_writer_of_one_column(connection, as_role, make_index):
     writer = as_role("titles")
     connection.execute("GRANT SELECT (id), UPDATE (category) ON items TO titles")
     make_index()
     writer.execute("UPDATE items SET category = 'new' WHERE id = 1")
 
 
-def test_rights_granted_later(
-    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_rights_granted_later(connection, as_role, make_index):
     index = make_index()
     late = as_role("late")
     connection.execute("GRANT SELECT, INSERT ON items TO late")
@@ -169,9 +153,7 @@ def test_rights_granted_later(
     assert_fresh(index)
 
 
-def test_without_rights_on_the_table_there_is_no_answer(
-    as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_without_rights_on_the_table_there_is_no_answer(as_role, make_index):
     make_index()
     stranger = as_role("stranger")
     for search in SEARCHES:
@@ -181,18 +163,14 @@ def test_without_rights_on_the_table_there_is_no_answer(
         HashIndex.open(stranger, "items_idx").search([1.0] * 8)
 
 
-def test_a_role_that_may_not_make_an_index(
-    connection: Connection, as_role: As, items: str, model: Model
-) -> None:
+def test_a_role_that_may_not_make_an_index(connection, as_role, items, model):
     reader = as_role("builder")
     connection.execute("GRANT SELECT ON items TO builder")
     with pytest.raises(MissingRightsError, match='"builder" does not administer .* as role post'):
         HashIndex.create(reader, "mine", table=items, column="embedding", model="lsh")
 
 
-def test_a_reader_may_not_change_an_index(
-    connection: Connection, as_role: As, make_index: Callable[[], HashIndex]
-) -> None:
+def test_a_reader_may_not_change_an_index(connection, as_role, make_index):
     make_index()
     index = HashIndex.open(as_role("other_reader"), "items_idx")
     for change in (lambda: index.configure(candidates=30), index.drop):
@@ -202,9 +180,7 @@ def test_a_reader_may_not_change_an_index(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_row_level_security_holds(
-    connection: Connection, as_role: As, items: str, model: Model, layout: str
-) -> None:
+def test_row_level_security_holds(connection, as_role, items, model, layout):
     """Two tenants see their own rows only, whatever the candidates are."""
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
     tenants = {role: as_role(role) for role in ("a", "b")}
@@ -232,9 +208,7 @@ def test_row_level_security_holds(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_an_owner_whose_table_another_role_indexed(
-    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
-) -> None:
+def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, model, layout):
     """A migration by the superuser, say: the application that owns the table must go on writing."""
     owner = as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
@@ -259,9 +233,7 @@ def test_an_owner_whose_table_another_role_indexed(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_each_right_alone_is_enough_for_its_statement(
-    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
-) -> None:
+def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items, model, layout):
     rights = {
         "inserts": ("INSERT", f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')"),
         "updates": ("SELECT, UPDATE", f"UPDATE items SET embedding = '{QUERY}' WHERE id = 1"),
@@ -282,9 +254,7 @@ def test_each_right_alone_is_enough_for_its_statement(
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_rights_of_everybody(
-    connection: Connection, as_role: As, items: str, model: Model, layout: Layout
-) -> None:
+def test_rights_of_everybody(connection, as_role, items, model, layout):
     connection.execute("GRANT SELECT, INSERT ON items TO PUBLIC")
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
@@ -296,7 +266,7 @@ def test_rights_of_everybody(
     assert_fresh(index)
 
 
-def test_a_role_with_an_odd_name(connection: Connection, items: str, model: Model) -> None:
+def test_a_role_with_an_odd_name(connection, items, model):
     connection.execute(
         'CREATE ROLE "it\'s; DROP ""x"" --"; GRANT ALL ON items TO "it\'s; DROP ""x"" --"'
     )
@@ -311,7 +281,7 @@ def test_a_role_with_an_odd_name(connection: Connection, items: str, model: Mode
     connection.execute('DROP OWNED BY "it\'s; DROP ""x"" --"; DROP ROLE "it\'s; DROP ""x"" --"')
 
 
-def test_a_writer_of_one_partition(connection: Connection, as_role: As, model: Model) -> None:
+def test_a_writer_of_one_partition(connection, as_role, model):
     writer = as_role("loader")
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
@@ -325,9 +295,7 @@ def test_a_writer_of_one_partition(connection: Connection, as_role: As, model: M
     assert index.summary().codes == 1
 
 
-def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
-    connection: Connection, as_role: As, model: Model
-) -> None:
+def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(connection, as_role, model):
     """Rows that it may not see are not gone: triggers see them, by the rights of the index."""
     loader = as_role("loader")
     connection.execute(
@@ -350,7 +318,7 @@ def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(
     assert index.summary().codes == 1
 
 
-def test_training_checks_rights_first(connection: Connection, as_role: As) -> None:
+def test_training_checks_rights_first(connection, as_role):
     reader = as_role("reader")
     with pytest.raises(MissingRightsError, match='role "reader" does not administer'):
         store.check_may_save(reader)

@@ -1,21 +1,18 @@
 """The administrator: one role, no superuser, that owns all that is made, and its members."""
 
 from dataclasses import replace
-from typing import Any
 
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
-from fixtures.roles import As, denied, make_administrator
+from fixtures.roles import denied, make_administrator
 
 from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.contrib.sqlalchemy.statements import create_statement
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex, Layout
-from pg_hashindex.models.model import Model
+from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import query_sets
 
 pytestmark = pytest.mark.newest
@@ -23,12 +20,12 @@ pytestmark = pytest.mark.newest
 TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 
-def other_model(vectors: Any, name: str = "lsh2") -> Model:
+def other_model(vectors, name="lsh2"):
     return LSH(n_bits=16, random_state=5).fit(vectors).to_model(name)
 
 
 @pytest.fixture
-def administrator(connection: Connection, as_role: As, items: str, model: Model) -> Connection:
+def administrator(connection, as_role, items, model):
     """A session of role keeper, which owns the schema and table items."""
     session = as_role("keeper")
     connection.execute("ALTER TABLE items OWNER TO keeper; GRANT CREATE ON SCHEMA public TO keeper")
@@ -36,7 +33,7 @@ def administrator(connection: Connection, as_role: As, items: str, model: Model)
     return session
 
 
-def owners(connection: Connection) -> set[str]:
+def owners(connection):
     """Return the owners of all that is in the schema."""
     rows = connection.execute(
         """
@@ -52,9 +49,7 @@ def owners(connection: Connection) -> set[str]:
 
 
 @pytest.mark.parametrize("layout", ["table", "column"])
-def test_the_administrator_does_everything(
-    administrator: Connection, connection: Connection, vectors: Any, as_role: As, layout: Layout
-) -> None:
+def test_the_administrator_does_everything(administrator, connection, vectors, as_role, layout):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
     index = HashIndex.create(
@@ -92,9 +87,7 @@ def test_the_administrator_does_everything(
     assert [m.name for m in store.drop(administrator, "lsh2")] == ["lsh2"]
 
 
-def test_members_and_superusers_work_for_him(
-    administrator: Connection, connection: Connection, as_role: As, vectors: Any
-) -> None:
+def test_members_and_superusers_work_for_him(administrator, connection, as_role, vectors):
     """He owns whatever they make, and no trigger runs as them."""
     ann, bob = as_role("ann"), as_role("bob")
     connection.execute("GRANT keeper TO ann, bob")
@@ -114,9 +107,7 @@ def test_members_and_superusers_work_for_him(
     assert owners(connection) == {"keeper"}
 
 
-def test_only_the_administrator_creates_indexes(
-    administrator: Connection, connection: Connection, as_role: As
-) -> None:
+def test_only_the_administrator_creates_indexes(administrator, connection, as_role):
     """He is refused by name, before anything changes, whatever is his."""
     stranger = as_role("stranger")
     connection.execute(
@@ -133,7 +124,7 @@ def test_only_the_administrator_creates_indexes(
             stranger.execute(f"SELECT hashindex.{call}".encode())
 
 
-def test_no_role_is_named(administrator: Connection) -> None:
+def test_no_role_is_named(administrator):
     where = {"table": "items", "column": "embedding", "model": "lsh"}
     HashIndex.create(administrator, "items_idx", **where)  # type: ignore[arg-type]
     for call in ("grant_reader", "revoke_reader"):
@@ -141,9 +132,7 @@ def test_no_role_is_named(administrator: Connection) -> None:
             administrator.execute(f"SELECT hashindex.{call}('items_idx', NULL)".encode())
 
 
-def test_tables_of_other_roles(
-    administrator: Connection, connection: Connection, as_role: As
-) -> None:
+def test_tables_of_other_roles(administrator, connection, as_role):
     """Their owners could run code as the administrator; who trusts them says so."""
     app = as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
@@ -183,7 +172,7 @@ def test_tables_of_other_roles(
     assert triggers.rowcount == 0
 
 
-def status(connection: Connection) -> tuple[str, str | None]:
+def status(connection):
     row = connection.execute(
         "SELECT status, advice FROM hashindex.health('items_idx') WHERE check_name = 'rights'"
     ).fetchone()
@@ -191,9 +180,7 @@ def status(connection: Connection) -> tuple[str, str | None]:
     return row
 
 
-def test_a_partition_of_another_role(
-    administrator: Connection, connection: Connection, as_role: As
-) -> None:
+def test_a_partition_of_another_role(administrator, connection, as_role):
     as_role("app")
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
@@ -216,9 +203,7 @@ def test_a_partition_of_another_role(
     assert operations.swap(index, "lsh2", queries=5, force=True).model == "lsh2:1"
 
 
-def test_a_migration_trusts_an_owner(
-    administrator: Connection, connection: Connection, as_role: As
-) -> None:
+def test_a_migration_trusts_an_owner(administrator, connection, as_role):
     as_role("app")
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper"
@@ -231,9 +216,7 @@ def test_a_migration_trusts_an_owner(
 
 
 @pytest.mark.parametrize("kind", ["function", "table", "type", "right", "table right"])
-def test_foreign_objects_in_the_schema_are_reported(
-    administrator: Connection, connection: Connection, as_role: As, kind: str
-) -> None:
+def test_foreign_objects_in_the_schema_are_reported(administrator, connection, as_role, kind):
     as_role("stranger")
     index = HashIndex.create(
         administrator, "items_idx", table="items", column="embedding", model="lsh"
@@ -256,9 +239,7 @@ def test_foreign_objects_in_the_schema_are_reported(
     assert "stranger" in finding.detail
 
 
-def test_catalog_vectors_are_private(
-    administrator: Connection, connection: Connection, as_role: As
-) -> None:
+def test_catalog_vectors_are_private(administrator, connection, as_role):
     nobody = as_role("nobody")
     nobody.execute("SELECT name, version, dimension FROM hashindex.model")
     nobody.execute("SELECT * FROM hashindex.index")

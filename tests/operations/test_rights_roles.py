@@ -1,18 +1,15 @@
 """Roles that are let search an index by its codes: what each can do then, and what not."""
 
 import re
-from typing import Any
 
 import psycopg
 import pytest
-from fixtures.roles import As, denied, make_administrator, rights
+from fixtures.roles import denied, make_administrator, rights
 from fixtures.tenants import SEARCHES, assert_sees
 from psycopg import sql
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, MissingRightsError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
 
@@ -25,7 +22,7 @@ TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
     ids="-".join,
     indirect=True,
 )
-def test_a_reader_of_two_columns(notes: HashIndex, connection: Connection, as_role: As) -> None:
+def test_a_reader_of_two_columns(notes, connection, as_role):
     """Searching reads the key and the vectors, and nothing else of the table."""
     connection.execute("ALTER TABLE notes DISABLE ROW LEVEL SECURITY")
     reader = as_role("reader")
@@ -66,14 +63,14 @@ def test_a_reader_of_two_columns(notes: HashIndex, connection: Connection, as_ro
 
 
 @pytest.fixture
-def one(connection: Connection, items: str, model: Model) -> HashIndex:
+def one(connection, items, model):
     """An index with its codes in a table, where a test needs it of one layout only."""
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return index
 
 
-def test_what_is_refused(one: HashIndex, connection: Connection, as_role: As) -> None:
+def test_what_is_refused(one, connection, as_role):
     as_role("nobody")
     before = rights(connection, "nobody")
     with pytest.raises(InvalidInputError, match='role "no such role" does not exist'):
@@ -90,7 +87,7 @@ def test_what_is_refused(one: HashIndex, connection: Connection, as_role: As) ->
     assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "nobody")
 
 
-def test_rights_to_grant(one: HashIndex, connection: Connection, as_role: As) -> None:
+def test_rights_to_grant(one, connection, as_role):
     """Not one who searches himself."""
     reader = as_role("reader")
     as_role("friend")
@@ -102,9 +99,7 @@ def test_rights_to_grant(one: HashIndex, connection: Connection, as_role: As) ->
             change("friend")
 
 
-def test_rights_of_a_writer_are_not_taken(
-    one: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_rights_of_a_writer_are_not_taken(one, connection, as_role):
     writer = as_role("writer")
     connection.execute("GRANT SELECT, INSERT ON items TO writer")
     one.grant("writer")
@@ -116,9 +111,7 @@ def test_rights_of_a_writer_are_not_taken(
         writer.execute("TABLE hashindex.items_idx_codes")
 
 
-def test_shared_objects_stay_with_the_other_index(
-    one: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_shared_objects_stay_with_the_other_index(one, connection, as_role):
     reader = as_role("reader")
     second = HashIndex.create(connection, "second", table="items", column="embedding", model="lsh")
     second.encode()
@@ -140,7 +133,7 @@ def test_shared_objects_stay_with_the_other_index(
     assert rights(connection, "reader") == before - {("items", "SELECT")}
 
 
-def test_everybody_may_read(one: HashIndex, connection: Connection, as_role: As) -> None:
+def test_everybody_may_read(one, connection, as_role):
     anybody = as_role("anybody")
     connection.execute("GRANT SELECT ON items TO PUBLIC")
     one.grant("public")
@@ -155,11 +148,11 @@ def test_everybody_may_read(one: HashIndex, connection: Connection, as_role: As)
 ODD = ('a "quoted" role', "PUBLIC", "role; DROP TABLE items; --", "%s'$$")
 
 
-def test_roles_of_any_name(index: HashIndex) -> None:
+def test_roles_of_any_name(index):
     connection = index.connection
     for number, name in enumerate(ODD, start=7):
 
-        def run(statement: Any, role: str = name) -> None:
+        def run(statement, role=name):
             connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
 
         run("CREATE ROLE {}")

@@ -1,18 +1,14 @@
 """Row security holds in every search, by every access path: k answers of a tenant's own rows."""
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.code_indexes import pretend_large
 from fixtures.filters import look_codes_up
 from fixtures.known import UNKNOWN
-from fixtures.roles import As
 from fixtures.tenants import QUERY, ROWS, SEARCHES, assert_sees
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -31,11 +27,11 @@ SOME_PATHS = pytest.mark.parametrize(
 )
 
 
-def become(session: Connection, tenant: str) -> None:
+def become(session, tenant):
     session.execute("SELECT set_config('app.tenant', %s, false)", [tenant])
 
 
-def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As) -> None:
+def test_each_sees_his_own(notes, connection, as_role):
     """One session, by turns as either tenant and as nobody, while plans are kept."""
     app = as_role("app")
     connection.execute(GRANTED)
@@ -61,9 +57,7 @@ def test_each_sees_his_own(notes: HashIndex, connection: Connection, as_role: As
 
 
 @SOME_PATHS
-def test_bypassing_row_security_sees_all(
-    notes: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_bypassing_row_security_sees_all(notes, connection, as_role):
     owner, auditor = as_role("owner"), as_role("auditor")
     connection.execute(
         "ALTER TABLE notes OWNER TO owner; ALTER ROLE auditor BYPASSRLS;"
@@ -85,9 +79,7 @@ def test_bypassing_row_security_sees_all(
 
 
 @SOME_PATHS
-def test_one_session_that_changes_its_role(
-    notes: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_one_session_that_changes_its_role(notes, connection, as_role):
     """A pool that connects as one role, and sets another for each request."""
     as_role("tenant")
     connection.execute("GRANT SELECT ON notes TO tenant")
@@ -111,7 +103,7 @@ def test_one_session_that_changes_its_role(
 
 
 @SOME_PATHS
-def test_rows_that_change_hands(notes: HashIndex, connection: Connection, as_role: As) -> None:
+def test_rows_that_change_hands(notes, connection, as_role):
     app = as_role("app")
     connection.execute(GRANTED)
     become(app, "few")
@@ -129,9 +121,7 @@ def test_rows_that_change_hands(notes: HashIndex, connection: Connection, as_rol
 
 
 @SOME_PATHS
-def test_row_security_that_is_off_is_an_error(
-    notes: HashIndex, connection: Connection, as_role: As
-) -> None:
+def test_row_security_that_is_off_is_an_error(notes, connection, as_role):
     """As of the table itself: not a way round the policy."""
     app = as_role("app")
     connection.execute(GRANTED)
@@ -142,9 +132,7 @@ def test_row_security_that_is_off_is_an_error(
 
 
 @SOME_PATHS
-def test_after_the_model_was_swapped(
-    notes: HashIndex, connection: Connection, as_role: As, vectors: NDArray[np.float32]
-) -> None:
+def test_after_the_model_was_swapped(notes, connection, as_role, vectors):
     """Codes that come later are granted, and hidden, as the first were."""
     app = as_role("app")
     connection.execute(GRANTED)
@@ -159,9 +147,7 @@ def test_after_the_model_was_swapped(
         assert_sees(app, (tenant,))
 
 
-def test_where_python_encodes(
-    encoded: HashIndex, connection: Connection, as_role: As, vectors: NDArray[np.float32]
-) -> None:
+def test_where_python_encodes(encoded, connection, as_role, vectors):
     """The query brings its code, and the policy holds all the same."""
     app = as_role("app")
     connection.execute(

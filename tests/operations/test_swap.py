@@ -2,18 +2,16 @@
 
 import re
 import threading
-from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, retry_while_locked
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import (
@@ -32,39 +30,38 @@ from pg_hashindex.operations.swaps import beside, resume, undo
 
 
 @pytest.fixture
-def other(connection: Connection, vectors: NDArray[np.float32]) -> Model:
+def other(connection, vectors):
     """A model of more bits, and so of another kind of code."""
     return store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
 
 
 @pytest.fixture
-def poor(connection: Connection) -> Model:
+def poor(connection):
     """A model that gives nearly all rows the same code."""
     weights = np.zeros((12, 8), np.float32)
     return store.save(
-        connection,
-        Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),)),
+        connection, Model("poor", "byhand", 8, (Layer("affine", weights, np.ones(12, np.float32)),))
     )
 
 
 @pytest.fixture
-def in_table(connection: Connection, items: str, model: Model) -> HashIndex:
+def in_table(connection, items, model):
     """An index whose swap needs no column in the user's table, and so no lock against readers."""
     index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
     index.encode()
     return index
 
 
-def reopened(index: HashIndex) -> HashIndex:
+def reopened(index):
     return HashIndex.open(index.connection, index.name)
 
 
-def brute_force(vectors: NDArray[np.float32], query: NDArray[np.float32], k: int) -> list[int]:
+def brute_force(vectors, query, k):
     far = np.linalg.norm(vectors - query, axis=1)
     return (np.argsort(far, kind="stable")[:k] + 1).tolist()
 
 
-def objects(connection: Connection) -> set[tuple[Any, ...]]:
+def objects(connection):
     """All that an index consists of, apart from what is in its tables."""
     return set(
         connection.execute(
@@ -87,9 +84,7 @@ def objects(connection: Connection) -> set[tuple[Any, ...]]:
     )
 
 
-def test_a_swap_gives_the_index_the_codes_of_the_other_model(
-    index: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_a_swap_gives_the_index_the_codes_of_the_other_model(index, other, vectors):
     done = operations.swap(index, "other", force=True)
     assert (done.model_before, done.model) == ("lsh:1", "other:1")
     assert done.before is not None
@@ -116,9 +111,7 @@ def test_a_swap_gives_the_index_the_codes_of_the_other_model(
 
 
 @pytest.mark.newest
-def test_the_recall_that_is_compared_is_that_of_the_searches(
-    index: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_the_recall_that_is_compared_is_that_of_the_searches(index, other, vectors):
     index.configure(candidates=15)
     done = operations.swap(index, "other", force=True, queries=40, k=5, random_state=4)
     assert done.before is not None
@@ -139,9 +132,7 @@ def test_the_recall_that_is_compared_is_that_of_the_searches(
         assert point.recall == pytest.approx(found / 200)
 
 
-def test_rollback_returns_to_codes_that_are_fresh(
-    index: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_rollback_returns_to_codes_that_are_fresh(index, other, vectors):
     operations.swap(index, "other", force=True)
     index.connection.execute("DELETE FROM items WHERE id % 7 = 0")
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id % 5 = 0")
@@ -157,9 +148,7 @@ def test_rollback_returns_to_codes_that_are_fresh(
     assert_fresh(reopened(index))
 
 
-def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
-    index: HashIndex, other: Model
-) -> None:
+def test_prune_leaves_what_the_index_consists_of_and_nothing_else(index, other):
     with pytest.raises(DatabaseStateError, match="'items_idx' has no former codes to prune"):
         operations.prune(index)
     with pytest.raises(DatabaseStateError, match="has no former codes of another model"):
@@ -189,27 +178,24 @@ def test_prune_leaves_what_the_index_consists_of_and_nothing_else(
     assert not [name for _, name in left if "items_idx" in name]
 
 
-def test_dropping_an_index_in_a_swap_leaves_nothing(index: HashIndex, other: Model) -> None:
+def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
     begin(index.connection)
     index.drop()
     assert not [name for _, name in objects(index.connection) if "items_idx" in name]
     assert list_indexes(index.connection) == []
 
 
-def begin(connection: Connection, model: str = "other", access: str | None = None) -> str:
+def begin(connection, model="other", access=None):
     row = connection.execute(
         "SELECT hashindex.begin_swap('items_idx', %s, %s)", [model, access]
     ).fetchone()
     assert row is not None
-    name: str = row[0]
-    return name
+    return row[0]
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_the_access_path_comes_along(
-    connection: Connection, items: str, model: Model, other: Model, access: Any
-) -> None:
+def test_the_access_path_comes_along(connection, items, model, other, access):
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", access=access
     )
@@ -231,7 +217,7 @@ def test_the_access_path_comes_along(
 
 
 @pytest.mark.newest
-def test_another_access_path_may_be_asked_for(index: HashIndex, other: Model) -> None:
+def test_another_access_path_may_be_asked_for(index, other):
     if index.layout == "table":
         operations.swap(index, "other", access="landmarks", force=True)
         assert reopened(index).access == "landmarks"
@@ -247,9 +233,7 @@ def test_another_access_path_may_be_asked_for(index: HashIndex, other: Model) ->
         assert beside(index, ["next", "ready", "previous"]) is None
 
 
-def test_a_model_of_less_recall_is_refused(
-    index: HashIndex, poor: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     index.configure(candidates=40)
     with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
         operations.swap(index, "poor", tolerance=0.05)
@@ -267,7 +251,7 @@ def test_a_model_of_less_recall_is_refused(
     assert_fresh(reopened(index))
 
 
-def test_undo_gives_a_swap_up(index: HashIndex, other: Model, poor: Model) -> None:
+def test_undo_gives_a_swap_up(index, other, poor):
     assert undo(index) is None
     before = objects(index.connection)
     begin(index.connection)
@@ -279,9 +263,7 @@ def test_undo_gives_a_swap_up(index: HashIndex, other: Model, poor: Model) -> No
     assert objects(index.connection) == before
 
 
-def test_a_swap_that_was_cut_off_goes_on(
-    index: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_a_swap_that_was_cut_off_goes_on(index, other, vectors):
     assert resume(index) is None
     name = begin(index.connection)
     coming = HashIndex.open(index.connection, name)
@@ -296,9 +278,7 @@ def test_a_swap_that_was_cut_off_goes_on(
     assert_fresh(HashIndex.open(index.connection, name))
 
 
-def test_of_fewer_than_two_rows_nothing_is_compared(
-    connection: Connection, model: Model, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_of_fewer_than_two_rows_nothing_is_compared(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
@@ -313,9 +293,7 @@ def test_of_fewer_than_two_rows_nothing_is_compared(
     assert_fresh(reopened(index))
 
 
-def test_an_empty_table_has_no_landmarks(
-    connection: Connection, model: Model, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_an_empty_table_has_no_landmarks(connection, model, other, vectors):
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
     index = HashIndex.create(
         connection, "items_idx", table="items", column="embedding", model="lsh"
@@ -330,7 +308,7 @@ def test_an_empty_table_has_no_landmarks(
 
 
 @pytest.mark.newest
-def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> None:
+def test_bad_swaps(index, other, connection):
     before = objects(connection)
     with pytest.raises(UnknownModelError, match='model "nothing" does not exist'):
         operations.swap(index, "nothing")
@@ -356,14 +334,12 @@ def test_bad_swaps(index: HashIndex, other: Model, connection: Connection) -> No
         HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
 
 
-def connection_call(connection: Connection, statement: str) -> None:
+def connection_call(connection, statement):
     with translated_errors():
         connection.execute(statement.encode())
 
 
-def test_a_long_name_leaves_room_for_that_of_the_swap(
-    connection: Connection, items: str, model: Model, other: Model
-) -> None:
+def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, other):
     name = "n" * 40
     index = HashIndex.create(
         connection, name, table=items, column="embedding", model="lsh", access="landmarks"
@@ -379,7 +355,7 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(
         HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
 
 
-def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model) -> None:
+def test_a_second_swapper_is_sent_away(url, index, other):
     with connect(url) as second:
         claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
@@ -389,9 +365,7 @@ def test_a_second_swapper_is_sent_away(url: str, index: HashIndex, other: Model)
 
 @pytest.mark.newest
 @pytest.mark.parametrize("work", ["encode:items_idx", "access:items_idx", "encode:items_idx~2"])
-def test_unfinished_swaps_are_not_exchanged(
-    url: str, index: HashIndex, other: Model, work: str
-) -> None:
+def test_unfinished_swaps_are_not_exchanged(url, index, other, work):
     operations.swap(index, "other", force=True)
     with connect(url) as second:
         claim(second, *work.split(":"))
@@ -401,13 +375,11 @@ def test_unfinished_swaps_are_not_exchanged(
     assert reopened(index).model == "lsh"
 
 
-def test_others_do_not_wait_behind_a_waiting_swap(
-    url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors):
     """A transaction that has written keeps the triggers from being made; others write meanwhile."""
-    failures: list[BaseException] = []
+    failures = []
 
-    def swap() -> None:
+    def swap():
         try:
             with connect(url) as own:
                 operations.swap(HashIndex.open(own, "items_idx"), "other", force=True)
@@ -435,12 +407,12 @@ def test_others_do_not_wait_behind_a_waiting_swap(
 
 
 @pytest.mark.newest
-def test_a_drop_that_waits_for_a_rollback(url: str, in_table: HashIndex, other: Model) -> None:
+def test_a_drop_that_waits_for_a_rollback(url, in_table, other):
     """The drop would take the codes that the index has now; it begins again."""
     operations.swap(in_table, "other", force=True)
-    failures: list[psycopg.Error] = []
+    failures = []
 
-    def drop(session: Connection) -> None:
+    def drop(session):
         try:
             session.execute("SELECT hashindex.drop_index('items_idx~2')")
         except psycopg.Error as error:
@@ -461,7 +433,7 @@ def test_a_drop_that_waits_for_a_rollback(url: str, in_table: HashIndex, other: 
 
 
 @pytest.mark.newest
-def test_patience_ends(url: str, index: HashIndex) -> None:
+def test_patience_ends(url, index):
     with psycopg.connect(url) as holder:
         holder.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(
@@ -475,9 +447,7 @@ def test_patience_ends(url: str, index: HashIndex) -> None:
             )
 
 
-def test_snapshots_from_before_are_answered(
-    url: str, in_table: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_snapshots_from_before_are_answered(url, in_table, other, vectors):
     """The function that they call reads the new codes, of which they do not see all."""
     query = vectors[40] + np.float32(0.05)
     with psycopg.connect(url) as old, psycopg.connect(url) as between:
@@ -508,15 +478,13 @@ def test_snapshots_from_before_are_answered(
 
 
 @pytest.mark.newest
-def test_searches_of_other_sessions_go_on(
-    url: str, index: HashIndex, other: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_searches_of_other_sessions_go_on(url, index, other, vectors):
     """Whatever the swap is at, all of them are right: each asks for all rows as candidates."""
     stop = threading.Event()
-    failures: list[BaseException] = []
-    counts: list[int] = []
+    failures = []
+    counts = []
 
-    def search(seed: int) -> None:
+    def search(seed):
         rng = np.random.default_rng(seed)
         done = 0
         try:
@@ -546,7 +514,7 @@ def test_searches_of_other_sessions_go_on(
     assert min(counts) > 0
 
 
-def test_other_filter_columns(in_table: HashIndex, connection: Connection) -> None:
+def test_other_filter_columns(in_table, connection):
     """With the same model: searches by the codes of before go on until the new ones are there."""
     connection.execute(
         "SELECT hashindex.begin_swap('items_idx', 'lsh', filter_columns => '{category}')"

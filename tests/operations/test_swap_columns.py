@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -16,7 +15,7 @@ WIDE = 20
 
 
 @pytest.fixture
-def wide(index: HashIndex) -> NDArray[np.float32]:
+def wide(index):
     """Other vectors of the rows 1 to 300, in a column that is still empty, and a model of them."""
     rows = np.random.default_rng(8).standard_normal((300, WIDE)).astype(np.float32)
     index.connection.execute(f"ALTER TABLE items ADD COLUMN wide vector({WIDE})".encode())
@@ -24,7 +23,7 @@ def wide(index: HashIndex) -> NDArray[np.float32]:
     return rows
 
 
-def fill(index: HashIndex, rows: NDArray[np.float32]) -> None:
+def fill(index, rows):
     with index.connection.cursor() as cursor:
         cursor.executemany(
             "UPDATE items SET wide = %s WHERE id = %s",
@@ -32,19 +31,17 @@ def fill(index: HashIndex, rows: NDArray[np.float32]) -> None:
         )
 
 
-def nearest(rows: NDArray[np.float32], query: NDArray[np.float32]) -> list[int]:
+def nearest(rows, query):
     return (np.argsort(np.linalg.norm(rows - query, axis=1), kind="stable")[:10] + 1).tolist()
 
 
-def found(index: HashIndex, query: NDArray[np.float32]) -> list[int]:
+def found(index, query):
     return [hit.id for hit in index.search(query, 10, candidates=300)]
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan"])
-def test_searches_move_to_the_other_column_and_back(
-    index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32], access: str
-) -> None:
+def test_searches_move_to_the_other_column_and_back(index, vectors, wide, access):
     fill(index, wide)
     done = operations.swap(index, "wide", column="wide", access=access, force=True)  # type: ignore[arg-type]
     assert done.before is not None
@@ -74,9 +71,7 @@ def test_searches_move_to_the_other_column_and_back(
 
 
 @pytest.mark.newest
-def test_recall_is_that_of_each_column_by_its_own_vectors(
-    index: HashIndex, wide: NDArray[np.float32]
-) -> None:
+def test_recall_is_that_of_each_column_by_its_own_vectors(index, wide):
     fill(index, wide)
     done = operations.swap(index, "wide", column="wide", force=True, queries=300)
     assert done.after is not None
@@ -88,9 +83,7 @@ def test_recall_is_that_of_each_column_by_its_own_vectors(
     assert done.after.recall == pytest.approx(hits / 3000)
 
 
-def test_a_column_that_lacks_vectors_is_refused(
-    index: HashIndex, vectors: NDArray[np.float32], wide: NDArray[np.float32]
-) -> None:
+def test_a_column_that_lacks_vectors_is_refused(index, vectors, wide):
     fill(index, wide[:297])
     with pytest.raises(DatabaseStateError, match="3 rows of .*items.* have a vector in column"):
         operations.swap(index, "wide", column="wide")
@@ -102,9 +95,7 @@ def test_a_column_that_lacks_vectors_is_refused(
     assert found(index, wide[299])[0] == 300
 
 
-def test_rows_without_the_new_vector_are_left_out_if_forced(
-    index: HashIndex, wide: NDArray[np.float32]
-) -> None:
+def test_rows_without_the_new_vector_are_left_out_if_forced(index, wide):
     fill(index, wide[:297])
     operations.swap(index, "wide", column="wide", force=True)
     assert len(index.search(wide[0], 300, candidates=300)) == 297
@@ -120,9 +111,7 @@ def test_rows_without_the_new_vector_are_left_out_if_forced(
         ("lsh", "wide", "dimension"),
     ],
 )
-def test_misfits_are_refused(
-    index: HashIndex, wide: NDArray[np.float32], taken: str, column: str | None, says: str
-) -> None:
+def test_misfits_are_refused(index, wide, taken, column, says):
     fill(index, wide)
     before = index.row
     with pytest.raises(HashIndexError, match=says):
@@ -132,15 +121,13 @@ def test_misfits_are_refused(
     assert rows == [("items_idx",)]
 
 
-def test_saved_queries_are_of_the_old_column(index: HashIndex, wide: NDArray[np.float32]) -> None:
+def test_saved_queries_are_of_the_old_column(index, wide):
     fill(index, wide)
     with pytest.raises(InvalidInputError, match="saved queries are vectors of column embedding"):
         operations.swap(index, "wide", column="wide", queries=draw(index, 5))
 
 
-def test_a_swap_that_is_under_way_keeps_its_column(
-    index: HashIndex, wide: NDArray[np.float32]
-) -> None:
+def test_a_swap_that_is_under_way_keeps_its_column(index, wide):
     fill(index, wide)
     index.connection.execute("ALTER TABLE items ADD COLUMN wider vector(20)")
     index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', NULL, 'wide')")

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
-from numpy.typing import NDArray
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
@@ -17,12 +16,12 @@ pytestmark = pytest.mark.newest
 UNKNOWN_KEYS = list(range(UNKNOWN[0], UNKNOWN[1] + 1))
 
 
-def reopened(index: HashIndex) -> HashIndex:
+def reopened(index):
     return HashIndex.open(index.connection, index.name)
 
 
 @pytest.fixture
-def reversed_model(connection: Connection, vectors: NDArray[np.float32], lsh_model: Model) -> Model:
+def reversed_model(connection, vectors, lsh_model):
     """Knows the same rows, and gives them codes whose bits are all the other way round."""
     rows = np.concatenate([vectors[: UNKNOWN[0] - 1], OTHERS[:10]])
     bits = np.unpackbits(lsh_model.encode(rows), axis=1)[:, :12]
@@ -32,9 +31,7 @@ def reversed_model(connection: Connection, vectors: NDArray[np.float32], lsh_mod
     )
 
 
-def test_open_handles_use_the_swapped_model(
-    url: str, encoded: HashIndex, reversed_model: Model
-) -> None:
+def test_open_handles_use_the_swapped_model(url, encoded, reversed_model):
     with connect(url) as second:
         before = HashIndex.open(second, "items_idx")
         expected = [before.search(query, 5, candidates=20) for query in OTHERS[:10]]
@@ -54,9 +51,7 @@ def test_open_handles_use_the_swapped_model(
     assert_queued(reopened(encoded), UNKNOWN_KEYS)
 
 
-def test_from_python_to_sql_and_back(
-    url: str, encoded: HashIndex, lsh_model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_from_python_to_sql_and_back(url, encoded, lsh_model, vectors):
     """The search functions take other arguments then."""
     store.save(encoded.connection, lsh_model)
     with connect(url) as second:

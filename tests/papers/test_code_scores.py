@@ -1,18 +1,14 @@
 """The measures of the papers on the codes of an index."""
 
 import tracemalloc
-from typing import Any
 
 import numpy as np
 import pytest
 from fixtures.items import one_layout
-from numpy.typing import NDArray
 
 from pg_hashindex import metrics, store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.papers import Measures
 from pg_hashindex.papers.code_scores import score_codes
 from pg_hashindex.training.sampling import sample_table
@@ -20,13 +16,13 @@ from pg_hashindex.training.sampling import sample_table
 pytestmark = pytest.mark.newest
 
 
-def drawn(n: int, n_queries: int, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def drawn(n, n_queries, seed):
     order = np.random.default_rng(seed).permutation(n)
     return np.sort(order[:n_queries]), np.sort(order[n_queries:])
 
 
 @pytest.mark.reads
-def test_measures_by_distance(index: HashIndex, model: Model, vectors: NDArray[np.float32]) -> None:
+def test_measures_by_distance(index, model, vectors):
     (scores,) = score_codes(index, queries=17, random_state=4).values()
     query, rest = drawn(300, 17, 4)
     relevant = metrics.nearest_fraction(vectors[query], vectors[rest], 0.02)
@@ -37,9 +33,7 @@ def test_measures_by_distance(index: HashIndex, model: Model, vectors: NDArray[n
 
 
 @pytest.mark.parametrize("kind", ["text", "text[]"])
-def test_measures_by_label(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32], kind: str
-) -> None:
+def test_measures_by_label(index, model, vectors, kind):
     """Rows without a label are no part of it."""
     index.connection.execute(f"ALTER TABLE items ADD label {kind}".encode())
     label = "ARRAY[category]" if kind == "text[]" else "category"
@@ -53,9 +47,7 @@ def test_measures_by_label(
     assert scores.values["P@20"] == pytest.approx(metrics.precision_at_k(*codes, relevant, 20))
 
 
-def test_measures_by_labels_that_are_many(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_measures_by_labels_that_are_many(connection, items, model, vectors):
     """As many labels as rows and more, in memory for the rows alone."""
     connection.execute(
         "CREATE TABLE tagged AS SELECT 300 * (n - 1) + id AS id, embedding, "
@@ -79,14 +71,12 @@ def test_measures_by_labels_that_are_many(
 
 
 @pytest.mark.reads
-def test_labels_that_no_rows_share(index: HashIndex) -> None:
+def test_labels_that_no_rows_share(index):
     with pytest.raises(InvalidInputError, match="none of the 30 queries shares a label"):
         score_codes(index, labels="id")
 
 
-def test_the_nearest_by_cosine(
-    connection: Connection, items: str, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_the_nearest_by_cosine(connection, items, model, vectors):
     index = HashIndex.create(
         connection, "i", table=items, column="embedding", model="lsh", metric="cosine"
     )
@@ -110,12 +100,12 @@ def test_the_nearest_by_cosine(
     ],
 )
 @pytest.mark.reads
-def test_measuring_refused(index: HashIndex, options: dict[str, Any], message: str) -> None:
+def test_measuring_refused(index, options, message):
     with pytest.raises(InvalidInputError, match=message):
         score_codes(index, **options)
 
 
-def test_inner_products_have_no_nearest(connection: Connection, items: str, model: Model) -> None:
+def test_inner_products_have_no_nearest(connection, items, model):
     store.save(connection, model)
     index = HashIndex.create(
         connection, "i", table=items, column="embedding", model="lsh", metric="ip"

@@ -325,10 +325,7 @@ def test_learned_codes_of_the_database(split, rows, labels):
     # A permutation of the database is the database too.
     order = np.random.default_rng(0).permutation(360)
     shuffled = replace(
-        split,
-        train=split.database[order],
-        train_labels=split.labels[order],
-        train_places=order,
+        split, train=split.database[order], train_labels=split.labels[order], train_places=order
     )
     outcomes = run(shuffled, "learning", "lsh")
     assert [(o.method, o.codes) for o in outcomes] == [

@@ -5,29 +5,24 @@ import psycopg
 import pytest
 from fixtures.items import one_layout
 from fixtures.recall import brute_force_recall
-from numpy.typing import NDArray
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture(scope="module")
-def lsh_model(vectors: NDArray[np.float32]) -> Model:
+def lsh_model(vectors):
     """So long codes that few are at equal distances, of which any may be candidates."""
     return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.mark.parametrize("candidates", [10, 25, 80])
-def test_recall_is_that_of_brute_force(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32], candidates: int
-) -> None:
+def test_recall_is_that_of_brute_force(index, model, vectors, candidates):
     index = index.configure(ranking="hamming")
     result = evaluate(index, queries=300, k=5, candidates=[candidates])
     expected = brute_force_recall(model, vectors, 5, candidates)
@@ -43,7 +38,7 @@ def test_recall_is_that_of_brute_force(
 
 
 @pytest.mark.reads
-def test_all_rows_as_candidates_find_everything(index: HashIndex) -> None:
+def test_all_rows_as_candidates_find_everything(index):
     result = evaluate(index, queries=50, k=10, candidates=[300, 10])
     assert [point.candidates for point in result.points] == [10, 300]
     assert result.points[1].recall == 1
@@ -53,14 +48,14 @@ def test_all_rows_as_candidates_find_everything(index: HashIndex) -> None:
 
 
 @pytest.mark.reads
-def test_vectors_from_elsewhere(index: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_vectors_from_elsewhere(index, vectors):
     """Not left out of their own answers: one candidate finds the row itself, if codes are fresh."""
     result = evaluate(index, queries=vectors[:20], k=1, candidates=[300])
     assert result.queries == 20
     assert result.points[0].recall == 1
 
 
-def test_ties_count_as_correct(connection: Connection, model: Model) -> None:
+def test_ties_count_as_correct(connection, model):
     """Forty equal rows: any ten of them are the ten nearest."""
     connection.execute("CREATE TABLE same (id int PRIMARY KEY, v vector(8))")
     connection.execute(
@@ -73,9 +68,7 @@ def test_ties_count_as_correct(connection: Connection, model: Model) -> None:
     assert row == (1.0,)
 
 
-def test_exact_search_is_exact_beside_an_approximate_index(
-    index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_exact_search_is_exact_beside_an_approximate_index(index, vectors):
     """An HNSW index with the least possible effort must not be what recall is measured against."""
     connection = index.connection
     connection.execute(
@@ -92,7 +85,7 @@ def test_exact_search_is_exact_beside_an_approximate_index(
     assert [row[0] for row in rows] == [int(i) + 1 for i in np.argsort(exact)[:20]]
 
 
-def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
+def test_fewer_rows_than_k(connection, model):
     connection.execute("CREATE TABLE few (id int PRIMARY KEY, v vector(8))")
     connection.execute("INSERT INTO few VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, '[1,2,3,4,5,6,7,9]')")
     index = HashIndex.create(connection, "few", table="few", column="v", model="lsh")
@@ -115,7 +108,7 @@ def test_fewer_rows_than_k(connection: Connection, model: Model) -> None:
     ],
 )
 @pytest.mark.reads
-def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -> None:
+def test_refused(index, arguments, message):
     with pytest.raises(InvalidInputError, match=message):
         evaluate(index, **arguments)  # type: ignore[arg-type]
 
@@ -133,20 +126,18 @@ def test_refused(index: HashIndex, arguments: dict[str, object], message: str) -
     ],
 )
 @pytest.mark.reads
-def test_refused_in_sql(index: HashIndex, arguments: str, message: str) -> None:
+def test_refused_in_sql(index, arguments, message):
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=message):
         index.connection.execute(f"SELECT hashindex.recall('items_idx', {arguments})".encode())
 
 
-def test_recall_in_sql_of_too_few_rows(index: HashIndex) -> None:
+def test_recall_in_sql_of_too_few_rows(index):
     index.connection.execute("DELETE FROM items WHERE id > 1")
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="fewer than two rows"):
         index.connection.execute("SELECT hashindex.recall('items_idx')")
 
 
-def test_search_is_exact_over_its_candidates_beside_an_approximate_index(
-    index: HashIndex, vectors: NDArray[np.float32]
-) -> None:
+def test_search_is_exact_over_its_candidates_beside_an_approximate_index(index, vectors):
     """Nor may the planner answer a search from it."""
     connection = index.connection
     connection.execute(
@@ -161,7 +152,7 @@ def test_search_is_exact_over_its_candidates_beside_an_approximate_index(
     assert evaluate(index, queries=30, k=10, candidates=[300]).points[0].recall == 1
 
 
-def test_rows_without_a_vector_are_neither_queries_nor_answers(index: HashIndex) -> None:
+def test_rows_without_a_vector_are_neither_queries_nor_answers(index):
     index.connection.execute("UPDATE items SET embedding = NULL WHERE id > 20")
     result = evaluate(index, queries=200, k=30, candidates=[50])
     assert result.queries == 20
@@ -169,7 +160,7 @@ def test_rows_without_a_vector_are_neither_queries_nor_answers(index: HashIndex)
     assert result.as_dict()["points"][0]["candidates"] == 50
 
 
-def test_codes_that_are_not_there_cost_recall(index: HashIndex) -> None:
+def test_codes_that_are_not_there_cost_recall(index):
     """The measure looks at answers, not at codes: what is not encoded is not found."""
     if index.layout == "table":
         index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")

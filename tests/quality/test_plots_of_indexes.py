@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.operations.report.charts import Chart, of_history
@@ -23,12 +21,12 @@ POINTS = [OperatingPoint(50, 0.8, 1.0, 2.0), OperatingPoint(200, 0.9, 2.0, 4.0)]
 MEASURED = Evaluation("i", 30, 10, POINTS, 9.0, 9.5)
 
 
-def lines(panel: object) -> dict[str, list[list[float]]]:
+def lines(panel):
     found = panel.get_lines()  # type: ignore[attr-defined]
     return {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in found}
 
 
-def history(*points: tuple[int, str | None, str, float]) -> list[HistoryPoint]:
+def history(*points):
     start = datetime(2026, 11, 1, tzinfo=UTC)
     return [
         HistoryPoint(
@@ -39,7 +37,7 @@ def history(*points: tuple[int, str | None, str, float]) -> list[HistoryPoint]:
     ]  # fmt: skip
 
 
-def test_recall_and_times() -> None:
+def test_recall_and_times():
     recall, times = plots.draw_evaluation(MEASURED, own=200).axes
     assert lines(recall) == {"recall": [[50, 0.8], [200, 0.9]], "the index's own": [[200, 0.9]]}
     assert recall.get_ylabel() == "recall@10"
@@ -52,13 +50,13 @@ def test_recall_and_times() -> None:
     assert [tick.get_text() for tick in alone.get_xticklabels()] == ["50", "200"]
 
 
-def test_numbers_of_candidates_do_not_stand_on_each_other() -> None:
+def test_numbers_of_candidates_do_not_stand_on_each_other():
     near = [OperatingPoint(count, 0.9, 1.0, 2.0) for count in (50, 55, 58, 100)]
     (panel,) = plots.draw_times(Evaluation("i", 3, 10, near, 9.0, 9.5)).axes
     assert [tick.get_text() for tick in panel.get_xticklabels()] == ["50", "100"]
 
 
-def test_history_has_a_line_for_each_set() -> None:
+def test_history_has_a_line_for_each_set():
     points = history(
         (0, "a", "m:1", 0.9), (1, None, "m:1", 0.7), (2, "a", "m:2", 0.95), (3, "a", "m:2", 0.96)
     )
@@ -77,7 +75,7 @@ def test_history_has_a_line_for_each_set() -> None:
         plots.draw_history([])
 
 
-def test_the_page_has_all_times_in_utc() -> None:
+def test_the_page_has_all_times_in_utc():
     """Whatever zone the session is in."""
     (point,) = history((0, "a", "m:1", 0.9))
     there = replace(point, measured_at=point.measured_at.astimezone(timezone(timedelta(hours=-9))))
@@ -88,7 +86,7 @@ def test_the_page_has_all_times_in_utc() -> None:
     assert chart.figure.axes[0].xaxis.get_major_locator().tz == UTC
 
 
-def test_of_many_sets_those_with_the_most_points_are_drawn() -> None:
+def test_of_many_sets_those_with_the_most_points_are_drawn():
     points = history(*((day, f"s{day % 10}", "m:1", 0.9) for day in range(18)))
     (panel,) = plots.draw_history(points).axes
     assert sorted(lines(panel)) == [f"set s{n}, 200 candidates, k 10" for n in range(8)]
@@ -103,15 +101,15 @@ def test_of_many_sets_those_with_the_most_points_are_drawn() -> None:
         ([0, 1, 1, 2, 2, 2], True, [1, 2, 3], [0, 1, 2, 3]),
     ],
 )
-def test_bins(values: list[float], whole: bool, counts: list[int], edges: list[float]) -> None:
+def test_bins(values, whole, counts, edges):
     found = bins_of(values, whole=whole)
     assert found[0].tolist() == counts
     assert found[1] == pytest.approx(edges)
 
 
-def test_bins_hold_everything_and_are_not_too_many() -> None:
+def test_bins_hold_everything_and_are_not_too_many():
     # Outliers would make thousands.
-    values: NDArray[np.float64] = np.append(np.random.default_rng(0).normal(size=3000), [900, -900])
+    values = np.append(np.random.default_rng(0).normal(size=3000), [900, -900])
     for whole, array in ((False, values), (True, np.rint(values))):
         counts, edges = bins_of(array, whole=whole)
         assert counts.sum() == 3002
@@ -120,7 +118,7 @@ def test_bins_hold_everything_and_are_not_too_many() -> None:
         assert not whole or (edges == np.rint(edges)).all()
 
 
-def test_histograms() -> None:
+def test_histograms():
     (panel,) = plots.draw_query_times([1.0, 1.0, 2.0]).axes
     assert panel.patches[0].get_data().values.tolist() == [2, 0, 1]  # type: ignore[attr-defined]
     assert list(lines(panel)) == ["p50 1 ms", "p95 1.9 ms"]
@@ -130,7 +128,7 @@ def test_histograms() -> None:
     assert list(lines(panel)) == ["mean 11"]
 
 
-def test_bits() -> None:
+def test_bits():
     (panel,) = plots.draw_ones([0.25, 0.5, 1.0]).axes
     stairs = panel.patches[0].get_data()  # type: ignore[attr-defined]
     assert (stairs.values.tolist(), stairs.baseline) == ([0.25, 0.5, 1.0], 0.5)
@@ -147,7 +145,7 @@ def test_bits() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_names_are_no_formulas(tmp_path: Path) -> None:
+def test_names_are_no_formulas(tmp_path):
     """And may be of letters that the font does not have."""
     name = "$x_$ 索引 \n" + "n" * 60
     trials = [Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5)]
@@ -165,11 +163,11 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
     ElementTree.fromstring(inside)
 
 
-def in_page(figure: object) -> str:
+def in_page(figure):
     return Chart("k", "Recall", "It rises.", figure, [], []).svg()
 
 
-def test_a_figure_in_a_page() -> None:
+def test_a_figure_in_a_page():
     inside = in_page(plots.draw_recall(MEASURED))
     assert inside == in_page(plots.draw_recall(MEASURED))
     assert inside.startswith('<svg viewBox="0 0 388.8 244.8" width="518" height="326" role="img"')

@@ -4,25 +4,21 @@ import numpy as np
 import pytest
 from fixtures.known import N_KNOWN, OTHERS
 from fixtures.recall import brute_force_recall, recall_of_vectors
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import DuplicateNameError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate, measure_defaults
 from pg_hashindex.quality.measuring import Measuring
-from pg_hashindex.quality.query_sets import QuerySet
 
 pytestmark = pytest.mark.newest
 
 
 @pytest.fixture
-def scanned(connection: Connection, items: str, model: Model) -> HashIndex:
+def scanned(connection, items, model):
     """An index whose candidates are those of brute force."""
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
@@ -31,11 +27,11 @@ def scanned(connection: Connection, items: str, model: Model) -> HashIndex:
     return HashIndex.open(connection, "items_idx")
 
 
-def rows_of(queries: QuerySet) -> list[str | None]:
+def rows_of(queries):
     return [query.row_id for query in queries.queries]
 
 
-def test_drawn_are_rows_of_the_table(scanned: HashIndex, vectors: NDArray[np.float32]) -> None:
+def test_drawn_are_rows_of_the_table(scanned, vectors):
     queries = query_sets.draw(scanned, 40, random_state=5)
     keys = [int(row or 0) for row in rows_of(queries)]
     assert len(set(keys)) == 40
@@ -49,7 +45,7 @@ def test_drawn_are_rows_of_the_table(scanned: HashIndex, vectors: NDArray[np.flo
         query_sets.draw(scanned, 0)
 
 
-def test_saved_queries_are_read_as_they_were(scanned: HashIndex, model: Model) -> None:
+def test_saved_queries_are_read_as_they_were(scanned, model):
     drawn = query_sets.draw(scanned, 7)
     given = query_sets.of_vectors(scanned, OTHERS)
     for name, queries in (("drawn", drawn), ("given", given)):
@@ -67,7 +63,7 @@ def test_saved_queries_are_read_as_they_were(scanned: HashIndex, model: Model) -
     ]
 
 
-def test_each_index_has_sets_of_its_own(scanned: HashIndex, model: Model) -> None:
+def test_each_index_has_sets_of_its_own(scanned, model):
     connection = scanned.connection
     other = HashIndex.create(connection, "x", table="items", column="embedding", model="lsh")
     query_sets.save(scanned, query_sets.draw(scanned, 3), "s")
@@ -87,27 +83,25 @@ def test_each_index_has_sets_of_its_own(scanned: HashIndex, model: Model) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "é" * 32, "a\0b"])
-def test_names_that_are_refused(scanned: HashIndex, name: str) -> None:
+def test_names_that_are_refused(scanned, name):
     with pytest.raises(InvalidInputError, match="of a query set has"):
         query_sets.save(scanned, query_sets.draw(scanned, 3), name)
 
 
 @pytest.mark.parametrize("name", ["é" * 31 + "x", 'it\'s "mine" %s', "'; DROP TABLE items"])
-def test_invalid_names(scanned: HashIndex, name: str) -> None:
+def test_invalid_names(scanned, name):
     query_sets.save(scanned, query_sets.draw(scanned, 3), name)
     assert len(query_sets.load(scanned, name).queries) == 3
 
 
-def test_nothing_is_saved_of_an_empty_table(scanned: HashIndex) -> None:
+def test_nothing_is_saved_of_an_empty_table(scanned):
     scanned.connection.execute("TRUNCATE items")
     with pytest.raises(InvalidInputError, match="no queries to save as 's'"):
         query_sets.save(scanned, query_sets.draw(scanned, 3), "s")
     assert query_sets.list_sets(scanned) == []
 
 
-def test_recall_of_saved_rows_is_that_of_brute_force(
-    scanned: HashIndex, vectors: NDArray[np.float32], model: Model
-) -> None:
+def test_recall_of_saved_rows_is_that_of_brute_force(scanned, vectors, model):
     query_sets.save(scanned, query_sets.draw(scanned, 40), "s")
     asked = [int(row or 0) - 1 for row in rows_of(query_sets.load(scanned, "s"))]
     found = evaluate(scanned, query_set="s", k=5, candidates=[15], record=False)
@@ -117,9 +111,7 @@ def test_recall_of_saved_rows_is_that_of_brute_force(
     assert found.points[0].recall in expected
 
 
-def test_a_row_that_is_gone_is_a_query_still(
-    scanned: HashIndex, vectors: NDArray[np.float32], model: Model
-) -> None:
+def test_a_row_that_is_gone_is_a_query_still(scanned, vectors, model):
     query_sets.save(scanned, query_sets.draw(scanned, 300), "s")
     scanned.connection.execute("DELETE FROM items WHERE id <= 100")
     left = vectors[100:]
@@ -130,7 +122,7 @@ def test_a_row_that_is_gone_is_a_query_still(
     assert found.points[0].recall in gone.and_of(there, 2 / 3)
 
 
-def test_a_row_is_left_out_whatever_text_its_key_has(connection: Connection, model: Model) -> None:
+def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
     """A time's text depends on the session. A row left in would be its own right answer."""
     connection.execute(
         "SET timezone TO 'UTC'; CREATE TABLE t (at timestamptz PRIMARY KEY, v vector(8))"
@@ -149,14 +141,14 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection: Connection, mod
     assert found.points[0].recall in expected
 
 
-def test_another_dimension_is_refused(scanned: HashIndex) -> None:
+def test_another_dimension_is_refused(scanned):
     query_sets.save(scanned, query_sets.draw(scanned, 3), "s")
     scanned.connection.execute("UPDATE hashindex.saved_query SET vector = '[1,2]' WHERE number = 2")
     with pytest.raises(InvalidInputError, match="a query of 2 dimensions, and its vectors have 8"):
         query_sets.load(scanned, "s")
 
 
-def test_a_log_of_queries(scanned: HashIndex) -> None:
+def test_a_log_of_queries(scanned):
     connection = scanned.connection
     connection.execute("CREATE TABLE log (at int, asked vector(8))")
     connection.cursor().executemany(
@@ -178,7 +170,7 @@ def test_a_log_of_queries(scanned: HashIndex) -> None:
 
 
 @pytest.fixture
-def longer(scanned: HashIndex, vectors: NDArray[np.float32]) -> tuple[HashIndex, Model]:
+def longer(scanned, vectors):
     """A second index of the table, by a model of more bits, with fewer candidates."""
     model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(scanned.connection, model)
@@ -190,19 +182,13 @@ def longer(scanned: HashIndex, vectors: NDArray[np.float32]) -> tuple[HashIndex,
     return index.configure(candidates=30), model
 
 
-def test_indexes_are_compared_each_by_its_defaults(
-    scanned: HashIndex,
-    longer: tuple[HashIndex, Model],
-    model: Model,
-    vectors: NDArray[np.float32],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_indexes_are_compared_each_by_its_defaults(scanned, longer, model, vectors, monkeypatch):
     index, long_model = longer
     scanned = scanned.configure(candidates=12)
-    asked: list[object] = []
+    asked = []
     exact = Measuring._exact
 
-    def counted(self: Measuring, query: object) -> object:
+    def counted(self, query):
         asked.append(query)
         return exact(self, query)  # type: ignore[arg-type]
 
@@ -224,7 +210,7 @@ def test_indexes_are_compared_each_by_its_defaults(
     assert many.candidates == 50
 
 
-def test_only_indexes_of_one_table_are_compared(scanned: HashIndex) -> None:
+def test_only_indexes_of_one_table_are_compared(scanned):
     other = HashIndex.create(
         scanned.connection, "c", table="items", column="embedding", model="lsh", metric="cosine"
     )
@@ -232,9 +218,7 @@ def test_only_indexes_of_one_table_are_compared(scanned: HashIndex) -> None:
         measure_defaults([scanned, other], query_sets.draw(scanned, 3))
 
 
-def test_queries_without_a_code_are_asked_of_no_index(
-    encoded: HashIndex, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_queries_without_a_code_are_asked_of_no_index(encoded, model, vectors):
     """The one knows rows 1 to 290 and ten vectors more; the other hashes anything."""
     plain = HashIndex.create(
         encoded.connection, "plain", table="items", column="embedding", model="lsh",

@@ -1,8 +1,6 @@
 """Advice that was printed, read again."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,13 +21,13 @@ PRINTED = Advice(
 ).as_dict()  # fmt: skip
 
 
-def read(tmp_path: Path, text: str | bytes) -> Advice:
+def read(tmp_path, text):
     path = tmp_path / "tune.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return read_advice(path)
 
 
-def test_printed_options_parse(tmp_path: Path) -> None:
+def test_printed_options_parse(tmp_path):
     found = read(tmp_path, json.dumps(PRINTED | {"applied": None}))
     assert found.trials == TRIALS
     assert found.recommended == TRIALS[2]
@@ -37,9 +35,9 @@ def test_printed_options_parse(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps(PRINTED | {"recommended": None})).recommended is None
 
 
-def changed(where: str, value: Any) -> dict[str, Any]:
-    copy: dict[str, Any] = json.loads(json.dumps(PRINTED))
-    place: Any = copy
+def changed(where, value):
+    copy = json.loads(json.dumps(PRINTED))
+    place = copy
     *path, last = where.split(".")
     for word in path:
         place = place[int(word) if isinstance(place, list) else word]
@@ -69,19 +67,19 @@ def changed(where: str, value: Any) -> dict[str, Any]:
         (changed("recommended.bits", 1.5), "'bits' of recommended is '1.5'"),
     ],
 )
-def test_anything_else_is_refused(tmp_path: Path, printed: Any, message: str) -> None:
+def test_anything_else_is_refused(tmp_path, printed, message):
     with pytest.raises(InvalidInputError, match="is not what pg-hashindex tune --json prints") as e:
         read(tmp_path, json.dumps(printed))
     assert message in str(e.value)
 
 
 @pytest.mark.parametrize("text", ["", "tune", b"\xff\xfe{", "[" * 100_000, "1" * 5000])
-def test_no_json(tmp_path: Path, text: str | bytes) -> None:
+def test_no_json(tmp_path, text):
     with pytest.raises(InvalidInputError, match=r"tune\.json is not what"):
         read(tmp_path, text)
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_no_file(tmp_path):
     for path in (tmp_path / "no.json", tmp_path):
         with pytest.raises(InvalidInputError, match="cannot read"):
             read_advice(path)

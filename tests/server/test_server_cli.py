@@ -1,33 +1,28 @@
 """The commands ``pg-hashindex server ...``."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from pg_hashindex.cli.server import server as group
 
 from pg_hashindex.errors import EmbeddedServerError
-from pg_hashindex.server import EmbeddedServer
 
 
 @pytest.fixture
-def invoke(
-    make_server: Callable[..., EmbeddedServer], place: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Result]:
+def invoke(make_server, place, monkeypatch):
     """Run a command on the data directory `place`/data."""
     make_server()  # stopped at the end
     monkeypatch.setenv("PG_HASHINDEX_SERVER_DIR", str(place / "data"))
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments):
         return CliRunner().invoke(group, arguments)
 
     return run
 
 
-def test_start_status_uri_stop(invoke: Callable[..., Result], place: Path) -> None:
+def test_start_status_uri_stop(invoke, place):
     result = invoke("status")
     assert result.exit_code == 1
     assert "not running" in result.stdout
@@ -71,7 +66,7 @@ def test_start_status_uri_stop(invoke: Callable[..., Result], place: Path) -> No
     assert json.loads(result.stdout)["uri"] is None
 
 
-def test_errors(invoke: Callable[..., Result], place: Path) -> None:
+def test_errors(invoke, place):
     assert isinstance(invoke("uri").exception, EmbeddedServerError)
     (place / "data").mkdir()
     (place / "data" / "precious").touch()

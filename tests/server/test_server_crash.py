@@ -2,11 +2,7 @@
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import psutil
 import psycopg
@@ -15,17 +11,14 @@ import pytest
 from pg_hashindex.server import EmbeddedServer
 
 FAST = {"fsync": "off"}
-Fork = Callable[..., BaseProcess]
-RunPython = Callable[..., subprocess.Popen[str]]
-Eventually = Callable[[Callable[[], bool]], bool]
 
 
-def own(data_dir: Path) -> None:
+def own(data_dir):
     EmbeddedServer(data_dir).start(until_exit=True, settings=FAST)
     time.sleep(600)
 
 
-def own_with_child(data_dir: Path) -> None:
+def own_with_child(data_dir):
     EmbeddedServer(data_dir).start(until_exit=True, settings=FAST)
     if os.fork() == 0:
         time.sleep(60)
@@ -33,17 +26,17 @@ def own_with_child(data_dir: Path) -> None:
     time.sleep(600)
 
 
-def own_and_keep(data_dir: Path) -> None:
+def own_and_keep(data_dir):
     server = EmbeddedServer(data_dir)
     server.start(until_exit=True, settings=FAST)
     server.keep_running()
 
 
-def is_gone(process: psutil.Process) -> bool:
+def is_gone(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def processes_on(folder: Path, program: str) -> list[psutil.Process]:
+def processes_on(folder, program):
     found = []
     for process in psutil.process_iter(["cmdline"]):
         command = " ".join(process.info["cmdline"] or [])
@@ -52,18 +45,16 @@ def processes_on(folder: Path, program: str) -> list[psutil.Process]:
     return found
 
 
-def guards_of(server: EmbeddedServer) -> list[psutil.Process]:
+def guards_of(server):
     return processes_on(server.data_dir, "server/guard")
 
 
-def is_owned(server: EmbeddedServer) -> bool:
+def is_owned(server):
     """Whether the server is up and its guard has come to rest."""
     return server.is_running and (server.data_dir / "pg_hashindex.until_exit").exists()
 
 
-def test_the_server_ends_with_a_killed_owner(
-    embedded: EmbeddedServer, fork: Fork, eventually: Eventually
-) -> None:
+def test_the_server_ends_with_a_killed_owner(embedded, fork, eventually):
     owner = fork(own, embedded.data_dir)
     assert eventually(lambda: is_owned(embedded))
     (guard,) = guards_of(embedded)
@@ -74,9 +65,7 @@ def test_the_server_ends_with_a_killed_owner(
     assert "database system is shut down" in embedded.log.read_text()
 
 
-def test_the_server_ends_though_a_child_of_the_owner_lives(
-    embedded: EmbeddedServer, fork: Fork, eventually: Eventually
-) -> None:
+def test_the_server_ends_though_a_child_of_the_owner_lives(embedded, fork, eventually):
     owner = fork(own_with_child, embedded.data_dir)
     assert owner.pid is not None
     process = psutil.Process(owner.pid)
@@ -89,9 +78,7 @@ def test_the_server_ends_though_a_child_of_the_owner_lives(
     child.kill()
 
 
-def test_the_server_has_stopped_when_the_owner_has_ended(
-    embedded: EmbeddedServer, run_python: RunPython
-) -> None:
+def test_the_server_has_stopped_when_the_owner_has_ended(embedded, run_python):
     program = """
 import sys
 from pg_hashindex.server import EmbeddedServer
@@ -107,9 +94,7 @@ raise SystemExit(3)
 
 
 @pytest.mark.slow
-def test_no_moment_of_a_start_leaves_a_server_behind(
-    make_server: Callable[..., EmbeddedServer], fork: Fork, eventually: Eventually, place: Path
-) -> None:
+def test_no_moment_of_a_start_leaves_a_server_behind(make_server, fork, eventually, place):
     server = make_server()
     reached = set()
     for step in range(8):
@@ -129,7 +114,7 @@ def test_no_moment_of_a_start_leaves_a_server_behind(
     assert eventually(lambda: not processes_on(place, "initdb"))
 
 
-def test_keep_running(embedded: EmbeddedServer, fork: Fork) -> None:
+def test_keep_running(embedded, fork):
     owner = fork(own_and_keep, embedded.data_dir)
     owner.join()
     assert owner.exitcode == 0
@@ -140,7 +125,7 @@ def test_keep_running(embedded: EmbeddedServer, fork: Fork) -> None:
     assert embedded.is_running
 
 
-def test_the_context_stops_what_it_started(embedded: EmbeddedServer) -> None:
+def test_the_context_stops_what_it_started(embedded):
     again = EmbeddedServer(embedded.data_dir)
     with pytest.raises(ZeroDivisionError), embedded:
         assert again.is_running
@@ -158,7 +143,7 @@ def test_the_context_stops_what_it_started(embedded: EmbeddedServer) -> None:
     assert not embedded.is_running
 
 
-def test_until_exit_does_not_take_over(embedded: EmbeddedServer, fork: Fork) -> None:
+def test_until_exit_does_not_take_over(embedded, fork):
     embedded.start(settings=FAST)
     owner = fork(own, embedded.data_dir)
     time.sleep(0.5)
@@ -168,9 +153,7 @@ def test_until_exit_does_not_take_over(embedded: EmbeddedServer, fork: Fork) -> 
     assert embedded.is_running
 
 
-def test_a_permanent_start_keeps_running(
-    embedded: EmbeddedServer, fork: Fork, eventually: Eventually
-) -> None:
+def test_a_permanent_start_keeps_running(embedded, fork, eventually):
     owner = fork(own, embedded.data_dir)
     assert eventually(lambda: is_owned(embedded))
     (guard,) = guards_of(embedded)
@@ -180,9 +163,7 @@ def test_a_permanent_start_keeps_running(
     assert embedded.is_running
 
 
-def test_a_server_whose_owner_and_guard_were_killed_is_started_anew(
-    embedded: EmbeddedServer, fork: Fork, eventually: Eventually
-) -> None:
+def test_a_server_whose_owner_and_guard_were_killed_is_started_anew(embedded, fork, eventually):
     owner = fork(own, embedded.data_dir)
     assert eventually(lambda: is_owned(embedded))
     (guard,) = guards_of(embedded)
@@ -195,9 +176,7 @@ def test_a_server_whose_owner_and_guard_were_killed_is_started_anew(
     assert embedded.status.pid not in (None, pid)
 
 
-def test_another_user_stops_it_and_the_owner_restarts_it(
-    embedded: EmbeddedServer, fork: Fork
-) -> None:
+def test_another_user_stops_it_and_the_owner_restarts_it(embedded, fork):
     embedded.start(until_exit=True, settings=FAST)
     stopper = fork(embedded.stop)
     stopper.join()
@@ -209,7 +188,7 @@ def test_another_user_stops_it_and_the_owner_restarts_it(
     assert not guards_of(embedded)
 
 
-def test_a_killed_server_starts_again(embedded: EmbeddedServer, eventually: Eventually) -> None:
+def test_a_killed_server_starts_again(embedded, eventually):
     embedded.start(settings=FAST)
     with psycopg.connect(embedded.uri()) as connection:
         connection.execute("CREATE TABLE killed AS SELECT 17 AS value")

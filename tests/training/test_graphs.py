@@ -1,24 +1,20 @@
 """Graphs from the database: edges by key, counted against the rows that were drawn."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
-from pg_hashindex.training.sampling import Sample, sample_table
+from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
 
 
-def ids_of(rows: NDArray[np.float32], vectors: NDArray[np.float32]) -> list[int]:
+def ids_of(rows, vectors):
     """Keys of rows of items."""
     return [1 + int(np.flatnonzero((vectors == row).all(axis=1))[0]) for row in rows]
 
 
-def edges_of(sample: Sample, vectors: NDArray[np.float32]) -> dict[int, list[tuple[int, float]]]:
+def edges_of(sample, vectors):
     """Objects and weights of each row that has some, by key."""
     assert sample.graph is not None
     assert sample.graph.dtype == np.float32
@@ -32,7 +28,7 @@ def edges_of(sample: Sample, vectors: NDArray[np.float32]) -> dict[int, list[tup
 
 
 @pytest.fixture
-def tags(connection: Connection, items: str) -> None:
+def tags(connection, items):
     """Tags of rows 5, 6, 7 and 300; row 6 has one of them twice. Row 7 has no vector."""
     connection.execute("UPDATE items SET embedding = NULL WHERE id = 7")
     connection.execute(
@@ -45,7 +41,7 @@ def tags(connection: Connection, items: str) -> None:
     "query", ["tags", "SELECT item, tag FROM tags WHERE tag LIKE '%' -- all\n;", "TABLE tags"]
 )
 @pytest.mark.usefixtures("tags")
-def test_edges_by_key(connection: Connection, vectors: NDArray[np.float32], query: str) -> None:
+def test_edges_by_key(connection, vectors, query):
     """The edges are those of the whole table; row 7 has no vector, and its tags are no objects."""
     sample = sample_table(connection, "items", "embedding", graph=query)
     assert sample.graph is not None
@@ -54,9 +50,7 @@ def test_edges_by_key(connection: Connection, vectors: NDArray[np.float32], quer
     assert edges_of(sample, vectors) == expected
 
 
-def test_edges_of_the_rows_that_are_drawn(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_edges_of_the_rows_that_are_drawn(connection, items, vectors):
     """Any edges of some rows, against a count by hand; the draw is the same as without a graph."""
     rng = np.random.default_rng(0)
     edges = np.column_stack([rng.integers(1, 301, 4000), rng.integers(-50, 50, 4000)])
@@ -67,7 +61,7 @@ def test_edges_of_the_rows_that_are_drawn(
             copy.write_row(line)
     connection.execute("ALTER TABLE items ADD label text")
     connection.execute("UPDATE items SET label = category WHERE id <= 20")
-    options: dict[str, Any] = {"labels": "label", "rows": 60, "random_state": 3}
+    options = {"labels": "label", "rows": 60, "random_state": 3}
     sample = sample_table(connection, items, "embedding", graph="owned", **options)
     alone = sample_table(connection, items, "embedding", **options)
     np.testing.assert_array_equal(sample.X, alone.X)
@@ -97,9 +91,7 @@ OBJECTS = [
 ]
 
 
-def test_objects_of_any_type(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_objects_of_any_type(connection, items, vectors):
     for values, n_objects in OBJECTS:
         sample = sample_table(connection, items, "embedding", graph=f"VALUES {values}")
         assert sample.graph is not None
@@ -120,14 +112,7 @@ def test_objects_of_any_type(
         ("counted", "id", "17::float8"),
     ],
 )
-def test_keys_are_compared_as_their_type_does(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    key: str,
-    value: str,
-    given: str,
-) -> None:
+def test_keys_are_compared_as_their_type_does(connection, items, vectors, key, value, given):
     """A graph's column may have another type or collation than the key."""
     connection.execute("CREATE DOMAIN counted AS numeric CHECK (VALUE > 0)")
     connection.execute(f"ALTER TABLE items ADD k {key}".encode())
@@ -138,9 +123,7 @@ def test_keys_are_compared_as_their_type_does(
     assert edges_of(sample, vectors) == {17: [(0, 1.0)]}
 
 
-def test_weights_of_any_number(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_weights_of_any_number(connection, items, vectors):
     for weight in ("2", "2::smallint", "2.0", "2::float4", "2::double precision"):
         query = f"SELECT 5, 'a', {weight} UNION ALL SELECT 5, 'a', {weight}"
         sample = sample_table(connection, items, "embedding", graph=query)
@@ -174,7 +157,7 @@ UNUSABLE = [
 ]
 
 
-def test_graphs_that_cannot_be_used(connection: Connection, items: str) -> None:
+def test_graphs_that_cannot_be_used(connection, items):
     connection.execute("UPDATE items SET embedding = NULL WHERE id = 4")
     for graph, message in UNUSABLE:
         with pytest.raises(InvalidInputError, match=message):
@@ -182,7 +165,7 @@ def test_graphs_that_cannot_be_used(connection: Connection, items: str) -> None:
     assert connection.execute("SELECT count(*) FROM items").fetchone() == (300,)
 
 
-def test_a_key_is_needed(connection: Connection, items: str) -> None:
+def test_a_key_is_needed(connection, items):
     connection.execute("CREATE TABLE keyless AS SELECT * FROM items")
     with pytest.raises(InvalidInputError, match="has no primary key"):
         sample_table(connection, "keyless", "embedding", graph="SELECT 1, 2")
@@ -199,9 +182,7 @@ def test_a_key_is_needed(connection: Connection, items: str) -> None:
         ("SELECT key, number FROM drawn", '"drawn" does not exist'),
     ],
 )
-def test_graphs_only_read(
-    connection: Connection, other: Connection, items: str, query: str, message: str
-) -> None:
+def test_graphs_only_read(connection, other, items, query, message):
     """Whatever they are, in whatever transaction; which is as before afterwards."""
     connection.execute(
         "CREATE FUNCTION spend() RETURNS int LANGUAGE sql "
@@ -217,9 +198,7 @@ def test_graphs_only_read(
     assert other.execute("SELECT count(*) FROM items").fetchone() == (301,)
 
 
-def test_vectors_for_a_graph_come_in_the_order_of_the_rows(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_vectors_for_a_graph_come_in_the_order_of_the_rows(connection, items, vectors):
     connection.execute("ALTER TABLE items ADD side halfvec(2)")
     connection.execute("UPDATE items SET side = format('[%s, 1]', id)::halfvec")
     sample = sample_table(connection, items, "embedding", graph_features="side", rows=50)

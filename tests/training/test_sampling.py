@@ -1,20 +1,16 @@
 """Rows drawn from a table to train on, with what the database knows about them."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pg_hashindex.db import table_source
-from pg_hashindex.db.connection import Connection
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 
 pytestmark = pytest.mark.newest
 
 
-def as_set(rows: NDArray[Any]) -> set[bytes]:
+def as_set(rows):
     return {row.tobytes() for row in rows}
 
 
@@ -22,13 +18,11 @@ def as_set(rows: NDArray[Any]) -> set[bytes]:
     ("method", "rows"),
     [("itq", UNSUPERVISED_ROWS), ("sgh", UNSUPERVISED_ROWS), ("sadih", SAMPLE_ROWS)],
 )
-def test_methods_without_labels_need_fewer_rows(method: str, rows: int) -> None:
+def test_methods_without_labels_need_fewer_rows(method, rows):
     assert sample_rows(method) == rows
 
 
-def test_a_small_table_is_read_whole(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_a_small_table_is_read_whole(connection, items, vectors):
     connection.execute("UPDATE items SET embedding = NULL WHERE id = 7")
     sample = sample_table(connection, items, "embedding").X
     assert sample.dtype == np.float32
@@ -36,9 +30,7 @@ def test_a_small_table_is_read_whole(
 
 
 @pytest.mark.parametrize("large_table", [1_000_000, 100])
-def test_a_sample_is_repeatable(
-    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch, large_table: int
-) -> None:
+def test_a_sample_is_repeatable(connection, items, monkeypatch, large_table):
     """By rows, and by pages as of a large table."""
     monkeypatch.setattr(table_source, "_LARGE_TABLE", large_table)
     first = sample_table(connection, items, "embedding", rows=40, random_state=1).X
@@ -63,9 +55,7 @@ def test_a_sample_is_repeatable(
         ("empty", "v", "no row with a vector in column 'v'"),
     ],
 )
-def test_tables_that_cannot_be_sampled(
-    connection: Connection, items: str, table: str, column: str, message: str
-) -> None:
+def test_tables_that_cannot_be_sampled(connection, items, table, column, message):
     connection.execute(
         "CREATE TABLE loose (v vector); INSERT INTO loose VALUES ('[1,2]'), ('[1,2,3]')"
     )
@@ -76,9 +66,7 @@ def test_tables_that_cannot_be_sampled(
 
 @pytest.mark.parametrize("large_table", [1_000_000, 100])
 @pytest.mark.parametrize("rows", [1, 10, 90])
-def test_a_sample_is_as_large_as_asked_for(
-    connection: Connection, items: str, monkeypatch: pytest.MonkeyPatch, large_table: int, rows: int
-) -> None:
+def test_a_sample_is_as_large_as_asked_for(connection, items, monkeypatch, large_table, rows):
     """Though few rows are drawn, and most of the table has no vector."""
     monkeypatch.setattr(table_source, "_LARGE_TABLE", large_table)
     connection.execute("UPDATE items SET embedding = NULL WHERE id % 3 > 0")
@@ -88,7 +76,7 @@ def test_a_sample_is_as_large_as_asked_for(
     assert len(sample_table(connection, items, "embedding", rows=101).X) == 100
 
 
-def test_relations_that_can_be_sampled(connection: Connection, items: str) -> None:
+def test_relations_that_can_be_sampled(connection, items):
     """Partitioned tables and materialised views too, and whatever the caller's transaction is."""
     connection.execute(
         "CREATE MATERIALIZED VIEW seen AS SELECT * FROM items;"
@@ -106,12 +94,12 @@ def test_relations_that_can_be_sampled(connection: Connection, items: str) -> No
         connection.execute("SELECT 1")
 
 
-def test_rows_asked_for(connection: Connection, items: str) -> None:
+def test_rows_asked_for(connection, items):
     with pytest.raises(InvalidInputError, match="1 row or more, got 0"):
         sample_table(connection, items, "embedding", rows=0)
 
 
-def test_a_table_far_larger_than_its_statistics(connection: Connection, items: str) -> None:
+def test_a_table_far_larger_than_its_statistics(connection, items):
     """The sample is what was asked for, whatever the planner believes."""
     connection.execute("ANALYZE items")
     connection.execute("UPDATE pg_class SET reltuples = 20000 WHERE oid = 'items'::regclass")
@@ -123,7 +111,7 @@ def test_a_table_far_larger_than_its_statistics(connection: Connection, items: s
     assert len(as_set(sample)) == 50
 
 
-def ids_of(rows: NDArray[np.float32], vectors: NDArray[np.float32]) -> list[int]:
+def ids_of(rows, vectors):
     """Keys of rows of items."""
     return [1 + int(np.flatnonzero((vectors == row).all(axis=1))[0]) for row in rows]
 
@@ -151,14 +139,7 @@ CYCLE = "(ARRAY['sad', NULL, 'glad'])[id % 3 + 1]"
         ("boolean", "(ARRAY[true, NULL, false])[id % 3 + 1]", ("true", "false")),
     ],
 )
-def test_labels_of_every_type(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    kind: str,
-    expression: str,
-    names: tuple[str, str],
-) -> None:
+def test_labels_of_every_type(connection, items, vectors, kind, expression, names):
     """One label for ids that 3 divides, none for the next ones, another for those after."""
     connection.execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'glad')")
     connection.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
@@ -173,9 +154,7 @@ def test_labels_of_every_type(
 
 
 @pytest.mark.parametrize("kind", ["integer[]", "text[]"])
-def test_several_labels_a_row(
-    connection: Connection, items: str, vectors: NDArray[np.float32], kind: str
-) -> None:
+def test_several_labels_a_row(connection, items, vectors, kind):
     connection.execute(f"ALTER TABLE items ADD tags {kind}".encode())
     connection.execute(
         f"UPDATE items SET tags = (ARRAY["
@@ -188,9 +167,7 @@ def test_several_labels_a_row(
     assert found == [expected[n % 4] for n in ids_of(sample.X, vectors)]
 
 
-def test_arrays_of_arrays_are_lists_of_labels(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_arrays_of_arrays_are_lists_of_labels(connection, items, vectors):
     """To PostgreSQL int[] and int[][] are one type."""
     connection.execute("ALTER TABLE items ADD tags integer[]")
     connection.execute(
@@ -205,9 +182,7 @@ def test_arrays_of_arrays_are_lists_of_labels(
 @pytest.mark.parametrize(
     "unlabelled", ["ARRAY[NULL]", "ARRAY[-1]", "ARRAY[NULL, -1]", "'{}'", "NULL"]
 )
-def test_arrays_without_a_label_come_last(
-    connection: Connection, items: str, unlabelled: str
-) -> None:
+def test_arrays_without_a_label_come_last(connection, items, unlabelled):
     connection.execute("ALTER TABLE items ADD tags int[]")
     connection.execute(
         f"UPDATE items SET tags = CASE WHEN id % 10 = 0 THEN ARRAY[1, NULL] "
@@ -221,9 +196,7 @@ def test_arrays_without_a_label_come_last(
 @pytest.mark.parametrize(
     ("kind", "value"), [("integer", "-2"), ("smallint", "-3"), ("bigint[]", "ARRAY[1, -2]")]
 )
-def test_integers_below_those_of_labels(
-    connection: Connection, items: str, kind: str, value: str
-) -> None:
+def test_integers_below_those_of_labels(connection, items, kind, value):
     """As in arrays: most often such a number stands for some other kind of no label."""
     connection.execute(f"ALTER TABLE items ADD label {kind}".encode())
     connection.execute(f"UPDATE items SET label = {value} WHERE id = 9".encode())
@@ -231,9 +204,7 @@ def test_integers_below_those_of_labels(
         sample_table(connection, items, "embedding", labels="label")
 
 
-def test_labelled_rows_come_first(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_labelled_rows_come_first(connection, items, vectors):
     """Few labels among many rows would all but vanish from a uniform sample."""
     connection.execute("ALTER TABLE items ADD label text")
     connection.execute("UPDATE items SET label = category WHERE id % 20 = 0")
@@ -253,17 +224,13 @@ def test_labelled_rows_come_first(
         ("prices", r"type numeric\[\]; labels are integers"),
     ],
 )
-def test_columns_that_are_not_labels(
-    connection: Connection, items: str, labels: str, message: str
-) -> None:
+def test_columns_that_are_not_labels(connection, items, labels, message):
     connection.execute("ALTER TABLE items ADD price numeric, ADD prices numeric[]")
     with pytest.raises(InvalidInputError, match=message):
         sample_table(connection, items, "embedding", labels=labels)
 
 
-def test_pairs_and_triplets_by_key(
-    connection: Connection, items: str, vectors: NDArray[np.float32]
-) -> None:
+def test_pairs_and_triplets_by_key(connection, items, vectors):
     """From a table, and from a query with what a driver may take for a placeholder."""
     connection.execute(
         "CREATE TABLE alike (a bigint, b bigint, same integer);"
@@ -325,9 +292,7 @@ def test_pairs_and_triplets_by_key(
         ({"pairs": "SELECT 1, 2, 1", "rows": 1}, "pairs name 2 rows, but at most 1"),
     ],
 )
-def test_pairs_and_triplets_that_cannot_be_used(
-    connection: Connection, items: str, known: dict[str, Any], message: str
-) -> None:
+def test_pairs_and_triplets_that_cannot_be_used(connection, items, known, message):
     connection.execute("UPDATE items SET embedding = NULL WHERE id = 4")
     connection.execute("CREATE TABLE things (id int, v int)")
     with pytest.raises(InvalidInputError, match=message):
@@ -348,9 +313,7 @@ def test_pairs_and_triplets_that_cannot_be_used(
         'public . "known"',
     ],
 )
-def test_queries_however_they_are_written(
-    connection: Connection, items: str, vectors: NDArray[np.float32], query: str
-) -> None:
+def test_queries_however_they_are_written(connection, items, vectors, query):
     connection.execute("CREATE TABLE known AS SELECT 5 AS a, 6 AS b, 7 AS c")
     sample = sample_table(connection, items, "embedding", triplets=query, rows=3)
     assert sample.triplets is not None
@@ -367,15 +330,13 @@ def test_queries_however_they_are_written(
         ("WITH gone AS (DELETE FROM items RETURNING 1) SELECT 1, 2, 3", "top level"),
     ],
 )
-def test_queries_only_read(
-    connection: Connection, other: Connection, items: str, what: str, query: str, message: str
-) -> None:
+def test_queries_only_read(connection, other, items, what, query, message):
     """Whatever they are, in whatever transaction; which is as before afterwards."""
     connection.execute(
         "CREATE FUNCTION spend() RETURNS int LANGUAGE sql "
         "AS 'DELETE FROM items RETURNING 1; SELECT 1'"
     )
-    known: dict[str, Any] = {what: query}
+    known = {what: query}
     with pytest.raises(HashIndexError, match=message):
         sample_table(connection, items, "embedding", **known)
     with connection.transaction():
@@ -403,14 +364,7 @@ def test_queries_only_read(
         ("date", "date '2025-01-01' + id::int", "(timestamp '2025-01-01' + {} * interval '1 day')"),
     ],
 )
-def test_keys_of_another_type(
-    connection: Connection,
-    items: str,
-    vectors: NDArray[np.float32],
-    key: str,
-    value: str,
-    given: str,
-) -> None:
+def test_keys_of_another_type(connection, items, vectors, key, value, given):
     """They are what the key's own type makes of them."""
     connection.execute("CREATE DOMAIN counted AS numeric CHECK (VALUE > 0)")
     connection.execute(f"ALTER TABLE items ADD k {key}".encode())
@@ -424,7 +378,7 @@ def test_keys_of_another_type(
     assert np.array(ids_of(sample.X, vectors))[sample.triplets].tolist() == [[17, 200, 3]]
 
 
-def test_keys_are_never_cut_to_fit(connection: Connection, items: str) -> None:
+def test_keys_are_never_cut_to_fit(connection, items):
     connection.execute("ALTER TABLE items ADD k varchar(4)")
     connection.execute("UPDATE items SET k = 'k' || id")
     connection.execute("ALTER TABLE items ALTER k SET NOT NULL, ADD UNIQUE (k)")
@@ -445,7 +399,7 @@ def test_keys_are_never_cut_to_fit(connection: Connection, items: str) -> None:
         ("(1 = 1)::yes", "(1 = 2)::yes"),
     ],
 )
-def test_neighbours_and_others(connection: Connection, items: str, near: str, far: str) -> None:
+def test_neighbours_and_others(connection, items, near, far):
     connection.execute("CREATE DOMAIN yes AS boolean")
     pairs = f"SELECT 1, 2, {near} UNION ALL SELECT 3, 4, {far} UNION ALL SELECT 2, 1, {near}"
     sample = sample_table(connection, items, "embedding", pairs=pairs)

@@ -3,24 +3,19 @@
 import numpy as np
 import psycopg
 import pytest
-from fixtures.roles import As
-from numpy.typing import NDArray
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.db.connection import Connection
-from pg_hashindex.hashers import ITQ, LSH, Hasher, Sign
+from pg_hashindex.hashers import ITQ, LSH, Sign
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.profiles import Profile
-from pg_hashindex.models.quantization import Levels
 from pg_hashindex.server.data import load_packages
 
 ROWS, DIMENSION = 1200, 24
 
 
 @pytest.fixture(scope="module")
-def uneven() -> NDArray[np.float32]:
+def uneven():
     """Rows that vary by less and less from dimension to dimension, and not at all in the last."""
     rng = np.random.default_rng(5)
     X = rng.standard_normal((ROWS, DIMENSION)) * 0.85 ** np.arange(DIMENSION) + 0.3
@@ -29,7 +24,7 @@ def uneven() -> NDArray[np.float32]:
 
 
 @pytest.fixture
-def filled(connection: Connection, uneven: NDArray[np.float32]) -> Connection:
+def filled(connection, uneven):
     """A session with table texts, in a schema whose name needs quotes."""
     connection.execute(
         f'CREATE SCHEMA "A b"; CREATE TABLE "A b".texts (id int PRIMARY KEY, "the vector" '
@@ -45,7 +40,7 @@ def filled(connection: Connection, uneven: NDArray[np.float32]) -> Connection:
     return connection
 
 
-def train(connection: Connection, name: str = "texts", **given: object) -> Model:
+def train(connection, name="texts", **given):
     values = {"table_name": '"A b".texts', "column_name": "the vector", "metric": "l2", **given}
     arguments = ", ".join(f"{key} => %s" for key in values)
     row = connection.execute(
@@ -58,9 +53,7 @@ def train(connection: Connection, name: str = "texts", **given: object) -> Model
 
 @pytest.mark.parametrize("levels", [2, 4])
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-def test_sign_is_that_of_python(
-    filled: Connection, uneven: NDArray[np.float32], metric: Metric, levels: Levels
-) -> None:
+def test_sign_is_that_of_python(filled, uneven, metric, levels):
     model = train(filled, method="sign", metric=metric, levels=levels)
     normalize = "l2" if metric == "cosine" else None
     hasher = Sign(normalize=normalize, random_state=0).fit(uneven)
@@ -75,9 +68,7 @@ def test_sign_is_that_of_python(
 @pytest.mark.newest
 @pytest.mark.parametrize(("method", "bits"), [("lsh", 40), ("itq", 16), ("sign", None)])
 @pytest.mark.parametrize("levels", [2, 4])
-def test_its_profile_and_facts_are_those_of_its_rows(
-    filled: Connection, uneven: NDArray[np.float32], method: str, bits: int | None, levels: Levels
-) -> None:
+def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, method, bits, levels):
     model = train(filled, method=method, bits=bits, levels=levels)
     assert model.training["rows"] == ROWS
     assert model.training["held_back_rows"] == 0
@@ -98,9 +89,7 @@ def test_its_profile_and_facts_are_those_of_its_rows(
     }
 
 
-def test_lsh_draws_normal_directions_by_its_seed_alone(
-    filled: Connection, uneven: NDArray[np.float32]
-) -> None:
+def test_lsh_draws_normal_directions_by_its_seed_alone(filled, uneven):
     filled.execute("SELECT setseed(0.25)")
     expected = filled.execute("SELECT random()").fetchone()
     filled.execute("SELECT setseed(0.25)")
@@ -118,14 +107,12 @@ def test_lsh_draws_normal_directions_by_its_seed_alone(
     assert LSH(n_bits=100, random_state=3).fit(uneven).to_model("x").parameters == model.parameters
 
 
-def test_the_metric_is_cosine_by_default(filled: Connection) -> None:
+def test_the_metric_is_cosine_by_default(filled):
     filled.execute("SELECT hashindex.train('m', '\"A b\".texts', 'the vector', 'sign')")
     assert store.load(filled, "m").metric == "cosine"
 
 
-def test_itq_keeps_the_variance_that_python_keeps(
-    filled: Connection, uneven: NDArray[np.float32]
-) -> None:
+def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
     model = train(filled, method="itq", bits=10, seed=1)
     hasher = ITQ(n_bits=10, n_iter=0, random_state=1).fit(uneven)
     same = hasher.to_model("texts")
@@ -138,16 +125,14 @@ def test_itq_keeps_the_variance_that_python_keeps(
     np.testing.assert_allclose(model.project(uneven).mean(axis=0), 0, atol=1e-4)
 
 
-def test_itq_takes_as_many_bits_as_dimensions(
-    filled: Connection, uneven: NDArray[np.float32]
-) -> None:
+def test_itq_takes_as_many_bits_as_dimensions(filled, uneven):
     """Although the last dimension does not vary."""
     W = train(filled, method="itq", bits=DIMENSION).layers[-1].weights
     assert W is not None
     np.testing.assert_allclose(W @ W.T, np.eye(DIMENSION), atol=1e-5)
 
 
-def test_a_sample_is_drawn_by_the_seed(filled: Connection) -> None:
+def test_a_sample_is_drawn_by_the_seed(filled):
     drawn = train(filled, method="sign", sample=1000)
     again = train(filled, method="sign", sample=1000)
     other = train(filled, method="sign", sample=1000, seed=2)
@@ -157,7 +142,7 @@ def test_a_sample_is_drawn_by_the_seed(filled: Connection) -> None:
     assert drawn.checksum == again.checksum != other.checksum
 
 
-def test_a_halfvec_column_and_partitions(filled: Connection) -> None:
+def test_a_halfvec_column_and_partitions(filled):
     filled.execute(
         "CREATE TABLE divided (id int, half halfvec) PARTITION BY RANGE (id);"
         "CREATE TABLE d1 PARTITION OF divided FOR VALUES FROM (0) TO (600);"
@@ -206,9 +191,7 @@ def test_a_halfvec_column_and_partitions(filled: Connection) -> None:
     ],
     ids=str,
 )
-def test_one_clear_error_and_nothing_half_made(
-    filled: Connection, given: dict[str, object], message: str
-) -> None:
+def test_one_clear_error_and_nothing_half_made(filled, given, message):
     filled.execute(
         'CREATE VIEW seen AS SELECT * FROM "A b".texts;'
         'CREATE TABLE empty (id int, "the vector" vector); INSERT INTO empty VALUES (1);'
@@ -224,14 +207,14 @@ def test_one_clear_error_and_nothing_half_made(
     assert store.list_models(filled) == []
 
 
-def test_force_takes_few_rows(filled: Connection) -> None:
+def test_force_takes_few_rows(filled):
     with pytest.raises(psycopg.Error, match="too few"):
         train(filled, method="lsh", bits=500)
     assert train(filled, method="lsh", bits=500, force=True).n_bits == 500
 
 
 @pytest.mark.newest
-def test_sign_takes_rows_for_its_means_alone(filled: Connection) -> None:
+def test_sign_takes_rows_for_its_means_alone(filled):
     """Each bit learns its mean from all rows: 200 bits need no more rows than 8."""
     filled.execute(
         'CREATE TABLE wide ("the vector" vector(200));'
@@ -258,9 +241,7 @@ def test_sign_takes_rows_for_its_means_alone(filled: Connection) -> None:
     ],
     ids=str,
 )
-def test_hints_of_too_few_rows_help(
-    filled: Connection, given: dict[str, object], hint: str
-) -> None:
+def test_hints_of_too_few_rows_help(filled, given, hint):
     filled.execute(
         'CREATE TABLE wide ("the vector" vector(200));'
         "INSERT INTO wide SELECT array_fill(n, ARRAY[200])::vector FROM generate_series(1, 999) n"
@@ -270,16 +251,14 @@ def test_hints_of_too_few_rows_help(
     assert refused.value.diag.message_hint == hint
 
 
-def test_a_read_only_transaction(filled: Connection) -> None:
+def test_a_read_only_transaction(filled):
     with filled.transaction():
         filled.execute("SET TRANSACTION READ ONLY")
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="a model is stored"):
             train(filled, method="sign")
 
 
-def test_only_the_administrator_trains_and_reads_with_his_own_rights(
-    filled: Connection, as_role: As
-) -> None:
+def test_only_the_administrator_trains_and_reads_with_his_own_rights(filled, as_role):
     writer = as_role("writer")
     filled.execute('GRANT USAGE ON SCHEMA "A b" TO writer; GRANT SELECT ON "A b".texts TO writer')
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="does not administer"):
@@ -288,7 +267,7 @@ def test_only_the_administrator_trains_and_reads_with_his_own_rights(
 
 @pytest.mark.slow
 @pytest.mark.newest
-def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connection) -> None:
+def test_train_index_search_filter_and_evaluate_in_sql_alone(connection):
     """The recall of texts is that of the same model from Python, and stays with landmarks."""
     texts = load_packages()
     X = np.asarray(texts.embedding[:3000], np.float32)
@@ -298,7 +277,7 @@ def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connect
     with connection.cursor() as cursor, cursor.copy("COPY texts FROM STDIN") as copy:
         for i, (section, vector) in enumerate(zip(texts.section[:3000], X, strict=True)):
             copy.write_row((i, str(section), Vector(vector)))
-    hashers: dict[str, Hasher] = {
+    hashers = {
         "itq": ITQ(n_bits=128, n_iter=0, random_state=0, normalize="l2"),
         "lsh": LSH(n_bits=256, random_state=0, normalize="l2"),
     }
@@ -335,7 +314,7 @@ def test_train_index_search_filter_and_evaluate_in_sql_alone(connection: Connect
     assert found == [("games",)] * 10
 
 
-def recall(connection: Connection, index: str) -> float:
+def recall(connection, index):
     # The queries are drawn by random().
     connection.execute("SELECT setseed(0.5)")
     row = connection.execute(

@@ -1,12 +1,9 @@
 """Training: what is refused, what is measured on rows held back."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse
 from fixtures.tagged import Tagged
-from numpy.typing import NDArray
 
 from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import InvalidInputError
@@ -18,11 +15,11 @@ from pg_hashindex.training import distinct_bits, held_back, train
 
 
 @pytest.fixture(scope="module")
-def embeddings() -> NDArray[np.float32]:
+def embeddings():
     return load_packages().embedding[:2000]
 
 
-def test_measurements_of_training(embeddings: NDArray[np.float32]) -> None:
+def test_measurements_of_training(embeddings):
     model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
     summary = model.training
     assert summary["rows"] == 1800
@@ -39,20 +36,20 @@ def test_measurements_of_training(embeddings: NDArray[np.float32]) -> None:
     assert again.checksum == model.checksum
 
 
-def test_sign_needs_no_bits(embeddings: NDArray[np.float32]) -> None:
+def test_sign_needs_no_bits(embeddings):
     assert train(embeddings, "s", "sign", force=True).n_bits == 384
     with pytest.raises(InvalidInputError, match="'itq' needs a number of bits"):
         train(embeddings, "s", "itq")
 
 
 @pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
-def test_too_few_rows(embeddings: NDArray[np.float32], rows: int, bits: int, least: int) -> None:
+def test_too_few_rows(embeddings, rows, bits, least):
     with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
         train(embeddings[:rows], "few", "lsh", n_bits=bits)
     assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits
 
 
-def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.float32]) -> None:
+def test_bits_and_seed_are_no_parameters_of_the_method(embeddings):
     for name in ("n_bits", "random_state"):
         with pytest.raises(InvalidInputError, match=f"{name} cannot be given in parameters"):
             train(embeddings, "m", "lsh", n_bits=8, parameters={name: 16})
@@ -62,7 +59,7 @@ def test_bits_and_seed_are_no_parameters_of_the_method(embeddings: NDArray[np.fl
         train(embeddings, "a:b", "lsh", n_bits=8)
 
 
-def test_copies_of_bits() -> None:
+def test_copies_of_bits():
     """A bit and its opposite say the same; one that is the same for all rows says nothing."""
     rng = np.random.default_rng(0)
     bits = rng.random((77, 9)) < 0.5
@@ -75,7 +72,7 @@ def test_copies_of_bits() -> None:
     assert distinct_bits(codes.pack(bits[:, :1]), 1) == 1
 
 
-def test_two_classes_make_copies(embeddings: NDArray[np.float32]) -> None:
+def test_two_classes_make_copies(embeddings):
     y = (embeddings[:, 0] > 0).astype(int)
     model = train(embeddings, "m", "itq-cca", y=y, n_bits=32)
     assert model.training["distinct_bits"] < 5
@@ -83,9 +80,7 @@ def test_two_classes_make_copies(embeddings: NDArray[np.float32]) -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_small_classes_are_not_held_back(
-    embeddings: NDArray[np.float32], several: bool, seed: int
-) -> None:
+def test_small_classes_are_not_held_back(embeddings, several, seed):
     """At most a tenth of each class, so none of those of fewer than ten rows."""
     y = np.full(2000, -1)
     y[:1400] = 0
@@ -93,7 +88,7 @@ def test_small_classes_are_not_held_back(
     y[1430:1439] = 2
     y[1439] = 3
     y = np.random.default_rng(seed).permutation(y)
-    given: Any = y
+    given = y
     if several:
         given = np.zeros((2000, 5), int)
         given[np.arange(2000), y] = 1
@@ -108,11 +103,11 @@ def test_small_classes_are_not_held_back(
     assert taken[0] > 100
 
 
-def hidden_rows(X: NDArray[np.float32], y: Any, seed: int) -> NDArray[np.intp]:
+def hidden_rows(X, y, seed):
     return held_back(len(X), Supervision.read(len(X), y), seed)
 
 
-def test_a_class_of_one_row(embeddings: NDArray[np.float32]) -> None:
+def test_a_class_of_one_row(embeddings):
     y = np.zeros(1500, int)
     for row in range(1500, 0, -150):
         y[:] = 0
@@ -123,7 +118,7 @@ def test_a_class_of_one_row(embeddings: NDArray[np.float32]) -> None:
         assert model.training["labels"] == {"rows": 1500, "classes": 2}
 
 
-def test_where_each_row_has_a_label_of_its_own(embeddings: NDArray[np.float32]) -> None:
+def test_where_each_row_has_a_label_of_its_own(embeddings):
     """Nothing can be spared then, and nothing is measured on rows that were not seen."""
     y = scipy.sparse.csr_array(np.eye(1000, dtype=int))
     model = train(embeddings[:1000], "m", "s3plh", y=y, n_bits=4)
@@ -132,12 +127,12 @@ def test_where_each_row_has_a_label_of_its_own(embeddings: NDArray[np.float32]) 
 
 
 @pytest.fixture
-def _tagged(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tagged(monkeypatch):
     monkeypatch.setitem(HASHERS, Tagged.method, Tagged)
 
 
 @pytest.mark.usefixtures("_tagged")
-def test_a_graph_goes_with_its_rows(embeddings: NDArray[np.float32]) -> None:
+def test_a_graph_goes_with_its_rows(embeddings):
     """Rows held back are not in what a method learns from, nor are their edges."""
     X, y = embeddings[:1000], np.arange(1000) % 4
     graph = np.eye(1000, 1001) + np.eye(1000, 1001, k=1)
@@ -158,12 +153,12 @@ def test_a_graph_goes_with_its_rows(embeddings: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.usefixtures("_tagged")
-def test_a_transductive_method_sees_all_rows(embeddings: NDArray[np.float32]) -> None:
+def test_a_transductive_method_sees_all_rows(embeddings):
     """Also those it is measured by, whose labels are hidden from it."""
     X = embeddings[:1000]
     y = np.where(np.arange(1000) % 5 > 0, np.arange(1000) % 2, -1)
     graph = scipy.sparse.eye_array(1000)
-    options: dict[str, Any] = {"y": y, "graph": graph, "n_bits": 64, "random_state": 4}
+    options = {"y": y, "graph": graph, "n_bits": 64, "random_state": 4}
     model = train(X, "m", "tagged", parameters={"known_only": True}, **options)
     hidden = held_back(1000, Supervision.read(1000, y), 4)
     training = model.training
@@ -178,9 +173,9 @@ def test_a_transductive_method_sees_all_rows(embeddings: NDArray[np.float32]) ->
 
 
 @pytest.mark.usefixtures("_tagged")
-def test_how_training_runs_is_not_in_the_model(embeddings: NDArray[np.float32]) -> None:
+def test_how_training_runs_is_not_in_the_model(embeddings):
     X, y = embeddings[:1000], np.arange(1000) % 4
-    options: dict[str, Any] = {"y": y, "n_bits": 8, "random_state": 1}
+    options = {"y": y, "n_bits": 8, "random_state": 1}
     plain = train(X, "m", "tagged", **options)
     here = {"device": "cpu", "checkpoint": "/tmp/c"}
     with show_progress():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pgvector import Vector
 
-from pg_hashindex.db.connection import Connection, connect
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ
 from pg_hashindex.hashers.supervision.labels import Supervision
@@ -17,7 +17,7 @@ ROWS = 9_000
 
 
 @pytest.fixture
-def rows(connection: Connection) -> np.ndarray:
+def rows(connection):
     X = np.random.default_rng(3).standard_normal((ROWS, 6)).astype(np.float32)
     X[:, 0] *= 3
     connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(6))")
@@ -28,9 +28,7 @@ def rows(connection: Connection) -> np.ndarray:
     return X
 
 
-def test_the_model_is_that_of_the_same_rows_in_an_array(
-    connection: Connection, rows: np.ndarray
-) -> None:
+def test_the_model_is_that_of_the_same_rows_in_an_array(connection, rows):
     model = train_on_table(
         connection, "items", "embedding", "all", "itq", n_bits=5, metric="cosine", random_state=2
     )
@@ -51,10 +49,8 @@ def test_the_model_is_that_of_the_same_rows_in_an_array(
     assert model.training["recall"] == in_memory.training["recall"]
 
 
-def test_methods_that_need_rows_in_memory_are_refused(
-    connection: Connection, rows: np.ndarray
-) -> None:
-    def blocks() -> list[np.ndarray]:
+def test_methods_that_need_rows_in_memory_are_refused(connection, rows):
+    def blocks():
         return [rows]
 
     with pytest.raises(InvalidInputError, match="labels cannot be used with rows in blocks"):
@@ -67,9 +63,9 @@ def test_methods_that_need_rows_in_memory_are_refused(
         train_on_table(connection, "items", "embedding", "m", "lsh", n_bits=4)
 
 
-def test_no_row_changes_between_passes(url: str, connection: Connection, rows: np.ndarray) -> None:
+def test_no_row_changes_between_passes(url, connection, rows):
     """Another session writes while the first pass is read."""
-    seen: list[int] = []
+    seen = []
     read = whole_tables._passes
 
     def passes(source):  # type: ignore[no-untyped-def]
