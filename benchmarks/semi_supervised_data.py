@@ -80,8 +80,8 @@ def word_graph(
 ) -> scipy.sparse.csr_array:
     """Join packages with the words of their names.
 
-    A word is two letters or more between whatever is no letter. Its edges weigh log(packages that
-    have it); words of fewer packages than ``least``, or more than ``most``, join nothing.
+    A word is two letters or more between other characters. Its edges weigh log(packages that have
+    it); words of fewer packages than ``least``, or more than ``most``, join nothing.
 
     ``least``: 2 or more: a word of one package joins nothing.
     """

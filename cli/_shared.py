@@ -134,7 +134,7 @@ seed_option = click.option(
 
 
 #: Said of a distance that neither the caller nor an index named.
-ASSUMED = " (assumed: nothing tells; name --metric)"
+ASSUMED = " (assumed; --metric sets it)"
 
 
 def candidates_option(default: Sequence[int], more: str) -> Callable[[_Command], _Command]:
@@ -304,7 +304,7 @@ def opened(url: str, name: str) -> "Iterator[HashIndex]":
 
 
 def refuse_columns(connection: "Connection", table: str, names: Sequence[str], option: str) -> None:
-    """Refuse names of an option that are no columns of a table."""
+    """Refuse names of an option that are not columns of a table."""
     from pg_hashindex.db.statements import execute
 
     lacking = execute(
@@ -394,7 +394,7 @@ def note_not_encoded(index: "IndexRow") -> None:
 
 @contextmanager
 def progress(what: str) -> Iterator[None]:
-    """Show that work goes on: two lines, or one and the library's bars; and the steps it tells."""
+    """Show progress: two lines, or one and the library's bars; and the steps it tells."""
     from pg_hashindex.db.progress import show_progress
 
     bars = sys.stderr.isatty() and not _asked("quiet")

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="After so many nothing more is measured.",
+    help="Seconds after which nothing more is measured.",
 )
 @seed_option
 @click.option(
@@ -115,7 +115,7 @@ def doctor(
     worst = found.worst_recall
     if worst is None or worst < fail_under:
         said = "was not measured in time" if worst is None else f"is {worst:.4g}"
-        note(f"recall {said}, and was to be {fail_under:g}")
+        note(f"recall {said}, below the required {fail_under:g}")
         raise click.exceptions.Exit(NO)
 
 

@@ -79,7 +79,7 @@ _SLOW_BUILD_SECONDS = 1800
 )
 @filter_columns_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
-@click.option("--anyway", is_flag=True, help="Go on where pgvector's HNSW suits the table better.")
+@click.option("--anyway", is_flag=True, help="Continue where HNSW suits the table better.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
 def quickstart(
@@ -212,7 +212,7 @@ def _refuse_rights(connection: Connection, found: Diagnosis, id_column: str | No
 def _refuse_other_settings(
     index: HashIndex, id_column: str | None, metric: str | None, filter_columns: list[str]
 ) -> None:
-    """Refuse to go on with an index that is not the one asked for."""
+    """Refuse to continue with an index other than the one requested."""
     for option, asked, has in (
         ("--metric", metric, index.metric),
         ("--id", id_column, index.id_column),

@@ -49,7 +49,7 @@ def upgrade(database_url: str, owner: str | None) -> None:
             "CREATE ROLE hashindex_admin LOGIN; pg-hashindex schema upgrade --owner hashindex_admin"
         )
     note(f"schema is at revision {after.revision}" if changed else "already up to date")
-    note(f"role {administrator} administers it: whoever searches or writes trusts that role")
+    note(f"role {administrator} administers it; all roles that search or write trust it")
 
 
 @schema.command()

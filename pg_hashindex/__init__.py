@@ -55,7 +55,7 @@ __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: whoever searches waits for no scipy, alembic or matplotlib."""
+    """Import a name on first use, so that a search loads no scipy, alembic or matplotlib."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")

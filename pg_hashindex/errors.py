@@ -68,7 +68,7 @@ class NotFittedError(HashIndexError, ValueError):
 
 
 class TrainingError(HashIndexError):
-    """Training cannot go on: its numbers left what can be computed with."""
+    """Training cannot continue: its numbers overflowed."""
 
 
 class UnknownModelError(HashIndexError, LookupError):

@@ -24,7 +24,7 @@ DECLARE
     wrong text;
 BEGIN
     IF wanted IS NULL THEN
-        RETURN format('its kind is %s, which is none', coalesce(quote_literal(left(layer.kind, 60)), 'NULL'));
+        RETURN format('unknown layer kind %s', coalesce(quote_literal(left(layer.kind, 60)), 'NULL'));
     ELSIF given <> wanted THEN
         RETURN format(
             'one of kind %s carries %s, and it has %s', layer.kind,
@@ -46,7 +46,7 @@ BEGIN
         FROM unnest(layer.weights) WITH ORDINALITY AS w(row_of, place)
         WHERE {ext}.vector_dims(w.row_of) IS DISTINCT FROM dimension LIMIT 1;
         IF wrong IS NOT NULL THEN
-            RETURN format('%s, and %s come in', wrong, dimension);
+            RETURN format('%s, but the layer before it gives %s', wrong, dimension);
         END IF;
     END IF;
     IF {ext}.vector_dims(layer.bias) <> coalesce(rows_of, dimension) THEN

@@ -15,7 +15,7 @@ AS $$
 BEGIN
     RETURN coalesce(bool_or(CASE i.layout
         WHEN 'table' THEN has_column_privilege(a.attrelid, a.attnum, 'SELECT')
-        -- A right to read the whole table is no grant of the codes.
+        -- A right to read the whole table is not a grant of the codes.
         ELSE EXISTS (
             SELECT FROM aclexplode(a.attacl) acl
             WHERE acl.privilege_type = 'SELECT' AND (acl.grantee = 0 OR pg_has_role(acl.grantee, 'USAGE'))

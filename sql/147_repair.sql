@@ -1,6 +1,6 @@
 -- Repairs an index, and drops objects that belong to none: the functions behind pg-hashindex index repair.
 
--- What is wrong with the table, column, key and codes of an index, what to do, and whether a repair can mend it.
+-- What is wrong with the table, column, key and codes of an index, what to do, and whether a repair can fix it.
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

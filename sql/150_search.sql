@@ -315,7 +315,7 @@ BEGIN
     END IF;
     equalities := string_agg(format('%I.%I ', i.table_name, e.key) || CASE
         WHEN jsonb_typeof(e.value) = 'null' THEN 'IS NULL'
-        -- Compared as a number, since '5.0' is no literal of type integer. A literal without a type takes the column's.
+        -- Compared as a number, since '5.0' is not a literal of type integer. A literal without a type takes the column's.
         -- A real or money is compared with such a literal as a double precision or not at all.
         WHEN jsonb_typeof(e.value) = 'number' AND t.typcategory = 'N' AND t.oid NOT IN ('real'::regtype, 'money'::regtype) THEN '= ' || e.value::text
         ELSE '= ' || quote_literal(e.value #>> '{}')

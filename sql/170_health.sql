@@ -278,7 +278,7 @@ BEGIN
                format('%s on %s %s', n.name, p.part, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
                CASE WHEN p.is_partition AND i.layout = 'table' THEN 'writes straight to these partitions are not seen'
                     ELSE 'writes are not seen' END,
-               repair || ', which also mends the codes of what was written meanwhile'
+               repair || ', which also fixes the codes of rows written meanwhile'
         FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.storage)))

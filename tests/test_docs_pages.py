@@ -15,7 +15,7 @@ from pg_hashindex.server.demo import DATABASE, create_database
 
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 # A page with this line goes on where the commands of docs/start.md end.
-GOES_ON = "<!-- goes on from Start -->"
+GOES_ON = "<!-- continues Start -->"
 
 
 # A page with this line is run by tests/citus.

@@ -61,8 +61,8 @@ def refuse_unsuitable(connection: Connection, table: str) -> None:
         column, unique = one_row(connection, _COLUMN, [table])
         if not unique:
             raise InvalidInputError(
-                f"table {table} is distributed by {column!r}, which is no key, and codes are found "
-                "by a key of one column; distribute the table by its key"
+                f"table {table} is distributed by {column!r}, which is not a key, and codes are "
+                "found by a key of one column; distribute the table by its key"
             )
     elif method is not None:
         raise InvalidInputError(

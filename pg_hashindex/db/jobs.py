@@ -233,7 +233,7 @@ class Job:
     def _end_dead(self) -> None:
         """Mark the dead jobs that this one continues as failed."""
         kinds = list(get_args(JobKind)) if self.kind == "repair" else [self.kind]
-        message = "superseded: a later run went on with it"
+        message = "superseded: a later run continued it"
         execute(self.connection, _END_DEAD, [kinds, self.subject, message])
 
     def _is_idle(self) -> bool:

@@ -173,8 +173,8 @@ def _translate(
         limit = message.rpartition("due to ")[2].replace(" ", "_")
         table = table if index is None else index.qualified_table
         return DatabaseStateError(
-            f"{message}{'' if table is None else f', at work on {table}'}; run the command again "
-            f"with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
+            f"{message}{'' if table is None else f' while accessing {table}'}; run the command "
+            f"again with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
         )
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)

@@ -50,7 +50,7 @@ _CATALOG: LiteralString = """
 """
 _NAMED: LiteralString = "WHERE i.name = $1"
 
-# An index that was dropped and made again has the same names, but other codes. Codes that a swap
+# An index that was dropped and recreated has the same names, but other codes. Codes that a swap
 # replaced are still the same ones, under another name.
 _CURRENT: LiteralString = """
     EXISTS (
@@ -366,7 +366,7 @@ class IndexRow:
         )
 
     def check_current(self) -> None:
-        """Check that the index was not dropped or made again since this row was read."""
+        """Check that the index was not dropped or recreated since this row was read."""
         with translated_errors():
             (is_current,) = one_row(self.connection, sql.SQL("SELECT ") + self.is_current)
         if not is_current:

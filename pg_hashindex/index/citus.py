@@ -226,7 +226,7 @@ class ShardBuild(LandmarkBuild):
             if centres is None:
                 return None
             self._make_landmarks(centres)
-            self.job.phase("waiting for writers, to have triggers write to both codes")
+            self.job.phase("waiting for a lock to start writing both codes")
             _Shards(self.index).change(
                 (_LOCK, None), ("SELECT hashindex._begin_shard_codes($1)", [self.index.name])
             )
@@ -234,7 +234,7 @@ class ShardBuild(LandmarkBuild):
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
         shards.encode(self.job, self.throttle)
-        self.job.phase("taking landmarks into use")
+        self.job.phase("switching to the new landmarks")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
         # Transactions that began before still write to the old codes, which are dropped now.
         shards.change((_LOCK, None))

@@ -18,7 +18,7 @@ This is why it is safe beside writers:
   locks the rows against writers while it writes their codes, and leaves out rows that are gone.
 - The INSERT never waits for a writer (SKIP LOCKED), so it cannot deadlock. The next pass finds the
   rows that it left out; the work is done when no row is missing.
-- The index may be dropped and made again with another model, under the same names. Codes are
+- The index may be dropped and recreated with another model, under the same names. Codes are
   written only if it is still the same index.
 - Batches commit without waiting for the disk. A crash may lose some, which leaves rows without
   codes, as if they had not been reached. The last transaction waits until all are on disk.

@@ -319,7 +319,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InUseError
             If another session is building or rebalancing the access path.
         DatabaseStateError
-            If the index was dropped or made again meanwhile.
+            If the index was dropped or recreated meanwhile.
         """
         from . import build
 

@@ -143,7 +143,7 @@ class _Question:
         if model.network is not None and not model.network.knows(vector).all():
             raise InvalidInputError(
                 f"index {row.name!r} has no code for this query: model {row.model!r} has "
-                "codes only of the rows that it was trained on, and the query is none of them; "
+                "codes only of the rows that it was trained on, and the query is not one of them; "
                 "search for the neighbours of a row that has a code, or index with a model that "
                 "hashes new vectors"
             )
@@ -351,7 +351,7 @@ class Searches(Generic[Hits, HybridHits]):
         ------
         InvalidInputError
             If the query, k, candidates or the filter cannot be used, or the model knows only its
-            training rows and the query is none of them.
+            training rows and the query is not one of them.
         UnknownIndexError
             If the index was dropped.
         """
@@ -400,7 +400,7 @@ class Searches(Generic[Hits, HybridHits]):
         ------
         InvalidInputError
             If the query or the radius cannot be used, or the model knows only its training rows and
-            the query is none of them.
+            the query is not one of them.
         UnknownIndexError
             If the index was dropped.
         """

@@ -253,7 +253,7 @@ class NearestRows:
     def _last(self, far: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the distance of the k-th row (m, 1)."""
         last: NDArray[np.float64] = far[:, [min(self.k, far.shape[1]) - 1]]
-        # If fewer than k rows have a distance, the others are no answers.
+        # If fewer than k rows have a distance, the others are not answers.
         return np.where(np.isfinite(last), last, np.finfo(np.float64).max)
 
     def _count_more(self, before: NDArray[np.float64], far: NDArray[np.float64]) -> None:

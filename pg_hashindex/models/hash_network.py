@@ -59,8 +59,8 @@ class Architecture:
     def of(cls, config: Mapping[str, Any]) -> "Architecture":
         """Read the result of ``dataclasses.asdict`` after a way through JSON.
 
-        A value that is no size is refused; the network checks whether the sizes fit. A missing or
-        unknown field is a TypeError.
+        A value that is not a size is refused; the network checks whether the sizes fit. A missing
+        or unknown field is a TypeError.
         """
         read: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in config.items()

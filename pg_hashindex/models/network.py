@@ -143,7 +143,7 @@ class Network:
         places, known = self.places(rows)
         if not known.all():
             raise InvalidInputError(
-                f"row {first_row + int(np.argmin(known))} is none of the "
+                f"row {first_row + int(np.argmin(known))} is not one of the "
                 f"{len(self.arrays['fingerprints'])} rows that this model was trained on, the only "
                 "ones that it has codes for; train it again with this row, or use a method that "
                 "encodes new rows"
@@ -319,7 +319,7 @@ def _check_rows(network: Network) -> None:
         )
     unused = 8 * width - network.n_bits
     if unused and (codes[:, -1] & ((1 << unused) - 1)).any():
-        raise InvalidInputError(f"the last {unused} bits of codes must be 0: they are no bits")
+        raise InvalidInputError(f"the last {unused} bits of codes must be 0: they are not bits")
 
 
 def _plain_numbers(value: Any) -> Any:

@@ -66,7 +66,7 @@ def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
 
     Float types stay as they are; anything else numeric becomes float32. The array has two
     dimensions, and ``dimension`` columns if that is given. NumPy's TypeError comes through, if an
-    array of objects holds one that is no number.
+    array of objects holds one that is not a number.
     """
     array = as_array("vectors", X)
     if array.dtype.kind in "iubO":

@@ -68,7 +68,7 @@ def near_duplicates(
     Raises
     ------
     DatabaseStateError
-        If the index has no landmarks, its table was dropped and made again, or `into` exists
+        If the index has no landmarks, its table was dropped and recreated, or `into` exists
         and is of something else.
     InvalidInputError
         If a value is out of range.

@@ -236,7 +236,7 @@ class CodeChecks:
 
     def _wrong_codes(self, coded: int, wrong: int) -> Finding:
         if not coded:
-            return Finding("wrong_codes", "ok", None, "there are no codes to look at", None)
+            return Finding("wrong_codes", "ok", None, "there are no codes to check", None)
         if not wrong:
             detail = f"{coded} codes are what the model gives their rows"
             return Finding("wrong_codes", "ok", 0.0, detail, None)
@@ -246,7 +246,7 @@ class CodeChecks:
             wrong / coded,
             f"{wrong} of {coded} codes are not what the model gives their rows",
             f"find out what wrote past the triggers; pg-hashindex index repair {self.index.name} "
-            "--full makes wrong codes again",
+            "--full recomputes wrong codes",
         )
 
     def _projections(
@@ -255,7 +255,7 @@ class CodeChecks:
         if profile is None:
             return _unknown("projection_drift")
         if isinstance(counts, int):
-            return Finding("projection_drift", "ok", None, "there are no rows to look at", None)
+            return Finding("projection_drift", "ok", None, "there are no rows to check", None)
         index, noise = stability_index(profile.counts, counts)
         mean, worst = max(0.0, float(index.mean())), int(index.argmax())
         return self._drift(
@@ -284,7 +284,7 @@ class CodeChecks:
         codes = draw_codes(self.index, wanted, self._percent(2_000), seed)
         if not codes:
             names = ["bits", "correlation", "duplicates"] + ["bit_drift"] * (model is not None)
-            detail = "there are no codes to look at"
+            detail = "there are no codes to check"
             return [Finding(name, "ok", None, detail, None) for name in names]
         bits = as_bits(codes)
         found = [self._entropy(bits), self._correlation(bits), self._duplicates(codes[:2_000])]

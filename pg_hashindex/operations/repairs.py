@@ -54,7 +54,7 @@ _MARK_TRIGGERS: LiteralString = "SELECT hashindex._mark_triggers($1, $2::text::r
 _TRIGGERS = {
     "foreign": "dropped triggers{who} on {tables}: no part of the table",
     "disabled": "enabled triggers{who} on {tables}",
-    "missing": "made triggers{who} on {tables}, which were missing",
+    "missing": "created missing triggers{who} on {tables}",
 }
 
 # The texts of functions, to find out whether CREATE OR REPLACE has changed any.
@@ -274,7 +274,7 @@ class _Repairer:
         """Make missing parts; return the tables whose triggers were missing."""
         name, who = [index.name], _named(index)
         if index.change("SELECT hashindex._restore_codes($1)", name)[0][0]:
-            self.done.append(f"made the codes{who} again")
+            self.done.append(f"recreated the codes{who}")
         if end_left_rebalance(index):
             self.done.append(f"gave up the rebalance{who} that was cut off")
         self.done += [
@@ -286,7 +286,7 @@ class _Repairer:
             execute(self.connection, _CREATE_FUNCTIONS, name)
             if execute(self.connection, _FUNCTIONS, name).fetchone() == before:
                 raise Rollback
-            self.done.append(f"made the functions{who} again")
+            self.done.append(f"recreated the functions{who}")
         triggers = index.change(_RESTORE_TRIGGERS, name)
         for what, said in _TRIGGERS.items():
             tables = list(dict.fromkeys(row[1] for row in triggers if row[0] == what))

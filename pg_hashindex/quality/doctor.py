@@ -73,7 +73,7 @@ class _Query(NamedTuple):
 
 
 class _LateError(Exception):
-    """The time is over."""
+    """The deadline has passed."""
 
 
 def diagnose(
@@ -93,8 +93,8 @@ def diagnose(
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
-    That is no fence: a table's owner can run code as the role that plans a query on it, so a table
-    of another role is refused unless `trust_owners` was called for the connection. Schema
+    That does not protect: a table's owner can run code as the role that plans a query on it, so a
+    table of another role is refused unless `trust_owners` was called for the connection. Schema
     hashindex need not be installed. Rows are searched by an exact scan, then by each HNSW or
     IVFFlat index with several settings, where EXPLAIN says that the index is used.
 
@@ -157,7 +157,7 @@ def diagnose(
                 diagnosis = found.look(asked, measure)
         except _LateError:
             raise DatabaseStateError(
-                f"the table could not be looked at within {timeout:g} s; give a longer --timeout"
+                f"the table could not be read within {timeout:g} s; give a longer --timeout"
             ) from None
         except DatabaseStateError as error:
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
@@ -261,7 +261,7 @@ class _Doctor:
         else:
             array = as_rows(given, dimensions[0])[:wanted].astype(np.float32)
         if not len(array):
-            raise InvalidInputError("queries: there is none")
+            raise InvalidInputError("there are no queries")
         return [_Query(Vector(row)) for row in array]
 
     def _draw(self, wanted: int, seed: int) -> tuple[list[Any], int]:
@@ -314,7 +314,7 @@ class _Doctor:
         return len(tried) + (filter_ is None and bool(tried))
 
     def _checked_filter(self, text: str) -> str:
-        """Refuse what is no filter of the table; a filter has the rights of the caller."""
+        """Refuse what is not a filter of the table; a filter has the rights of the caller."""
         statement = self._column.statement(
             "SELECT FROM {table}{where} LIMIT $1", "l2", conditions=[text]
         )
@@ -455,7 +455,7 @@ class _Doctor:
         if not answers.distances:
             self._complete = False
             self._notes.append(
-                f"no exact query{_under(filter_)} came to its end within {_SHARE_OF_TRUTH:.0%} of "
+                f"no exact query{_under(filter_)} ended within {_SHARE_OF_TRUTH:.0%} of "
                 "the time: recall was not measured; give a longer --timeout"
             )
             return None
@@ -513,7 +513,8 @@ class _Doctor:
         except _LateError:
             self._complete = False
             self._notes.append(
-                f"time was over before all settings of {index.name}{_under(filter_)} were tried"
+                f"the deadline passed before all settings of {index.name}{_under(filter_)} "
+                "were tried"
             )
         return first, points
 
@@ -633,7 +634,7 @@ class _Doctor:
 
     @contextmanager
     def _by(self, until: float, settings: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """Have settings for the block alone, and end its statements when the time is over."""
+        """Have settings for the block alone, and end its statements at the deadline."""
         try:
             with self._connection.transaction(force_rollback=True):
                 self._limit(until)
@@ -646,7 +647,7 @@ class _Doctor:
             raise _LateError from error
 
     def _limit(self, until: float) -> None:
-        # Rounded up: a statement that ends before the time is over was ended by somebody else.
+        # Rounded up: a statement that ends before the deadline was ended by somebody else.
         milliseconds = math.ceil(1000 * (until - time.monotonic()))
         if milliseconds < 1:
             raise _LateError
@@ -730,7 +731,7 @@ class _Doctor:
         )
 
     def _pages_a_row(self, asked: list[_Query]) -> float | None:
-        """Return how many pages an exact search touches for a row; None where time is over."""
+        """Return how many pages an exact search touches for a row; None after the deadline."""
         statement = self._column.exact(self._metric, self._k + 1)
         try:
             with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):

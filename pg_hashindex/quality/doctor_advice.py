@@ -179,8 +179,8 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
             yield Suggestion("binary_quantize", text, commands)
         yield Suggestion(
             "codes",
-            f"An index of ours takes about {megabytes(expected_bytes(table.rows))}, and is built "
-            "and written to faster than a graph; tune measures what it answers before anything of "
+            f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
+            "built and written to faster than a graph; tune measures what it answers before anything of "
             "it is kept." + _refusal(found),
             (
                 f"pg-hashindex tune --table {shlex.quote(table.name)} --column "
@@ -284,10 +284,10 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             continue
         yield Suggestion(
             "codes",
-            f"{said} Iterative scans do not mend that"
+            f"{said} Iterative scans do not help"
             + (f" ({best.recall:.1%} in {best.p50_ms:.3g} ms)" if best is not None else "")
-            + ". An index of ours keeps the columns of filters beside its codes, and restricts the "
-            "rows that are searched." + _refusal(found),
+            + ". A pg_hashindex index keeps the columns of filters beside its codes, and restricts "
+            "the rows that are searched." + _refusal(found),
             _ours(found, " --filter-columns COLUMN,..."),
         )
 

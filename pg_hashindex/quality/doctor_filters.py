@@ -34,7 +34,7 @@ def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def unindexed(connection: Connection, oid: int, plan: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns that a b-tree would find the rows of a filter by, equalities first.
 
-    None where the plan uses an index already, or the filter is no conjunction of comparisons of
+    None where the plan uses an index already, or the filter is not a conjunction of comparisons of
     columns with constants. ``plan`` is of an exact search of one table under the filter.
     """
     filters = {n["Filter"] for n in nodes(plan) if n["Node Type"] == "Seq Scan" and "Filter" in n}

@@ -290,7 +290,7 @@ class Diagnosis:
     def worst_recall(self) -> float | None:
         """The least recall of an index with the settings that sessions have, also under a filter.
 
-        1 where PostgreSQL uses none: searches are exact. None where time was over too soon.
+        1 where PostgreSQL uses none: searches are exact. None if the deadline passed first.
         """
         now = (point.recall for point in self.points if point.current)
         return min(now, default=1.0) if self.complete else None

@@ -73,7 +73,7 @@ class Answers(NamedTuple):
         """
         found = wanted = 0
         for own, right in zip(self.distances, exact.distances, strict=False):
-            # A zero vector has no cosine distance, and is no neighbour.
+            # A zero vector has no cosine distance, and is not a neighbour.
             n_right = min(k, int(np.isfinite(right).sum()))
             if n_right:
                 found += min(n_right, int((own[:k] <= right[n_right - 1]).sum()))

@@ -26,7 +26,7 @@ def hnsw_seconds(rows: int, dimension: int) -> float:
 
 
 def expected_bytes(rows: int) -> int:
-    """Return how much an index of ours is expected to add to a table, with landmarks."""
+    """Return how much a pg_hashindex index is expected to add to a table, with landmarks."""
     return _OURS_BYTES * rows
 
 

@@ -410,7 +410,7 @@ def _setting_arguments(settings: Mapping[str, str]) -> list[str]:
     arguments = []
     for name, value in settings.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
-            raise InvalidInputError(f"{name!r} is no name of a PostgreSQL setting")
+            raise InvalidInputError(f"{name!r} is not a name of a PostgreSQL setting")
         if re.search(r"[\x00\n\r]", value):
             raise InvalidInputError(f"the setting {name} has a line break or NUL: {value!r}")
         arguments += ["-c", f"{name}={value}"]

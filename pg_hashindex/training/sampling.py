@@ -101,7 +101,7 @@ def sample_table(
         A column of type ``vector`` or ``halfvec``, by its bare name.
     labels
         A column of integers, text, an enum, booleans, dates or uuids, or of arrays of these for
-        several labels a row. NULL and the integer -1 are no label; other integers below 0 are
+        several labels a row. NULL and the integer -1 are not a label; other integers below 0 are
         refused.
     pairs
         A table, view or query of three columns: two keys, and 1 or true for neighbours, -1 or
@@ -254,8 +254,8 @@ def number_labels(
 ) -> tuple[Any, tuple[str, ...]]:
     """Give a number to each class of labels that are names; return labels as ``fit`` takes them.
 
-    None is no label, and an empty list none if each row has ``several``. If the names are integers
-    (``numbered``), classes have their order, ``-1`` means no label, and other integers below 0 are
+    None is not a label, and an empty list none if each row has ``several``. If the names are
+    integers (``numbered``), classes have their order, ``-1`` means no label, and other integers below 0 are
     refused, as by ``fit``, since they often mean no label too. The second result are the names, by
     number or column.
     """

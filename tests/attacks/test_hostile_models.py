@@ -25,8 +25,8 @@ WIDE = "(SELECT array_agg('[0,0]'::vector) FROM generate_series(1, 16001))"
 
 # The fault, its message, and whether evaluating the layer alone shows it.
 MALFORMED = {
-    "kind of none": ("('pickle', NULL, NULL, NULL, NULL)", "its kind is 'pickle', which is none"),
-    "kind NULL": (f"(NULL, {EYE}, '[0,0]', NULL, NULL)", "its kind is NULL, which is none"),
+    "kind of none": ("('pickle', NULL, NULL, NULL, NULL)", "unknown layer kind 'pickle'"),
+    "kind NULL": (f"(NULL, {EYE}, '[0,0]', NULL, NULL)", "unknown layer kind NULL"),
     "layer NULL": ("(NULL, NULL, NULL, NULL, NULL)", "its kind is NULL"),
     "no weights": (
         "('affine', NULL, '[0,0]', NULL, NULL)",

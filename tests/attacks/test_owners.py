@@ -425,7 +425,7 @@ def test_the_default_of_a_database_names_no_owner(squatter, empty_url):
 def test_an_owner_who_is_named_administers(run, empty_url, as_role):
     as_role("boss")
     said = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
-    assert "role boss administers it: whoever searches or writes trusts that role" in said
+    assert "role boss administers it; all roles that search or write trust it" in said
     with psycopg.connect(empty_url, autocommit=True) as admin:
         owner = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'hashindex'"
         assert admin.execute(owner).fetchone() == ("boss",)

@@ -1,4 +1,4 @@
-"""Who may do what on a cluster: an administrator who is no superuser, and an attacker."""
+"""Who may do what on a cluster: an administrator who is not a superuser, and an attacker."""
 
 import contextlib
 

@@ -233,7 +233,7 @@ def test_fail_under(on_bare, bare, docs):
     on_bare(*command, "1")  # exact searches
     bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
     missed = on_bare(*command, "0.99", code=1)
-    assert re.search(r"recall is 0\.\d+, and was to be 0\.99\n$", missed.stderr)
+    assert re.search(r"recall is 0\.\d+, below the required 0\.99\n$", missed.stderr)
     assert "recall@10" in missed.stdout
     on_bare(*command, "0.05")
     bare.execute(
@@ -433,7 +433,7 @@ def test_a_role_without_rights(run, server, bare, docs, empty_url):
         refused = run(*command, code=3)
         assert "GRANT SELECT ON docs TO stranger" in refused.stderr
         bare.execute("GRANT SELECT (v) ON docs TO stranger")
-        # Places of rows are no columns that could be granted.
+        # Places of rows are not columns that could be granted.
         assert "GRANT SELECT ON docs TO stranger" in run(*command, code=3).stderr
         bare.execute("GRANT SELECT ON docs TO stranger")
         run(*command, "--filter", "part = 1")
@@ -601,7 +601,7 @@ def test_a_filter_that_lacks_a_btree(on_bare, bare, monkeypatch):
 
 def test_a_metric_that_nothing_tells(on_bare, bare, docs):
     command = ["doctor", "--table", "docs", "--column", "v"]
-    assert "cosine (assumed: nothing tells; name --metric)" in on_bare(*command).stdout
+    assert "cosine (assumed; --metric sets it)" in on_bare(*command).stdout
     assert "assumed" not in on_bare(*command, "--metric", "cosine").stdout
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     found = report(on_bare)

@@ -73,7 +73,7 @@ def test_dead_ones_and_how_to_go_on(on, index):
     everything = on("jobs", "--all")
     assert everything.stdout.count("failed") == 4
     assert everything.stdout.count("done") == 1
-    assert "job 1 failed: superseded: a later run went on with it" in everything.stderr
+    assert "job 1 failed: superseded: a later run continued it" in everything.stderr
     assert "job 4 failed: given up" in everything.stderr
 
 

@@ -129,7 +129,7 @@ def test_asks_before_it_changes_anything(start, bare):
         "2. train model docs_v: itq, 32 projections of 4 levels, distance cosine" in result.stderr
     )
     assert "Go on? [y/N]" in result.stderr
-    assert "distance cosine (assumed: nothing tells; name --metric)\n" in result.stderr
+    assert "distance cosine (assumed; --metric sets it)\n" in result.stderr
     assert "assumed" not in start("--anyway", "--metric", "cosine", code=1).stderr
     assert snapshot(bare) == before
 

@@ -272,8 +272,8 @@ def test_what_is_refused(on, connection, items, model, tmp_path):
     for name, options, message in (
         ("none", ("--html", path), "index 'none' does not exist"),
         ("i", ("--html", tmp_path / "no" / "a.html"), "there is no folder"),
-        ("i", ("--html", tmp_path / "folder"), "it is no plain file"),
-        ("i", ("--html", "/dev/null"), "it is no plain file"),
+        ("i", ("--html", tmp_path / "folder"), "it is not a plain file"),
+        ("i", ("--html", "/dev/null"), "it is not a plain file"),
         ("i", ("--html", path, "--set", "x"), "index 'i' has no query set 'x'"),
         ("i", ("--html", path, "--k", 0), "k is 0; it must be 1 or more"),
         ("i", ("--html", path, "--queries", 0), "queries is 0; it must be 1 or more"),

@@ -382,9 +382,9 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     refused("not a name or name:version", declare, model="")
     for index, message in (
         (declare(fields=["name"]), "on field 'name', a TextField; it needs a VectorField"),
-        (declare(fields=["none"]), "names 'none', which is no field"),
-        (declare(key="uid"), "names 'uid', which is no field"),
-        (declare(filter_columns=["price", "colour"]), "names 'colour', which is no field"),
+        (declare(fields=["none"]), "names 'none', which is not a field"),
+        (declare(key="uid"), "names 'uid', which is not a field"),
+        (declare(filter_columns=["price", "colour"]), "names 'colour', which is not a field"),
     ):
         shop.declare(index)
         found = [each for each in checks.run_checks() if each.id == "hashindex.E001"]

@@ -259,7 +259,7 @@ def test_half_precision_and_columns_of_the_user_s_own(url, connection):
 
 
 def test_an_index_by_another_key(url, connection):
-    """Its answers are no ids of documents."""
+    """Its answers are not ids of documents."""
     HashIndexVectorStore.create_table(connection, DIMENSION)
     connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
     store.save(connection, LSH(n_bits=8).fit(np.eye(8)).to_model("m", metric="cosine"))

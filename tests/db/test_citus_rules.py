@@ -119,7 +119,7 @@ def test_updates_call_no_stable_function_with_columns(connection, model):
         for row in connection.execute(
             "SELECT proname::text FROM pg_proc GROUP BY proname HAVING bool_and(provolatile <> 'i')"
         )
-    } - {"format"}  # what writes the statement is no part of it
+    } - {"format"}  # what writes the statement is not part of it
     assert {"encode", "now", "random"} & unstable >= {"now", "random"}
     assert "encode_with" not in unstable
     texts = {file.name: file.read_text() for file in sql_files.folder("sql").glob("*.sql")}

@@ -178,7 +178,7 @@ def test_a_dump_takes_everything_along(server, installed, make_database, tmp_pat
 
 @pytest.fixture
 def roles(server):
-    """An administrator who is no superuser, and a reader."""
+    """An administrator who is not a superuser, and a reader."""
     names = ("extension_admin", "extension_reader")
     run_as_admin(server, *(f"CREATE ROLE {name} LOGIN" for name in names))
     yield names

@@ -222,7 +222,7 @@ def test_searching_is_stable(with_indexes):
 
 
 def test_encoding_is_strict(with_indexes):
-    """A row without a vector has no code; it is no error."""
+    """A row without a vector has no code; it is not an error."""
     strict = {f.name for f in functions(with_indexes) if f.strict}
     assert {"project_with", "encode_with", "project", "encode"} <= strict
 

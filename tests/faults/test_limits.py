@@ -118,7 +118,7 @@ def test_statement_timeout(fault_server, ready, database, work):
         problem = problem_of(WORK[work][1], url)
         if problem is None:
             break
-        # If time is up just as a statement ends, PostgreSQL cancels the next, without the reason.
+        # If the deadline passes as a statement ends, PostgreSQL cancels the next without a reason.
         assert re.search("statement timeout|due to user request", problem), problem
         faults += 1
         fault_server.admin(f"ALTER DATABASE {name_of(url)} RESET statement_timeout")

@@ -16,7 +16,7 @@ def test_paper_preset_sets_only_departures(name):
     assert departures is not None
     default, paper = kind().get_params(), kind.paper().get_params()
     assert paper == default | dict(departures)
-    # A setting that equals the default is no departure.
+    # A setting that equals the default is not a departure.
     assert all(default[key] != value for key, value in departures.items())
     kind.paper().check_parameters()
 

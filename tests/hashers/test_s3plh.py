@@ -11,7 +11,7 @@ from pg_hashindex.models import codes
 
 
 def by_labels(y):
-    """Return S of the paper for labels, one or several a row; a row is no pair with itself."""
+    """Return S of the paper for labels, one or several a row; a row is not a pair with itself."""
     Y = np.eye(y.max() + 1)[y] * (y >= 0)[:, None] if y.ndim == 1 else y
     S = np.where(Y @ Y.T > 0, 1.0, -1.0)
     S[Y.sum(axis=1) == 0] = 0

@@ -142,7 +142,7 @@ def test_the_graph_of_some_rows():
     known = Supervision.read(3, graph=WEIGHTS)
     assert known.related_rows().tolist() == []
     assert known.restricted_to(np.array([1, 2])).graph.toarray().tolist() == [[0, 0], [1, 0]]
-    # Rows that lose all edges are no error here; a fit on them alone is.
+    # Rows that lose all edges are not an error here; a fit on them alone is.
     lost = known.restricted_to(np.array([1])).graph
     assert lost.nnz == 0
     with pytest.raises(InvalidInputError, match="no edges"):

@@ -140,7 +140,7 @@ def test_a_type_that_changes_under_an_index(connection, other, halves, url, whol
         if layout == "column":
             # Sessions in which PL/pgSQL has met the column go by its type of then, until they
             # have to read the trigger's function again.
-            assert operations.repair(index).done == ("made the functions again",) * is_other
+            assert operations.repair(index).done == ("recreated the functions",) * is_other
         write(connection, 1000 + number)
         write(other, 2000 + number)
         assert_coded(index)
@@ -183,7 +183,7 @@ def test_a_dimension_that_changes_under_an_index(
     with pytest.raises(InvalidInputError, match=f"vectors have {dimension} dimensions"):
         index.search_like(5, 3)
     if "(" in change.split()[0]:
-        # Codes alone are no answer.
+        # Codes alone are not an answer.
         held = f"holds vectors of {dimension} dimensions, the model takes 8"
         with pytest.raises(InvalidInputError, match=f"{held}.*create it again"):
             index.within(np.ones(8), 3)

@@ -102,7 +102,7 @@ def test_codes_of_known_rows_go_into_the_index(connection, layout):
     insert(connection, NEW, LABELS[:20], 1000)
     assert index.encode() == 0
     assert_queued(index, range(1000, 1020))
-    # Rows without a code are no part of what codes are measured by.
+    # Rows without a code are not part of what codes are measured by.
     assert score_codes(index, labels="topic", random_state=3)["label"].values == before
     with pytest.raises(InvalidInputError, match="codes only of the rows that it was trained on"):
         index.search(NEW[3], 5)

@@ -1,4 +1,4 @@
-"""Layers, models and files of models that somebody made up: refused with an error of ours."""
+"""Layers, models and files of models that somebody made up: refused with a HashIndexError."""
 
 import io
 import json

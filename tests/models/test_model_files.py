@@ -37,7 +37,7 @@ def test_any_damaged_byte_is_noticed_or_harmless(model):
             except InvalidInputError:
                 refused += 1
             else:
-                # Dates and the like, which are no part of the model.
+                # Dates and the like, which are not part of the model.
                 assert again.checksum == model.checksum
                 assert (again.name, again.parameters) == (model.name, model.parameters)
     assert refused > 2 * len(data)

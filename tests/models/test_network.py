@@ -97,7 +97,7 @@ def test_known_rows_have_their_codes_and_others_none(known, vectors, codes):
     mixed[[2, 5], 3] = np.nextafter(mixed[[2, 5], 3], 9, dtype=np.float32)
     assert known.knows(mixed).tolist() == [True, True, False, True, True, False]
     assert known.knows(np.empty((0, 7))).shape == (0,)
-    with pytest.raises(InvalidInputError, match=r"row 2 is none of the 60 rows .* train it again"):
+    with pytest.raises(InvalidInputError, match=r"row 2 is not one of the 60 rows .* train it"):
         known.project(mixed)
 
 
@@ -357,5 +357,5 @@ def test_a_hasher_says_what_follows_its_layers(vectors):
     model = hasher.to_model("m")
     assert model.network is not None
     assert model.network.kind == "rows"
-    with pytest.raises(InvalidInputError, match="row 0 is none of the 60 rows"):
+    with pytest.raises(InvalidInputError, match="row 0 is not one of the 60 rows"):
         hasher.encode(vectors[:1] + 1)

@@ -41,7 +41,7 @@ def test_few_rows(connection, lsh_model, layout):
     rows = rng.standard_normal((40, 8)).astype(np.float32)
     index = index_with_profile(connection, lsh_model, rng.standard_normal((5000, 8)), layout)
     assert_quiet(index)
-    assert findings(index)["wrong_codes"].detail == "there are no codes to look at"
+    assert findings(index)["wrong_codes"].detail == "there are no codes to check"
     for count in (1, 2, 40):
         connection.execute("TRUNCATE items")
         for number, row in enumerate(rows[:count], 1):

@@ -161,10 +161,10 @@ def test_a_session_that_waits_for_the_table_goes_on_without(bare, other):
 def test_access_paths_say_what_they_are_at(bare, phases, always):
     for access, steps in (
         ("landmarks", [
-            "training landmarks", "waiting for writers, to have triggers log what they write",
+            "training landmarks", "waiting for a lock to start logging writes",
             "reading rows", "indexing landmarks", "putting codes in the order of landmarks",
-            "applying what was written meanwhile",
-            "waiting for writers, to take landmarks into use",
+            "applying writes made meanwhile",
+            "waiting for a lock to switch to the new landmarks",
         ]),
     ):  # fmt: skip
         before = phases()
@@ -252,6 +252,6 @@ def test_a_killed_process_leaves_a_dead_job_and_another_goes_on(bare, other, vic
     assert_fresh(bare)
     assert list_jobs(other) == []
     dead, alive = every_job(other)
-    assert (dead.state, dead.message) == ("failed", "superseded: a later run went on with it")
+    assert (dead.state, dead.message) == ("failed", "superseded: a later run continued it")
     assert (alive.state, alive.rows_done) == ("done", 300 - written)
     assert alive.rows_total == 300 - written

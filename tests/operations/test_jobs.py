@@ -139,7 +139,7 @@ def test_a_later_run_supersedes_a_dead_one(connection, other):
             ("encode", "i", "running"),
             ("encode", "i", "done"),
         ]
-    assert every_job(connection)[0].message == "superseded: a later run went on with it"
+    assert every_job(connection)[0].message == "superseded: a later run continued it"
     # If a run finds nothing to do, there is nothing to record.
     with Job(connection, "encode", "j"):
         pass

@@ -71,7 +71,7 @@ def test_functions_that_are_missing(index, verb):
     index.connection.execute(f"DROP FUNCTION hashindex.{verb}_items_idx CASCADE".encode())
     index.connection.execute("UPDATE items SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id = 300")
     done = operations.repair(index).done
-    assert done[0] == "made the functions again"
+    assert done[0] == "recreated the functions"
     # Its triggers went with it.
     assert len(done) == (1 if verb != "sync" else 4)
     assert_fresh(index)
@@ -89,7 +89,7 @@ def test_a_changed_function(index):
         "query anycompatible, radius integer, query_code bit varying DEFAULT NULL) "
         "RETURNS TABLE (id bigint, distance integer) LANGUAGE sql AS 'SELECT 1, 2'"
     )
-    assert operations.repair(index).done == ("made the functions again",)
+    assert operations.repair(index).done == ("recreated the functions",)
     assert len(index.within(QUERY, 12)) == 300
 
 
@@ -156,7 +156,7 @@ def test_partitions_that_came_and_went(connection, model, layout):
         assert sorted(done) == [
             "dropped triggers on public.low: no part of the table",
             "encoded 55 rows",
-            "made triggers on public.high_2, public.more, which were missing",
+            "created missing triggers on public.high_2, public.more",
             "removed 101 codes of rows that are gone or have no vector",
             "removed 5 codes that were not those of their rows",
         ]
@@ -248,7 +248,7 @@ def test_a_missing_code_table_or_column(index):
     else:
         with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
             index.search(QUERY)
-    assert operations.repair(index).done == ("made the codes again", "encoded 300 rows")
+    assert operations.repair(index).done == ("recreated the codes", "encoded 300 rows")
     assert index.search(QUERY, 20) == before
     assert_fresh(index)
 

@@ -195,7 +195,7 @@ def test_a_code_column_that_was_renamed(connection, items, model):
     connection.execute("ALTER TABLE items RENAME one_code TO secret")
     with pytest.raises(InvalidInputError, match="index check one"):
         first.search(QUERIES[0])
-    assert operations.repair(first).done == ("made the codes again", "encoded 300 rows")
+    assert operations.repair(first).done == ("recreated the codes", "encoded 300 rows")
     for index in (first, second):
         assert_fresh(reopened(index))
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")

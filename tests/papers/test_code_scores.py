@@ -34,7 +34,7 @@ def test_measures_by_distance(index, model, vectors):
 
 @pytest.mark.parametrize("kind", ["text", "text[]"])
 def test_measures_by_label(index, model, vectors, kind):
-    """Rows without a label are no part of it."""
+    """Rows without a label are not part of it."""
     index.connection.execute(f"ALTER TABLE items ADD label {kind}".encode())
     label = "ARRAY[category]" if kind == "text[]" else "category"
     index.connection.execute(f"UPDATE items SET label = {label} WHERE id <= 200".encode())

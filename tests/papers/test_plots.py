@@ -95,7 +95,7 @@ def test_refuses(outcomes, tmp_path, monkeypatch):
         (tmp_path / "a.xyz", r"a.xyz does not end .* \.pdf, .*\.png"),
         (tmp_path / "a", "does not end"),
         (tmp_path / "none" / "a.png", "no folder .*none"),
-        (tmp_path / "folder.png", "it is no plain file"),
+        (tmp_path / "folder.png", "it is not a plain file"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             plots.save_figure(figure, path)

@@ -83,7 +83,7 @@ SMALL = np.eye(8), np.array([0, 0, 0, 1, 1, 1, 1, 0])
     ("name", "places"),
     [
         ("of_split", [0, 1, 3]),  # by place among the training rows 4, 2, 7, 1
-        ("rows", [1, 2, 3]),  # rows 2, 7 and 1; row 3 is none of the training
+        ("rows", [1, 2, 3]),  # rows 2, 7 and 1; row 3 is not one of the training
         ("mask", [0, 2, 3]),  # rows 1, 4, 6 and 7
         (1, None),
     ],

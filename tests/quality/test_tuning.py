@@ -436,7 +436,7 @@ def test_late_trials_are_left_out(connection, docs):
     advice = tune_table(connection, docs, "v", Goal(1.0), replace(QUICK, minutes=1e-6))
     assert [one.kind for one in advice.trials] == ["exact"]
     assert advice.recommended is advice.trials[0]
-    assert "pgvector's HNSW: the time was up" in advice.left_out
+    assert "pgvector's HNSW: the deadline has passed" in advice.left_out
 
 
 def test_signs_are_centred_where_the_data_asks_for_it(connection, monkeypatch):

@@ -118,7 +118,7 @@ def test_settings_are_quoted(embedded):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"a b": "1"}, "'a b' is no name"), ({"work_mem": "1\n"}, "work_mem has a line break")],
+    [({"a b": "1"}, "'a b' is not a name"), ({"work_mem": "1\n"}, "work_mem has a line break")],
 )
 def test_impossible_settings_are_refused(make_server, settings, message):
     server = make_server()

@@ -42,7 +42,7 @@ def tags(connection, items):
 )
 @pytest.mark.usefixtures("tags")
 def test_edges_by_key(connection, vectors, query):
-    """The edges are those of the whole table; row 7 has no vector, and its tags are no objects."""
+    """The edges are those of the whole table; row 7 has no vector, and its tags are not objects."""
     sample = sample_table(connection, "items", "embedding", graph=query)
     assert sample.graph is not None
     assert sample.graph.shape == (299, 3)

@@ -161,7 +161,7 @@ def _changes(
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
     if _is_another(spec, found) or declared.dimension not in (None, found.dimension):
-        _log.info("Detected hash index %r, to be made again", name)
+        _log.info("Detected hash index %r, to be recreated", name)
         return drop, [CreateHashIndexOp(spec)]
     changes: list[MigrateOperation] = []
     changes += _swap(spec, found, sizes)

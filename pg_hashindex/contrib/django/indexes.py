@@ -137,7 +137,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
         kept: Iterable[Any] = self.options.get("filter_columns") or ()
         for name in (*self.fields, *filter(None, [self.options.get("key")]), *kept):
             if name not in local:
-                yield f"{named} names {name!r}, which is no field of the model's own table"
+                yield f"{named} names {name!r}, which is not a field of the model's own table"
         field = local.get(self.fields[0])
         if field is not None and not isinstance(field, VectorField | HalfVectorField):
             yield (

@@ -243,7 +243,7 @@ class IndexedDocuments:
             if own == (left.schema_name, left.table_name, left.column_name, left.id_column):
                 raise DatabaseStateError(
                     f"index {name!r} is of a table {self.table.as_sql(connection)} that was "
-                    "dropped and made again: have it serve this one with pg-hashindex index "
+                    "dropped and recreated: have it serve this one with pg-hashindex index "
                     f"repair {name}, or drop it with pg-hashindex index drop {name}"
                 )
 

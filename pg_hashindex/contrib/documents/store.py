@@ -101,7 +101,7 @@ class DocumentStore:
         InvalidInputError
             If there are too few documents, or the connection is inside a transaction.
         DatabaseStateError
-            If there is an index of that name, of a table that was dropped and made again.
+            If there is an index of that name, of a table that was dropped and recreated.
         """
         documents = self._documents
         why = "an index is trained and encoded in many transactions"

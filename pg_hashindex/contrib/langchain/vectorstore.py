@@ -387,4 +387,6 @@ def _documents(found: list[tuple[Document, float]]) -> list[Document]:
 
 def _refuse_scores(options: dict[str, Any]) -> None:
     if "vector_weight" in options:
-        raise InvalidInputError("a search with vector_weight has places, no relevance scores")
+        raise InvalidInputError(
+            "a search with vector_weight ranks by places, without relevance scores"
+        )

@@ -34,8 +34,8 @@ class Checkpoint:
     def read(self, load: Callable[[dict[str, Any]], None], device: torch.device) -> None:
         """Load the last state that was written, if there is a file.
 
-        A file that is no checkpoint, or belongs to another training, is refused; nothing in it is
-        executed.
+        A file that is not a checkpoint, or belongs to another training, is refused; nothing in it
+        is executed.
         """
         if not self.path.exists():
             return

@@ -67,7 +67,7 @@ class Labels:
                 f"labels of shape (n, c) must be 0 or 1, but row {row}, column "
                 f"{indicator.indices[place]} is {indicator.data[place]}"
             )
-        # Leave out columns without any row: they are no classes.
+        # Leave out columns without any row: they are not classes.
         return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
 
     @classmethod

@@ -223,7 +223,7 @@ class LandmarkBuild:
         centres = self._train(rows)
         if centres is None:
             return False
-        self.job.phase("waiting for writers, to have triggers log what they write")
+        self.job.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._points(centres))
@@ -443,7 +443,7 @@ class LandmarkBuild:
 
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
-        self.job.phase("applying what was written meanwhile")
+        self.job.phase("applying writes made meanwhile")
         for _ in range(_MOST_APPLIED):
             with self.connection.transaction():
                 self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -454,7 +454,7 @@ class LandmarkBuild:
             if applied < _FEW_KEYS:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
-        self.job.phase("waiting for writers, to take landmarks into use")
+        self.job.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):
@@ -497,7 +497,7 @@ class LandmarkBuild:
         key, dimension = row or ("?", "other")
         return InvalidInputError(
             f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
-            f"the model takes {self.index.dimension}; mend or remove the row"
+            f"the model takes {self.index.dimension}; fix or delete the row"
         )
 
     def _execute(

@@ -108,8 +108,8 @@ def reduced(X: NDArray[np.float32], basis: NDArray[np.float32] | None) -> NDArra
 def in_threads(work: Callable[[slice], None], n_rows: int) -> None:
     """Call a function for slices of the rows, in as many threads as BLAS would take.
 
-    Half of the work on a slice is no product, and a single thread would do it. Slices do not depend
-    on how many threads there are, so neither do the sums of a product.
+    Half of the work on a slice is not a product, and a single thread would do it. Slices do not
+    depend on how many threads there are, so neither do the sums of a product.
 
     ``work`` takes a slice, and must write its results to places of its own.
     """

@@ -72,17 +72,17 @@ def train_landmarks(
         X, lengths = moderate_rows(X)
         order = order[lengths[order] > 0]
     if len(order) < LEAST_ROWS:
-        return _nobody(X)
+        return _fallback_landmark(X)
     # With fewer than three rows for each, most landmarks would be dropped.
     training = _Training(X, order, min(n_landmarks, len(order) // LEAST_ROWS), spherical, rng)
     for done in range(rounds):
         training.step(last=done + 1 == rounds)
         if on_round is not None:
             on_round(done + 1, rounds)
-    return training.in_groups() if len(training.centres) else _nobody(X)
+    return training.in_groups() if len(training.centres) else _fallback_landmark(X)
 
 
-def _nobody(X: NDArray[np.float32]) -> NDArray[np.float32]:
+def _fallback_landmark(X: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return one landmark that does not depend on the rows; all of them are nearest to it."""
     return np.eye(1, X.shape[1], dtype=np.float32)
 

@@ -140,7 +140,7 @@ def of_advice(advice: Advice) -> Iterator[Chart]:
         "frontier",
         "Frontier",
         f"Recall against the time of the median query, estimated for {advice.rows} rows of "
-        f"{advice.table}; the grey line is the recall that was asked for, "
+        f"{advice.table}; the grey line is the required recall, "
         f"{advice.goal.recall:g}.",
         plots.draw_frontier(advice),
         [

@@ -55,7 +55,7 @@ def check_file(path: Path) -> None:
     if not folder.is_dir():
         raise InvalidInputError(f"{path} cannot be written: there is no folder {folder}")
     if path.exists() and not path.is_file():
-        raise InvalidInputError(f"{path} cannot be written: it is no plain file; name another")
+        raise InvalidInputError(f"{path} cannot be written: it is not a plain file; name another")
     if not os.access(folder, os.W_OK):
         raise InvalidInputError(f"{path} cannot be written: you may not write there")
 

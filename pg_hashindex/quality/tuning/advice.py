@@ -373,9 +373,9 @@ def _advice(printed: Any) -> Advice:
 
 
 def _fields(kind: type, what: str, printed: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are no lists or objects."""
+    """Return the fields of a dataclass that are not lists or objects."""
     if not isinstance(printed, dict):
-        raise InvalidInputError(f"{what} is no object")
+        raise InvalidInputError(f"{what} is not an object")
     found = {}
     for name, hint in get_type_hints(kind).items():
         if name in _PARTS:

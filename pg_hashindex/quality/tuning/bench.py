@@ -319,7 +319,7 @@ class Bench:
             with translated_errors():
                 work()
         except _TooLateError:
-            self.left_out.append(f"{what}: the time was up")
+            self.left_out.append(f"{what}: the deadline has passed")
         except (HashIndexError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
             # The last three come from methods that cannot learn from the rows, such as equal rows.
             if self.connection.closed:
@@ -327,7 +327,7 @@ class Bench:
             self.left_out.append(f"{what}: {error}")
 
     def check_time(self) -> None:
-        """End an attempt if the time is up."""
+        """End an attempt at the deadline."""
         if self.seconds_left <= 0:
             raise _TooLateError
 

@@ -221,7 +221,9 @@ def code_all(
     for candidate in (*signs, *candidates):
         bench.attempt(candidate.name, partial(make, candidate))
     if bench.seconds_left <= 0:
-        bench.left_out += [f"{one.name}: the time was up" for one, _, _ in made if one not in signs]
+        bench.left_out += [
+            f"{one.name}: the deadline has passed" for one, _, _ in made if one not in signs
+        ]
         made.clear()
     if not made:
         return [], 0
