@@ -180,8 +180,8 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
         yield Suggestion(
             "codes",
             f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
-            "built and written to faster than a graph; tune measures what it answers before anything "
-            "of it is kept." + _refusal(found),
+            "built and written to faster than a graph; tune measures what it answers first."
+            + _refusal(found),
             (
                 f"pg-hashindex tune --table {shlex.quote(table.name)} --column "
                 f"{shlex.quote(table.column)} --recall 0.95",

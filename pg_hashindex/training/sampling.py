@@ -256,8 +256,8 @@ def number_labels(
 
     None is not a label, and an empty list none if each row has ``several``. If the names are
     integers (``numbered``), classes have their order, ``-1`` means no label, and other integers
-    below 0 are refused, as by ``fit``, since they often mean no label too. The second result are the names, by
-    number or column.
+    below 0 are refused, as by ``fit``, since they often mean no label too. The second result are
+    the names, by number or column.
     """
     unlabelled = (None, "-1") if numbered else (None,)
     of_rows = [

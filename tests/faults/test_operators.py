@@ -24,6 +24,7 @@ from fixtures.catalog import catalog
 from fixtures.faults import MOMENTS, name_of, record, watch
 from psycopg.pq import TransactionStatus
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import (
     DatabaseStateError,
@@ -47,7 +48,11 @@ GONE = (UnknownIndexError, DatabaseStateError, InUseError)
 def method(name):
     def step(url):
         with connect(url) as connection:
-            getattr(HashIndex.open(connection, "items_idx"), name)()
+            index = HashIndex.open(connection, "items_idx")
+            if name in ("drop", "rebalance"):
+                getattr(index, name)()
+            else:
+                getattr(operations, name)(index)
 
     step.__name__ = name
     return step

@@ -1,6 +1,7 @@
 """A rebalance that was killed: the check warns, and repair, encode and configure end it."""
 
 import threading
+from functools import partial
 
 import psycopg
 import pytest
@@ -175,7 +176,11 @@ def test_a_writer_that_began_before(left, url, end):
 
         eventually(lambda: waits("advisory"))
         index = HashIndex.open(operator, "items_idx")
-        act = index.repair if end == "repair" else lambda: index.configure(access="scan")
+        act = (
+            partial(operations.repair, index)
+            if end == "repair"
+            else lambda: index.configure(access="scan")
+        )
         ending = threading.Thread(target=act)
         ending.start()
         # It waits for the writer, in short tries.
