@@ -107,11 +107,10 @@ def test_triggers_that_were_away(index, how):
     connection.execute("UPDATE items SET embedding = NULL WHERE id BETWEEN 10 AND 14")
     connection.execute("DELETE FROM items WHERE id BETWEEN 15 AND 20")
     connection.execute("INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')")
-    word = "made" if how == "DROP" else "enabled"
-    end = ", which were missing" if how == "DROP" else ""
+    done = "created missing" if how == "DROP" else "enabled"
     gone = 11 if index.layout == "table" else 5
     assert operations.repair(index).done == (
-        f"{word} triggers on public.items{end}",
+        f"{done} triggers on public.items",
         f"removed {gone} codes of rows that are gone or have no vector",
         "removed 9 codes that were not those of their rows",
         "encoded 10 rows",
