@@ -330,14 +330,14 @@ class Searches(Generic[Hits, HybridHits]):
         query : array-like (dimension,)
         k
             Answers wanted.
-        candidates
+        candidates : int, optional
             Rows kept by code before the exact order; by default the index's own number, at least k.
-        probes
+        probes : int, optional
             Landmarks whose lists are read, 1 to 1000, if access is by landmarks; the index's own
             number by default. If these lists have fewer than k rows, more are read.
-        where
+        where : sqlalchemy condition, optional
             A filter on columns of the searched table: only rows that meet it are searched.
-        filter
+        filter : str, optional
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
 
@@ -451,13 +451,13 @@ class Searches(Generic[Hits, HybridHits]):
             column))``, or on the ``tsvector``, makes it fast.
         k
             Answers wanted.
-        filter
+        filter : str, optional
             As `search`.
-        vector_weight
+        vector_weight : float
             The share of the vectors' places in the score, 0 to 1; the words have the rest.
-        depth
+        depth : int, optional
             Answers that each search returns, at least k; by default 4 k, at least 50.
-        configuration
+        configuration : str, optional
             The text search configuration; by default the session's.
 
         Returns

@@ -318,11 +318,11 @@ def create_hash_index(
         ``name`` (its latest version) or ``name:version``.
     encode
         Whether to encode the rows that are there.
-    schema
+    schema : str, optional
         The schema of the table; found by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes, filter_columns, trust_owner
+    key, metric, layout, access, ranking, candidates, probes, filter_columns, trust_owner : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
-    defer
+    defer : bool
         Whether to do nothing, with a warning, if the model does not exist or the index exists
         already.
 
@@ -351,7 +351,7 @@ def drop_hash_index(
     if_exists
         Whether to do nothing if there is no such index.
     table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
-    filter_columns, defer, trust_owner
+    filter_columns, defer, trust_owner : optional
         The settings of the index, so that the operation can be reversed; not needed to drop it.
 
     Raises
@@ -423,9 +423,9 @@ def configure_hash_index(
 
     Parameters
     ----------
-    access, ranking, candidates, probes
+    access, ranking, candidates, probes : str or int, optional
         As `pg_hashindex.HashIndex.configure`.
-    existing_access, existing_ranking, existing_candidates, existing_probes
+    existing_access, existing_ranking, existing_candidates, existing_probes : str or int
         The settings before, so that the operation can be reversed.
 
     Raises

@@ -69,9 +69,9 @@ class HashIndex(models.Index):  # type: ignore[misc]
     name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
         one by default.
-    key
+    key : str, optional
         A unique field that is never NULL; the primary key by default.
-    filter_columns
+    filter_columns : sequence of str, optional
         Fields that are copied beside the codes, so that filters on them drop rows early.
     **options
         ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,

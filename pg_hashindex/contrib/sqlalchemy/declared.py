@@ -34,25 +34,25 @@ class HashIndex(SchemaItem):
         A column of type ``VECTOR`` or ``HALFVEC``.
     model
         ``name`` for any version, or ``name:version``.
-    key
+    key : str, optional
         A unique NOT NULL column; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
-    layout
+    layout : {"table", "column"}
         Codes in a table of their own, or in a column of the table, which must not be mapped.
-    access
+    access : {"scan", "landmarks"}, optional
         How searches find candidates; ``scan`` at first by default. Any other is built by
         ``pg-hashindex index encode``.
-    ranking
+    ranking : {"hamming", "asymmetric", "weighted"}, optional
         How candidates are ordered; the model decides by default.
-    candidates, probes
+    candidates, probes : int, optional
         Defaults of searches.
-    filter_columns
+    filter_columns : sequence of str, optional
         Columns of the table that are copied beside the codes, so that filters on them drop rows
         before these are read; for layout ``table``.
-    defer
+    defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
-    trust_owner
+    trust_owner : bool
         Whether the table may belong to another role, which can then run code as the administrator.
 
     Raises
