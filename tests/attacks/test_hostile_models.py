@@ -27,7 +27,7 @@ WIDE = "(SELECT array_agg('[0,0]'::vector) FROM generate_series(1, 16001))"
 MALFORMED = {
     "kind of none": ("('pickle', NULL, NULL, NULL, NULL)", "unknown layer kind 'pickle'"),
     "kind NULL": (f"(NULL, {EYE}, '[0,0]', NULL, NULL)", "unknown layer kind NULL"),
-    "layer NULL": ("(NULL, NULL, NULL, NULL, NULL)", "its kind is NULL"),
+    "layer NULL": ("(NULL, NULL, NULL, NULL, NULL)", "unknown layer kind NULL"),
     "no weights": (
         "('affine', NULL, '[0,0]', NULL, NULL)",
         "one of kind affine carries weights, bias, and it has bias",
@@ -114,7 +114,11 @@ def test_malformed_layers_are_refused(connection, before):
 
 FOREIGN = [
     (listed(WELL["affine"]), {"n_bits": 3}, "gives 2 projections in 2 levels, .* have 3"),
-    (listed(WELL["affine"]), {"dimension": 3}, "row 1 of its weights has 2 dimensions, and 3"),
+    (
+        listed(WELL["affine"]),
+        {"dimension": 3},
+        "row 1 of its weights has 2 dimensions, but the layer before it gives 3",
+    ),
     (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections in 2 levels, .* have 2"),
     (listed(WELL["affine"]), {"levels": 4}, "gives 2 projections in 4 levels, .* have 2"),
     (

@@ -253,7 +253,7 @@ def test_out_of_time(on_bare, bare, docs):
         assert "timeout is" in on_bare(*command, "--timeout", timeout, code=3).stderr
     slow = "pg_sleep(0.02) IS NOT NULL"
     result = on_bare(*command, "--filter", slow, "--timeout", "4", "--fail-under", "0", code=1)
-    assert f"no exact query where {slow} came to its end" in result.stderr
+    assert f"no exact query where {slow} ended" in result.stderr
     assert "recall was not measured in time" in result.stderr
 
 

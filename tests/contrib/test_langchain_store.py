@@ -106,7 +106,7 @@ async def test_words_and_vectors(make_store, indexed):
     ):
         with pytest.raises(InvalidInputError, match=message):
             made.similarity_search("odd", **{"vector_weight": 0.5, **options})
-    with pytest.raises(InvalidInputError, match="no relevance scores"):
+    with pytest.raises(InvalidInputError, match="without relevance scores"):
         made.similarity_search_with_relevance_scores("odd", vector_weight=0.5)
     with pytest.raises(InvalidInputError, match="unknown options: vector_weight"):
         made.similarity_search_by_vector(query.tolist(), vector_weight=0.5)

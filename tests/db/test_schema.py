@@ -19,7 +19,7 @@ from fixtures.databases import run_as_admin
 from fixtures.outdated import leave_extension
 from pgvector import Vector
 
-from pg_hashindex import operations, schema, store
+from pg_hashindex import schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import server_errors, sql_files
 from pg_hashindex.db.connection import connect, create_engine
@@ -236,7 +236,7 @@ def test_an_upgrade_waits_for_another(empty_url):
         second.execute(sa.text("SET lock_timeout = '50ms'"))
         with pytest.raises(Exception, match="lock timeout"):
             schema.upgrade(second)
-        operations.rollback(second)
+        second.rollback()
         first.commit()
         schema.upgrade(second)
         second.commit()

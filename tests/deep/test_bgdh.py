@@ -195,7 +195,7 @@ def test_transductive_codes_are_of_the_rows_of_the_training(given):
     assert hasher.to_model("m").checksum == again.to_model("m").checksum
     # By the vector as it is in the table, not as the training scales it.
     for unknown in (task.queries, 2 * task.X):
-        with pytest.raises(InvalidInputError, match="none of the 500 rows .* trained on"):
+        with pytest.raises(InvalidInputError, match="not one of the 500 rows .* trained on"):
             hasher.encode(unknown)
 
 

@@ -23,7 +23,6 @@ from faults.tables import OTHERS, ROWS, check_all
 from fixtures.faults import MOMENTS, name_of, record
 from pgvector import Vector
 
-from pg_hashindex import operations
 from pg_hashindex.db import locks
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
@@ -100,7 +99,7 @@ def test_lock_timeout(fault_server, ready, database, monkeypatch, work, mode):
         other.execute("SELECT FROM items LIMIT 1")
         problem = problem_of(WORK[work][1], url)
         assert problem is None or re.search("lock timeout|transactions|locked", problem), problem
-        operations.rollback(other)
+        other.rollback()
     checked = check_all(url, complete=False)
     WORK[work][1](url)
     checked += check_all(url, complete=True)

@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from fixtures.faults import eventually
 
-from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
@@ -118,7 +117,7 @@ def test_a_search_that_waits_for_the_table_holds_nothing_that_a_change_needs(
             except psycopg.errors.DeadlockDetected:
                 deadlocks.append(name)
             # A search that was let through after a drop would find no function: it is put back.
-            operations.rollback(changer)
+            changer.rollback()
             thread.join(30)
             assert outcome == [None]
     assert deadlocks == []

@@ -171,7 +171,7 @@ def test_others_do_not_wait_behind_it(url, indexed, act, held, monkeypatch):
         if act is not configure:
             assert state(indexed.connection) == before
         pid = idle.info.backend_pid
-        operations.rollback(idle)
+        idle.rollback()
         act(operator)
     assert state(indexed.connection) != before
     # A search by the typed function holds locks on all that it reads, the table among it.
@@ -184,7 +184,7 @@ def test_it_is_done_once_the_transaction_ends(url, indexed, act, monkeypatch):
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(WRITE)
-        clock = Clock(lambda: clock.pauses == 2 and operations.rollback(idle))
+        clock = Clock(lambda: clock.pauses == 2 and idle.rollback())
         monkeypatch.setattr(locks, "time", clock)
         act(operator)
     assert clock.pauses == 2

@@ -197,7 +197,7 @@ values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("fuzzed", [PATHS[0], PATHS[3], PATHS[4]], ids="-".join, indirect=True)
+@pytest.mark.parametrize("fuzzed", [PATHS[0], PATHS[2], PATHS[4]], ids="-".join, indirect=True)
 @FEW
 @given(
     where=st.one_of(

@@ -7,7 +7,7 @@ from fixtures.checks import assert_fresh
 from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -96,7 +96,7 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, m
         index.configure(access="landmarks").encode()
         with pytest.raises(psycopg.errors.SerializationFailure, match="built again since"):
             old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
-        operations.rollback(old)
+        old.rollback()
         old.execute("INSERT INTO items VALUES (9999, 'z', '[1,1,1,1,1,1,1,1]')")
     assert_listed(index)
 
@@ -117,7 +117,7 @@ def test_a_snapshot_from_before_the_model_spoils_no_later_write(
         write = "INSERT INTO items VALUES (%s, 'z', '[1,1,1,1,1,1,1,1]')"
         with pytest.raises(psycopg.errors.SerializationFailure, match="not visible to this"):
             old.execute(write, [9000])
-        operations.rollback(old)
+        old.rollback()
         old.execute(write, [9001])
     assert_fresh(index)
 

@@ -13,7 +13,7 @@ from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-import pg_hashindex.hashers.deep
+import pg_hashindex.models
 from pg_hashindex import store
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
@@ -134,7 +134,9 @@ def test_an_index_that_is_made_anew_with_another_model(
         make_anew()
     else:
         meanwhile(monkeypatch, make_anew)
-        with pytest.raises(DatabaseStateError, match="'items_idx' was made again .* run the comm"):
+        with pytest.raises(
+            DatabaseStateError, match="'items_idx' was dropped or recreated .* run the comm"
+        ):
             queued.encode(batch_rows=100)
         monkeypatch.undo()
     again = HashIndex.open(other, "items_idx")
@@ -219,10 +221,10 @@ def test_nothing_is_locked_while_the_network_runs(queued, url, monkeypatch, auto
 def torch_index(connection, items, monkeypatch):
     """An index of a neural network that takes the signs of twelve sums, and who evaluates it."""
     weights = np.random.default_rng(2).standard_normal((12, 8)).astype(np.float32)
-    module = types.ModuleType("networks")
+    module = types.ModuleType("hash_network")
     module.evaluate = lambda network, X: X @ network.arrays["w"].T  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pg_hashindex.models.hash_network", module)
-    monkeypatch.setattr(pg_hashindex.hashers.deep, "networks", module, raising=False)
+    monkeypatch.setattr(pg_hashindex.models, "hash_network", module, raising=False)
     model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
     store.save(connection, model)
     index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")

@@ -244,7 +244,7 @@ def test_a_model_of_known_rows(known, vectors, codes):
     assert (model.layers, model.n_bits) == ((), N_BITS)
     assert model.encode(vectors).tobytes() == codes.tobytes()
     assert set(np.unique(model.project(vectors))) == {-1, 1}
-    with pytest.raises(InvalidInputError, match="row 8194 is none of"):
+    with pytest.raises(InvalidInputError, match="row 8194 is not one of"):
         model.encode(np.concatenate([np.tile(vectors[0], (8194, 1)), np.ones((1, 7))]))
     with pytest.raises(InvalidInputError, match="6 dimensions, expected 7"):
         model.encode(vectors[:, :6])

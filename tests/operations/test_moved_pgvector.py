@@ -27,7 +27,7 @@ ACTIONS = {
     "encode": lambda index: (
         index.connection.execute("ALTER TABLE items DISABLE TRIGGER ALL"),
         index.connection.execute("UPDATE items SET embedding = NULL WHERE id = 1"),
-        index.configure(access="hnsw"),
+        index.configure(candidates=9),
         index.encode(),
     ),
     "create": lambda index: HashIndex.create(

@@ -13,7 +13,7 @@ from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations import near_duplicates as module
+from pg_hashindex.operations import duplicates as module
 from pg_hashindex.operations.duplicates import radius_of
 
 pytestmark = pytest.mark.newest

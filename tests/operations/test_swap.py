@@ -474,7 +474,7 @@ def test_snapshots_from_before_are_answered(url, in_table, other, vectors):
                     "SELECT id FROM hashindex.within_items_idx(%s::vector, 20)",
                     [str(query.tolist())],
                 )
-            operations.rollback(snapshot)
+            snapshot.rollback()
 
 
 @pytest.mark.newest

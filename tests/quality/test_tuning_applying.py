@@ -5,7 +5,7 @@ import psycopg
 import pytest
 from fixtures.catalog import contents
 
-from pg_hashindex import operations, store
+from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.progress import show_progress
 from pg_hashindex.errors import (
@@ -76,7 +76,7 @@ def test_searches_go_as_before_until_the_path_is_built(connection, index, monkey
         raise DatabaseStateError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pg_hashindex.index.build._build_path", fail)
+        patched.setattr("pg_hashindex.index.build._build_landmarks", fail)
         with pytest.raises(
             DatabaseStateError,
             match="the disk is full; index 'docs_idx' searches as before; finish with: "
@@ -136,7 +136,7 @@ def test_a_connection_that_is_not_in_autocommit_mode(url, index, monkeypatch):
         with pytest.raises(InvalidInputError, match="step by step: call it outside a transaction"):
             own.execute("SELECT 1")
             apply(own, advice("docs_idx"))
-        operations.rollback(own)
+        own.rollback()
         assert own.autocommit is False
 
 

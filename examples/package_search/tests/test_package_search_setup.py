@@ -15,7 +15,6 @@ import psycopg
 import pytest
 from app.settings import VARIABLE
 
-from pg_hashindex import operations
 from pg_hashindex.errors import UnknownModelError
 from pg_hashindex.server import EmbeddedServer
 
@@ -50,7 +49,7 @@ async def test_migrations_end_where_they_began(
 
     copied = create("copied", "ready")
     monkeypatch.setenv(VARIABLE, copied)
-    operations.check(alembic.command, config)
+    alembic.command.check(config)
     alembic.command.downgrade(config, "0001")
     async with asking(copied) as client:
         response = await client.get("/packages/1/similar")
