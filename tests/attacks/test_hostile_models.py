@@ -117,7 +117,7 @@ FOREIGN = [
     (
         listed(WELL["affine"]),
         {"dimension": 3},
-        "row 1 of its weights has 2 dimensions, but the layer before it gives 3",
+        "row 1 .* has 2 dimensions, but .* gives 3",
     ),
     (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections in 2 levels, .* have 2"),
     (listed(WELL["affine"]), {"levels": 4}, "gives 2 projections in 4 levels, .* have 2"),

@@ -41,7 +41,9 @@ def names(most, words=WORDS):
 
 
 model_words = [word for word in WORDS if ":" not in word and word > "\x1f" and "\n" not in word]
-columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
+# Searches use names that begin so, and refuse them.
+free = names(63).filter(lambda name: not name.startswith("hashindex_"))
+columns = st.lists(free, min_size=4, max_size=4, unique_by=str)
 
 
 @pytest.mark.newest
@@ -53,7 +55,7 @@ columns = st.lists(names(63), min_size=4, max_size=4, unique_by=str)
 )
 @given(
     schema=names(63).filter(lambda name: not name.startswith("pg_")),
-    table=names(63),
+    table=free,
     named=columns,
     index_name=names(40, [word for word in WORDS if re.fullmatch("[A-Za-z0-9_]+", word)]),
     model_name=names(63, model_words),

@@ -135,7 +135,7 @@ def test_an_index_that_is_made_anew_with_another_model(
     else:
         meanwhile(monkeypatch, make_anew)
         with pytest.raises(
-            DatabaseStateError, match="'items_idx' was dropped or recreated .* run the comm"
+            DatabaseStateError, match="was dropped or recreated .* run the comm"
         ):
             queued.encode(batch_rows=100)
         monkeypatch.undo()
