@@ -46,7 +46,7 @@ BEGIN
         FROM unnest(layer.weights) WITH ORDINALITY AS w(row_of, place)
         WHERE {ext}.vector_dims(w.row_of) IS DISTINCT FROM dimension LIMIT 1;
         IF wrong IS NOT NULL THEN
-            RETURN format('%s, but the layer before it gives %s', wrong, dimension);
+            RETURN format('%s, but its input has %s', wrong, dimension);
         END IF;
     END IF;
     IF {ext}.vector_dims(layer.bias) <> coalesce(rows_of, dimension) THEN

@@ -58,7 +58,7 @@ UNFIT = {
     ),
     "rows of three": (
         "('affine', ARRAY['[1,0]','[0,1,2]']::vector[], '[0,0]', NULL, NULL)",
-        "row 2 of its weights has 3 dimensions, and 2 come in",
+        "row 2 of its weights has 3 dimensions, but its input has 2",
     ),
     "a row of NULL": (
         "('affine', ARRAY['[1,0]',NULL]::vector[], '[0,0]', NULL, NULL)",
@@ -117,7 +117,7 @@ FOREIGN = [
     (
         listed(WELL["affine"]),
         {"dimension": 3},
-        "row 1 .* has 2 dimensions, but .* gives 3",
+        "row 1 .* has 2 dimensions, but its input has 3",
     ),
     (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections in 2 levels, .* have 2"),
     (listed(WELL["affine"]), {"levels": 4}, "gives 2 projections in 4 levels, .* have 2"),

@@ -134,9 +134,7 @@ def test_an_index_that_is_made_anew_with_another_model(
         make_anew()
     else:
         meanwhile(monkeypatch, make_anew)
-        with pytest.raises(
-            DatabaseStateError, match="was dropped or recreated .* run the comm"
-        ):
+        with pytest.raises(DatabaseStateError, match="was dropped or recreated .* run the comm"):
             queued.encode(batch_rows=100)
         monkeypatch.undo()
     again = HashIndex.open(other, "items_idx")
