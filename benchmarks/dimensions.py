@@ -31,7 +31,7 @@ import psycopg
 from common import RESULTS, cpu_seconds, machine, write
 from numpy.typing import NDArray
 from pgvector import Vector
-from retrieval_data import SEED, Drawn, Truth, clustered
+from retrieval_data import SEED, DataSet, Truth, clustered
 from retrieval_measures import Extent, Searches, setting_of
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
 from retrieval_systems import Hnsw, Line, Ours, Setting, System
@@ -103,11 +103,11 @@ class OursOf(Ours):
         return commands | {"train": f"{commands['train']} --sample {TRAINED}"}
 
 
-def drawn(dimension: int, rows: int) -> Drawn:
+def drawn(dimension: int, rows: int) -> DataSet:
     """Draw rows and queries in clusters."""
     rng = np.random.default_rng(SEED)
     made = clustered(rows + QUERIES, dimension, rng)
-    return Drawn.of(f"dims-{dimension}", made[:rows], made[rows:], made[:0], rng)
+    return DataSet.of(f"dims-{dimension}", made[:rows], made[rows:], made[:0], rng)
 
 
 def cpu_ms(session: Session, work: Callable[[], object]) -> float:
@@ -207,7 +207,7 @@ def search(case: Case, extent: Extent) -> list[Entry]:
     return found
 
 
-def codes(data: Drawn) -> Iterator[Entry]:
+def codes(data: DataSet) -> Iterator[Entry]:
     """Count the candidates that each code needs, in NumPy."""
     X, Q = data.rows, data.queries
     truth = np.argpartition(-(Q @ X.T), K, axis=1)[:, :K]

@@ -42,7 +42,7 @@ import psycopg
 from common import RESULTS, read, scratch, write
 from memory_report import DATA, lines
 from retrieval import TARGET, about, common_parser, measure_all
-from retrieval_data import FILTERS, SEED, Drawn, Truth, draw
+from retrieval_data import FILTERS, SEED, DataSet, Truth, draw
 from retrieval_held import (
     LEAST_MEMORY,
     MemoryGroup,
@@ -149,7 +149,7 @@ def measure(args: argparse.Namespace, data: str) -> None:
     """Measure one data set."""
     extent = args.extent
     most = min(args.rows or sys.maxsize, extent.rows or sys.maxsize)
-    drawn: Drawn = draw(args.folder, data, extent.queries, extent.fresh, most)
+    drawn: DataSet = draw(args.folder, data, extent.queries, extent.fresh, most)
     with running(args.settings) as server, database(server, drawn) as opened:
         # Nothing here has filters.
         for column in FILTERS.values():

@@ -41,7 +41,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DataSet:
     """A data set of unit vectors, with cosine distance.
 
     ``rows``: Row i gets the key i. ``fresh``: Queries that are asked once a system, when its
@@ -64,7 +64,7 @@ class Drawn:
         queries: NDArray[np.float32],
         fresh: NDArray[np.float32],
         rng: np.random.Generator,
-    ) -> "Drawn":
+    ) -> "DataSet":
         """Add rows to insert, made from others, and buckets; round what becomes ``halfvec``."""
         if rows.shape[1] > MOST_OF_VECTOR:
             rows, queries, fresh = (
@@ -82,7 +82,7 @@ class Drawn:
 
 def draw(
     folder: Path, name: str, n_queries: int, n_fresh: int = 0, most: int | None = None
-) -> Drawn:
+) -> DataSet:
     """Read or make a data set; every call gives the same one.
 
     ``folder``: It holds packages.npz; data sets that `clustered` makes do not read it.
@@ -95,16 +95,16 @@ def draw(
     if dimension.isdigit():
         made = clustered(n + n_queries + n_fresh, int(dimension), rng)
         rows, queries, fresh = np.split(made, [n, n + n_queries])
-        return Drawn.of(name, rows, queries, fresh, rng)
+        return DataSet.of(name, rows, queries, fresh, rng)
     with np.load(folder / "packages.npz") as archive:
         X = archive["X"].astype(np.float32)
     rows, held_back = X[:_PACKAGES], X[_PACKAGES:]
     if name == "packages":
         fresh = between(held_back, rows, n_fresh, rng)
-        return Drawn.of(name, rows[:n], held_back[:n_queries], fresh, rng)
+        return DataSet.of(name, rows[:n], held_back[:n_queries], fresh, rng)
     made = between(rows, rows, n, rng)
     asked = between(held_back, rows, n_queries + n_fresh, rng)
-    return Drawn.of(name, made, asked[:n_queries], asked[n_queries:], rng)
+    return DataSet.of(name, made, asked[:n_queries], asked[n_queries:], rng)
 
 
 def clustered(n: int, d: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -150,7 +150,7 @@ class Truth:
     ``exact``: By the percentage of rows that a filter lets through, 100 for all of them.
     """
 
-    def __init__(self, drawn: Drawn, k: int) -> None:
+    def __init__(self, drawn: DataSet, k: int) -> None:
         self._drawn, self.k = drawn, k
         self.exact: dict[int, Answers] = {}
         for share in (100, *FILTERS):

@@ -13,7 +13,7 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector import HalfVector, Vector
 from psycopg import sql
-from retrieval_data import FILTERS, Drawn
+from retrieval_data import FILTERS, DataSet
 
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.quality.measuring import Prepared
@@ -70,7 +70,7 @@ class Session:
 class Database:
     """A database that holds one data set in the table ``items``."""
 
-    def __init__(self, server: EmbeddedServer, name: str, drawn: Drawn) -> None:
+    def __init__(self, server: EmbeddedServer, name: str, drawn: DataSet) -> None:
         self.server, self.name, self.drawn = server, name, drawn
 
     @property
@@ -167,7 +167,7 @@ def copy_rows(
 
 
 @contextlib.contextmanager
-def database(server: EmbeddedServer, drawn: Drawn) -> Iterator[Database]:
+def database(server: EmbeddedServer, drawn: DataSet) -> Iterator[Database]:
     """Make a database with a data set, and drop it afterwards."""
     name = f"retrieval_{drawn.name.replace('-', '_')}"
     try:

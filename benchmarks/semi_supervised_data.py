@@ -24,7 +24,7 @@ LEAST_PACKAGES, MOST_PACKAGES = 5, 20_000
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DataSet:
     """The rows of one seed; `split` trains on the whole database and names the labelled rows."""
 
     split: Split
@@ -33,7 +33,7 @@ class Drawn:
 
 
 @lru_cache(maxsize=1)
-def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None) -> Drawn:
+def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None) -> DataSet:
     """Draw the database, the labelled rows and, if the data set names none, the queries.
 
     With another number of labels, the same seed draws the same rows, and the fewer labels are among
@@ -62,7 +62,7 @@ def draw(data: Path, name: str, a_class: int, seed: int, most: int | None = None
         train_places=np.arange(len(database)),
         labelled=draw_labelled(labels, a_class, seed),
     )
-    return Drawn(split, [names[row] for row in (*database, *queries)] if names else ())
+    return DataSet(split, [names[row] for row in (*database, *queries)] if names else ())
 
 
 @cache

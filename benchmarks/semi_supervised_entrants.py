@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from semi_supervised_data import Drawn, side_by_side, word_graph
+from semi_supervised_data import DataSet, side_by_side, word_graph
 
 from pg_hashindex.hashers import Hasher
 from pg_hashindex.hashers.numerics.bipartite import anchor_graph
@@ -101,7 +101,7 @@ class Entrant:
         return Method(self.hasher, self.parameters(data), self.name, labels="labelled")
 
     def training_data(
-        self, data: str, drawn: Drawn, hasher: Hasher
+        self, data: str, drawn: DataSet, hasher: Hasher
     ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
         """Return rows and labels (-1: none); transductive methods also get the queries."""
         method = self.method(data)
@@ -111,7 +111,7 @@ class Entrant:
         return (X[labelled], y[labelled]) if self.rows == "labelled" else (X, y)
 
     def edges(
-        self, drawn: Drawn, X: NDArray[np.floating], hasher: Hasher
+        self, drawn: DataSet, X: NDArray[np.floating], hasher: Hasher
     ) -> scipy.sparse.csr_array | None:
         """Return the graph that is given to the method, if there is one."""
         if self.graph is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from common import machine
-from semi_supervised_data import Drawn, draw
+from semi_supervised_data import DataSet, draw
 from semi_supervised_entrants import ENTRANTS, Entrant
 from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, as_json
 from threadpoolctl import threadpool_info
@@ -27,7 +27,7 @@ ON_DEVICES: Key = ("mnist", 50, "bgdh-i", 32, 0)
 TRAININGS = 2
 
 
-def train(drawn: Drawn, entrant: Entrant, place: Key, **others: Any) -> Run:
+def train(drawn: DataSet, entrant: Entrant, place: Key, **others: Any) -> Run:
     """Train once, and score the codes of all queries.
 
     ``place``: Data set, labels a class, method, bits and seed. ``**others``: Parameters that

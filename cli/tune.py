@@ -11,7 +11,7 @@ from pg_hashindex.models.model import Metric
 from pg_hashindex.quality.plots import check_plot, draw_frontier, save_figure
 from pg_hashindex.quality.tuning import (
     Advice,
-    Effort,
+    Budget,
     Goal,
     apply,
     frontier,
@@ -34,7 +34,7 @@ from ._shared import (
     seed_option,
 )
 
-_DEFAULT = Effort()
+_DEFAULT = Budget()
 
 
 @click.command()
@@ -99,7 +99,7 @@ def tune(
     name: str | None,
     plot_file: Path | None,
     as_json: bool,
-    **effort: Any,
+    **budget: Any,
 ) -> None:
     """Find the settings of INDEX, or codes for --table, that reach a recall the fastest.
 
@@ -120,7 +120,7 @@ def tune(
         raise click.UsageError("--apply with --table needs the --name of the index to be created")
     goal = Goal(recall, k, max_ms, max_bytes)
     goal.check()
-    tried = Effort(**effort)
+    tried = Budget(**budget)
     if plot_file is not None:
         check_plot(plot_file)
     with connected(database_url) as connection:

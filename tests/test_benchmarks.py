@@ -162,7 +162,7 @@ def drawn(retrieval, n=400, d=16, m=6):
     """Vectors of small integers, so that some distances are equal."""
     rng = np.random.default_rng(5)
     rows, queries, fresh = (rng.integers(-2, 3, size=(c, d)).astype(np.float32) for c in (n, m, m))
-    return retrieval("_data").Drawn.of("packages", rows, queries, fresh, rng)
+    return retrieval("_data").DataSet.of("packages", rows, queries, fresh, rng)
 
 
 def test_synthetic_rows_are_between_others(retrieval):

@@ -250,7 +250,7 @@ class _Repairer:
     def _rows(self) -> list[IndexRow]:
         """Return the index, and the row beside it during or after a swap."""
         found = read_row(self.connection, self.index.name)
-        other = swaps.beside(found, ["previous", "next", "ready"])
+        other = swaps.swap_row(found, ["previous", "next", "ready"])
         return [found] if other is None else [found, other]
 
     def _rebind(self, names: Names) -> None:

@@ -169,7 +169,7 @@ def rollback(index: HasRow) -> str:
     """
     index = index.row
     with _only_swapper(index):
-        previous = beside(index, ["previous"])
+        previous = swap_row(index, ["previous"])
         if previous is not None:
             # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(previous)
@@ -210,7 +210,7 @@ def undo(index: IndexRow) -> str | None:
 
 def resume(index: IndexRow) -> Swapped | None:
     """Continue an interrupted swap; None if there is none. Recall must not fall, as in `swap`."""
-    coming = beside(index, ["next", "ready"])
+    coming = swap_row(index, ["next", "ready"])
     if coming is None:
         return None
     return swap(
@@ -221,7 +221,7 @@ def resume(index: IndexRow) -> Swapped | None:
     )
 
 
-def beside(index: IndexRow, states: list[SwapState]) -> IndexRow | None:
+def swap_row(index: IndexRow, states: list[SwapState]) -> IndexRow | None:
     """Return the row beside an index if it is in one of these states."""
     with translated_errors():
         row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
@@ -267,7 +267,7 @@ def _exchange(index: IndexRow, state: SwapState) -> None:
 
 
 def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
-    dropped = beside(index, states)
+    dropped = swap_row(index, states)
     if dropped is None:
         return None
     drop_index(dropped)

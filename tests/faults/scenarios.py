@@ -13,7 +13,7 @@ from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.tuning import Effort, Goal, tune_index
+from pg_hashindex.quality.tuning import Budget, Goal, tune_index
 
 BATCH = 100
 QUERIES = 8
@@ -171,7 +171,7 @@ def tune(url):
         tune_index(
             HashIndex.open(connection, "items_idx"),
             Goal(recall=0.5),
-            Effort(sample=1_000, queries=20, minutes=0.05),
+            Budget(sample=1_000, queries=20, minutes=0.05),
         )
 
 

@@ -13,7 +13,7 @@ from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.quality.tuning import Effort, Goal, apply, models, running, tune_table
+from pg_hashindex.quality.tuning import Budget, Goal, apply, models, running, tune_table
 
 CASES = [("scan", "table", "l2"), ("scan", "column", "cosine"), ("landmarks", "table", "cosine")]
 
@@ -131,7 +131,7 @@ def test_the_advisor(connection, halves, whole_rows, monkeypatch):
 
     monkeypatch.setattr(running, "of_table", few)
     advice = tune_table(
-        connection, halves, "embedding", Goal(0.9, k=5), Effort(queries=20), metric="l2"
+        connection, halves, "embedding", Goal(0.9, k=5), Budget(queries=20), metric="l2"
     )
     expected = ("200 codes are read", "the vectors lie around 0")
     assert not [r for r in advice.left_out if not any(part in r for part in expected)]

@@ -16,7 +16,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.tuning import Effort, Goal, running, tune_index
+from pg_hashindex.quality.tuning import Budget, Goal, running, tune_index
 
 pytestmark = pytest.mark.newest
 
@@ -205,7 +205,7 @@ def test_tuning_is_a_job(bare, other, monkeypatch):
 
     monkeypatch.setattr(running, "draw", ended)
     with pytest.raises(DatabaseStateError, match="enough"):
-        tune_index(bare, Goal(0.9), Effort())
+        tune_index(bare, Goal(0.9), Budget())
     (job,) = seen
     assert (job.kind, job.subject, job.phase) == (
         "tune",

@@ -18,7 +18,7 @@ from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations import repairs as repairing
-from pg_hashindex.operations.swaps import beside
+from pg_hashindex.operations.swaps import swap_row
 
 pytestmark = pytest.mark.newest
 
@@ -338,7 +338,7 @@ def test_a_swap_that_was_cut_off_is_finished(index, other):
     # The recall of more bits is better, or the same.
     assert operations.repair(index).done == ("finished the swap to model other:1",)
     now = reopened(index)
-    assert (now.model, beside(now, ["next", "ready"])) == ("other", None)
+    assert (now.model, swap_row(now, ["next", "ready"])) == ("other", None)
     assert_fresh(now)
     assert operations.repair(now).done == ()
 

@@ -26,7 +26,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.swaps import beside, resume, undo
+from pg_hashindex.operations.swaps import resume, swap_row, undo
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_another_access_path_may_be_asked_for(index, other):
         operations.prune(index)
         with pytest.raises(InvalidInputError, match="landmarks need them in a table"):
             operations.swap(index, "other", access="landmarks", force=True)
-        assert beside(index, ["next", "ready", "previous"]) is None
+        assert swap_row(index, ["next", "ready", "previous"]) is None
 
 
 def test_a_model_of_less_recall_is_refused(index, poor, vectors):
@@ -238,7 +238,7 @@ def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     with pytest.raises(LowerRecallError, match="recall@10 falls from 0.* to 0.*keeps model lsh:1"):
         operations.swap(index, "poor", tolerance=0.05)
     assert reopened(index).model == "lsh"
-    ready = beside(index, ["ready"])
+    ready = swap_row(index, ["ready"])
     assert ready is not None
     assert ready.name == "items_idx~2"
     # What is there is taken, and need not be made again.
@@ -360,7 +360,7 @@ def test_a_second_swapper_is_sent_away(url, index, other):
         claim(second, "swap", "items_idx")
         with pytest.raises(InUseError, match="being swapped by another session"):
             operations.swap(index, "other")
-    assert beside(index, ["next", "ready"]) is None
+    assert swap_row(index, ["next", "ready"]) is None
 
 
 @pytest.mark.newest
@@ -395,7 +395,7 @@ def test_others_do_not_wait_behind_a_waiting_swap(url, in_table, other, vectors)
         for number in range(20):
             second.execute("UPDATE items SET category = 'y' WHERE id = %s", [number + 2])
             threading.Event().wait(0.05)
-        assert beside(in_table, ["next", "ready", "previous"]) is None
+        assert swap_row(in_table, ["next", "ready", "previous"]) is None
         writer.commit()
         # One that only reads, and goes on doing so, keeps nothing from being swapped.
         writer.execute("SELECT * FROM hashindex.search_items_idx(%s)", [str(vectors[0].tolist())])

@@ -19,7 +19,7 @@ from pg_hashindex.errors import HashIndexError, InvalidInputError, MissingRights
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.tuning import (
-    Effort,
+    Budget,
     Goal,
     Trial,
     apply,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.newest
 
 ROWS, DIMENSION = 1500, 16
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-QUICK = Effort(sample=2000, queries=40, minutes=2)
+QUICK = Budget(sample=2000, queries=40, minutes=2)
 
 
 @pytest.fixture(scope="module")
@@ -224,8 +224,8 @@ def test_an_index_gets_its_defaults(connection, docs):
 def test_queries_from_a_log(connection, docs, monkeypatch):
     only(monkeypatch, "sign 16 bits")
     log = 'SELECT v FROM "My Docs" ORDER BY "Key" -- the log'
-    effort = replace(QUICK, queries_from=log, queries=25)
-    advice = tune_table(connection, docs, "v", Goal(0.5, k=3), effort)
+    budget = replace(QUICK, queries_from=log, queries=25)
+    advice = tune_table(connection, docs, "v", Goal(0.5, k=3), budget)
     assert (advice.queries, advice.sample_rows) == (25, 1500)
 
 
@@ -256,8 +256,8 @@ def test_the_full_table_shows_what_was_estimated(connection, monkeypatch, data):
     # Its estimates are not compared here.
     monkeypatch.setattr(running, "try_pgvector", lambda bench: None)
     monkeypatch.setattr(running, "_LEAST_FOR_PATHS", 1000)
-    effort = Effort(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
-    advice = tune_table(connection, "packages", "v", Goal(0.95), effort, metric="cosine")
+    budget = Budget(sample=3000, queries=200, queries_from="SELECT v FROM log", minutes=2)
+    advice = tune_table(connection, "packages", "v", Goal(0.95), budget, metric="cosine")
     assert (advice.rows, advice.sample_rows) == (4500, 3000)
     # A quarter of the lists that 3000 rows have.
     assert any(one.startswith("landmarks with more than 26 probes") for one in advice.left_out)
@@ -349,30 +349,30 @@ _REFUSED = [
     (lambda c: tune_table(c, "docs", "v", Goal(0.9, k=0)), "k is 0"),
     (lambda c: tune_table(c, "docs", "v", Goal(0.9, max_ms=0)), "max_ms must be above 0"),
     (lambda c: tune_table(c, "docs", "v", Goal(0.9, max_bytes=-1)), "max_bytes must be 0 or more"),
-    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(sample=0)), "sample is 0"),
-    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(minutes=0)), "minutes must be above"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(sample=0)), "sample is 0"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(minutes=0)), "minutes must be above"),
     (lambda c: tune_table(c, "none", "v", Goal(0.9)), "none"),
     (lambda c: tune_table(c, "docs", "w", Goal(0.9)), "no column 'w'"),
     (lambda c: tune_table(c, "empty", "v", Goal(0.9)), "no row with a vector"),
     (lambda c: tune_table(c, "keyless", "v", Goal(0.9)), "no primary key"),
-    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries=30)), "30 rows .* 30 are to"),
-    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries=25)), "5 rows are too few"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(queries=30)), "30 rows .* 30 are to"),
+    (lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(queries=25)), "5 rows are too few"),
     (
-        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(sample=20, queries=2)),
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(sample=20, queries=2)),
         "draw a sample of 1000",
     ),
     (
         lambda c: tune_table(
-            c, "docs", "v", Goal(0.9), Effort(queries_from="SELECT '[1,2,3]'::vector")
+            c, "docs", "v", Goal(0.9), Budget(queries_from="SELECT '[1,2,3]'::vector")
         ),
         "one of 3 dimensions, and the rows have 2",
     ),
     (
-        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="SELECT 1 AS x")),
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(queries_from="SELECT 1 AS x")),
         "of type vector or halfvec; this has x int4",
     ),
     (
-        lambda c: tune_table(c, "docs", "v", Goal(0.9), Effort(queries_from="TABLE log")),
+        lambda c: tune_table(c, "docs", "v", Goal(0.9), Budget(queries_from="TABLE log")),
         "returns no vector",
     ),
     (lambda c: HashIndex.open(c, "none"), "index 'none' does not exist"),
@@ -456,8 +456,8 @@ def test_signs_are_centred_where_the_data_asks_for_it(connection, monkeypatch):
     assert "centred_binary_quantize" not in kinds
     assert any("lie around 0 as they are" in reason for reason in advice.left_out)
     # The sample is a part of the table, so recall among all rows is counted by codes of Python.
-    effort = replace(QUICK, sample=1000, queries=40)
-    advice = tune_table(connection, "beyond", "v", Goal(0.9), effort, metric="l2")
+    budget = replace(QUICK, sample=1000, queries=40)
+    advice = tune_table(connection, "beyond", "v", Goal(0.9), budget, metric="l2")
     found = {(one.kind, one.candidates): one for one in advice.trials}
     plain = found["binary_quantize", 80]
     centred = found["centred_binary_quantize", 80]

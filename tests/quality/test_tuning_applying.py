@@ -18,7 +18,7 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.tuning import (
     Advice,
-    Effort,
+    Budget,
     Goal,
     Trial,
     apply,
@@ -32,7 +32,7 @@ from pg_hashindex.quality.tuning.bench import Scratch
 
 pytestmark = pytest.mark.newest
 
-QUICK = Effort(sample=2000, queries=20, minutes=2)
+QUICK = Budget(sample=2000, queries=20, minutes=2)
 
 
 @pytest.fixture

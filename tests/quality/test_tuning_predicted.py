@@ -8,7 +8,7 @@ from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.quantization import quantize
-from pg_hashindex.quality.tuning.models import Candidate, Coded, orders
+from pg_hashindex.quality.tuning.models import Candidate, EncodedSample, orders
 
 ROWS, DIMENSION = 1500, 16
 
@@ -145,7 +145,9 @@ def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table():
         nearest.add(rows)
         ranks.append(CodeRanks(orders(model, Q), model.encode(rows), *nearest.found(), 10))
     full, sample = ranks
-    coded = Coded(Candidate("itq", lambda: model), model, 0.0, ("asymmetric",), full, 1.0, sample)
+    coded = EncodedSample(
+        Candidate("itq", lambda: model), model, 0.0, ("asymmetric",), full, 1.0, sample
+    )
     by_scan, on_sample = (one.recall(30, "asymmetric") for one in ranks)
     assert by_scan < on_sample
     assert coded.recall(30, "asymmetric") == by_scan

@@ -12,19 +12,19 @@ from pg_hashindex import schema
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.metrics.truth import NearestRows
-from pg_hashindex.quality.tuning import Effort, Goal, bench, models, running, tune_table
-from pg_hashindex.quality.tuning.models import Coded
+from pg_hashindex.quality.tuning import Budget, Goal, bench, models, running, tune_table
+from pg_hashindex.quality.tuning.models import EncodedSample
 
 pytestmark = pytest.mark.newest
 
-QUICK = Effort(sample=1000, queries=40, minutes=2)
+QUICK = Budget(sample=1000, queries=40, minutes=2)
 _VECTOR = "ARRAY[random(), random(), random(), random()]::vector"
 
 
 @pytest.fixture
 def coded(monkeypatch):
     """The codes of two models, as tuning estimates them; neither model is built."""
-    every, seen = models.of_table, list[Coded]()
+    every, seen = models.of_table, list[EncodedSample]()
 
     def some(*arguments):
         return [one for one in every(*arguments) if one.name in ("sign 4 bits", "lsh 64 bits")]
@@ -208,8 +208,8 @@ def test_how_to_have_hnsw(connection, monkeypatch, system, kind, partitions):
         return next(one for one in trials if one.kind == system), "the test says so"
 
     monkeypatch.setattr(running, "recommend", wanted)
-    effort = replace(QUICK, queries=20)
-    advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), effort, metric="l2")
+    budget = replace(QUICK, queries=20)
+    advice = tune_table(connection, '"My Docs"', 'a"b', Goal(0.9, k=5), budget, metric="l2")
     assert advice.statements is not None
     create, setting, search = advice.statements.split("; ")
     assert ("CONCURRENTLY" in create) is (not partitions)

@@ -3,11 +3,11 @@
 from .advice import Advice, Goal, Trial, frontier, read_advice, recommend
 from .applying import apply
 from .running import tune_index, tune_table
-from .sample import Effort
+from .sample import Budget
 
 __all__ = [
     "Advice",
-    "Effort",
+    "Budget",
     "Goal",
     "Trial",
     "apply",

@@ -31,7 +31,7 @@ from ...models.store import check_may_save
 from ..measuring import Answers, Prepared, ask
 from ..pgvector_index import VectorColumn
 from .advice import Goal, Trial
-from .sample import Drawn
+from .sample import TuningSample
 
 _TABLE = "items"
 _WARM_UP = 10
@@ -171,7 +171,7 @@ class Bench:
     def __init__(
         self,
         scratch: Scratch,
-        drawn: Drawn,
+        drawn: TuningSample,
         goal: Goal,
         metric: Metric,
         deadline: float,

@@ -24,7 +24,7 @@ from ...models.quantization import LEVELS, Levels, bits_of, query_codes, weighte
 from ...training import train
 from .advice import SIGNS, name_codes
 from .bench import Bench
-from .sample import Effort, blocks
+from .sample import Budget, blocks
 
 #: Numbers of candidates to choose from.
 CANDIDATES = (10, 15, 20, 30, 50, 80, 120, 200, 300, 500, 800, 1200, 2000)
@@ -146,7 +146,7 @@ def orders(
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class EncodedSample:
     """A model, and the ranks of true neighbours by its codes, in its rankings, the best first.
 
     ``full`` are ranks among the rows of the full table that were read, ``sample`` among those of
@@ -192,8 +192,8 @@ class Coded:
 
 
 def code_all(
-    bench: Bench, candidates: Sequence[Candidate], effort: Effort
-) -> tuple[list[Coded], int]:
+    bench: Bench, candidates: Sequence[Candidate], budget: Budget
+) -> tuple[list[EncodedSample], int]:
     """Train models, and find the ranks of true neighbours by their codes.
 
     Models that cannot be trained in time are left out. The first ones are those of `SIGNS`, unless
@@ -242,12 +242,12 @@ def code_all(
         read = min(1.0, max(most, len(X)) / bench.drawn.rows)
         bench.say(f"reading {min(round(max(most, len(X))), bench.full)} rows of the table once")
         part = _part(k, read)
-        with closing(blocks(bench.drawn, read, effort.random_state)) as found:
+        with closing(blocks(bench.drawn, read, budget.random_state)) as found:
             every = _ranks(bench, models, found, part)
         bench.correct(len(bench.drawn.held_out) + round(every[0].n_rows / read))
     # Keep the ratio of candidates to k, even if less than one neighbour is expected.
     return [
-        Coded(
+        EncodedSample(
             candidate,
             model,
             took,
@@ -292,7 +292,7 @@ def _ranks(
     return found
 
 
-def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
+def worth_building(bench: Bench, coded: Sequence[EncodedSample]) -> list[EncodedSample]:
     """Order models by the cost of a search, and drop those that others beat.
 
     A model is beaten if another one needs neither more bits nor more candidates. The index's own
@@ -301,11 +301,11 @@ def worth_building(bench: Bench, coded: Sequence[Coded]) -> list[Coded]:
     choices = bench.choices(CANDIDATES)
     needs = {one.name: one.cost(bench.goal.recall, choices) for one in coded}
 
-    def beats(rival: Coded, one: Coded) -> bool:
+    def beats(rival: EncodedSample, one: EncodedSample) -> bool:
         theirs, own = (rival.model.n_bits, needs[rival.name]), (one.model.n_bits, needs[one.name])
         return theirs != own and theirs[0] <= own[0] and theirs[1] <= own[1]
 
-    def order(one: Coded) -> tuple[bool, float]:
+    def order(one: EncodedSample) -> tuple[bool, float]:
         # The rough cost of candidates against that of bits: a candidate's row is read, bits are
         # only counted.
         return one.candidate.reference is None, needs[one.name] + one.model.n_bits / 4

@@ -43,8 +43,8 @@ from ..pgvector_index import PgvectorIndex, VectorColumn
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
 from .advice import SIGNS, SYSTEMS, Advice, Goal, Kind, Trial, recommend
 from .bench import Bench, scratch
-from .models import CANDIDATES, Coded, code_all, of_index, of_table, worth_building
-from .sample import Effort, draw
+from .models import CANDIDATES, EncodedSample, code_all, of_index, of_table, worth_building
+from .sample import Budget, draw
 
 #: Ranking, candidates and probes of a search.
 Setting = tuple[Ranking, int, int | None]
@@ -72,7 +72,7 @@ _INDEX = "items_hnsw"
 def tune_index(
     index: HasRow,
     goal: Goal,
-    effort: Effort | None = None,
+    budget: Budget | None = None,
 ) -> Advice:
     """Find the settings of an index that reach a recall the fastest.
 
@@ -92,7 +92,7 @@ def tune_index(
     """
     row = index.row
     column = row.qualified_table, row.column_name, row.id_column, row.metric
-    return _tune(row.connection, *column, row, goal, effort or Effort())
+    return _tune(row.connection, *column, row, goal, budget or Budget())
 
 
 def tune_table(
@@ -100,7 +100,7 @@ def tune_table(
     table: str,
     column: str,
     goal: Goal,
-    effort: Effort | None = None,
+    budget: Budget | None = None,
     *,
     id_column: str | None = None,
     metric: Metric | None = None,
@@ -125,9 +125,9 @@ def tune_table(
     MissingRightsError
         As `tune_index`.
     """
-    effort = effort or Effort()
+    budget = budget or Budget()
     metric = metric or metric_of_column(connection, table, column)
-    return _tune(connection, table, column, id_column, metric, None, goal, effort)
+    return _tune(connection, table, column, id_column, metric, None, goal, budget)
 
 
 def _tune(
@@ -138,17 +138,17 @@ def _tune(
     metric: Metric,
     index: IndexRow | None,
     goal: Goal,
-    effort: Effort,
+    budget: Budget,
 ) -> Advice:
     goal.check()
-    effort.check()
+    budget.check()
     began = time.monotonic()
-    deadline = began + 60 * effort.minutes
+    deadline = began + 60 * budget.minutes
     with translated_errors():
         prepare_schema(connection)
     subject = table if index is None else index.name
     # First, since its errors say best what is wrong with the connection or its role.
-    most = round(60 * effort.minutes) if math.isfinite(effort.minutes) else None
+    most = round(60 * budget.minutes) if math.isfinite(budget.minutes) else None
     with (
         scratch(connection) as made,
         Job(connection, "tune", subject) as job,
@@ -164,15 +164,15 @@ def _tune(
             tell(message)
 
         say(f"drawing rows of {table}")
-        drawn = draw(connection, table, column, id_column, effort, goal.k, metric)
+        drawn = draw(connection, table, column, id_column, budget, goal.k, metric)
         bench = Bench(made, drawn, goal, metric, deadline, say, tick)
         bench.load()
         try_pgvector(bench)
         if index is None:
-            candidates = of_table(bench, effort.random_state)
+            candidates = of_table(bench, budget.random_state)
         else:
             candidates = of_index(bench, index)
-        coded, n_reference = code_all(bench, candidates, effort)
+        coded, n_reference = code_all(bench, candidates, budget)
         _estimate_signs(bench, coded)
         learned = [one for one in coded if one.name not in SIGNS]
         for one in worth_building(bench, learned):
@@ -204,7 +204,7 @@ def _tune(
         return replace(advice, statements=_statements(bench, advice, chosen))
 
 
-def _estimate_signs(bench: Bench, coded: list[Coded]) -> None:
+def _estimate_signs(bench: Bench, coded: list[EncodedSample]) -> None:
     """Estimate the recall of ``binary_quantize`` among all rows, as that of other codes."""
     if bench.drawn.whole:
         return
@@ -329,7 +329,7 @@ def _give_memory(connection: Connection, n_bytes: float) -> None:
 class CodeTrials:
     """One model on the scratch table, until it is dropped."""
 
-    def __init__(self, bench: Bench, coded: Coded) -> None:
+    def __init__(self, bench: Bench, coded: EncodedSample) -> None:
         self.bench, self.coded = bench, coded
         self.index: HashIndex | None = None
         self.choices = bench.choices(CANDIDATES)

@@ -29,7 +29,7 @@ _CHECK_COLUMN = "SELECT hashindex._check_vector_column($1::regclass, $2, $3)"
 
 
 @dataclass(frozen=True)
-class Effort:
+class Budget:
     """The limits and data of tuning.
 
     Attributes
@@ -62,7 +62,7 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class TuningSample:
     """Rows, with keys as text in random order and vectors X (n, d), and queries Q (m, d).
 
     ``held_out`` are the keys of the rows that are the queries. If rows and queries are the
@@ -85,10 +85,10 @@ def draw(
     table: str,
     column: str,
     id_column: str | None,
-    effort: Effort,
+    budget: Budget,
     k: int,
     metric: Metric,
-) -> Drawn:
+) -> TuningSample:
     """Draw rows and queries, in a read-only transaction.
 
     With cosine distance, zero vectors have no neighbours and are not used as queries.
@@ -101,9 +101,9 @@ def draw(
         refuse_unsuitable(connection, table)
         distributed = is_distributed(connection, table)
         source, rows = _counted(TableSource.find(connection, table, column).with_key(id_column))
-        n_held = 0 if effort.queries_from is not None else effort.queries
-        wanted = effort.sample + n_held
-        found = source.draw(sql.SQL("true"), wanted, rows, effort.random_state)
+        n_held = 0 if budget.queries_from is not None else budget.queries
+        wanted = budget.sample + n_held
+        found = source.draw(sql.SQL("true"), wanted, rows, budget.random_state)
         if not found:
             raise InvalidInputError(
                 f"{source.name} has no row with a vector in column {column!r}; load the rows first"
@@ -111,11 +111,11 @@ def draw(
         vectors = source.vectors_of(found)
         execute(connection, _CHECK_COLUMN, [source.name, column, vectors.shape[1]])
         logged = None
-        if effort.queries_from is not None:
-            logged = read_log(connection, effort.queries_from, effort.queries, vectors.shape[1])
+        if budget.queries_from is not None:
+            logged = read_log(connection, budget.queries_from, budget.queries, vectors.shape[1])
     whole = len(found) < wanted
     _check_enough(source, len(found), n_held, k, whole)
-    order = np.random.default_rng(effort.random_state).permutation(len(found))
+    order = np.random.default_rng(budget.random_state).permutation(len(found))
     if metric == "cosine":
         # Zero vectors go last, since the first rows are held out as queries.
         order = order[np.argsort(~vectors[order].any(axis=1), kind="stable")]
@@ -129,7 +129,7 @@ def draw(
                 "others, or use another metric"
             )
     keys = [row.key or "" for row in found]
-    return Drawn(
+    return TuningSample(
         source,
         [keys[place] for place in kept],
         vectors[kept],
@@ -156,7 +156,9 @@ def _check_enough(source: TableSource, n_rows: int, n_held: int, k: int, whole: 
         )
 
 
-def blocks(drawn: Drawn, share: float, seed: int) -> Generator[NDArray[np.float32], None, None]:
+def blocks(
+    drawn: TuningSample, share: float, seed: int
+) -> Generator[NDArray[np.float32], None, None]:
     """Read the vectors of the full table once, or of a uniform part of it, in blocks (b, d).
 
     The queries are left out. Runs in a transaction; close the generator if it is not read to its
