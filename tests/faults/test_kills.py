@@ -88,7 +88,9 @@ def strike(server, client, fault):
             server.kill()
         case "backend":
             for pid in server.backends():
-                os.kill(pid, signal.SIGKILL)
+                # A parallel worker may have ended since it was listed.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         case "terminate":
             server.admin(*(f"SELECT pg_terminate_backend({pid})" for pid in server.backends()))
 
