@@ -13,6 +13,7 @@ import psycopg
 from ..db.connection import outside_transactions
 from ..db.jobs import Job
 from ..db.server_errors import translated_errors
+from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..errors import InvalidInputError
 from . import citus, encoding
@@ -36,10 +37,9 @@ class Rebalanced(NamedTuple):
 
     Attributes
     ----------
-    rows : int
+    rows
         Rows that were put in order.
-    landmarks_before : int
-    landmarks : int
+    landmarks
         The new number, which depends on the rows.
     """
 
@@ -76,10 +76,8 @@ def encode(
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
             written += encode_missing(read_row(index.connection, index.name))
-        index.connection.execute(
-            "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = %s",
-            [index.name],
-        )
+        encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
+        execute(index.connection, encoded, [index.name])
     return written + built if coded_by_build else written
 
 
@@ -120,9 +118,8 @@ def rebalance(index: IndexRow) -> Rebalanced:
     ):
         index.check_current()
         # Read again: the index may have been configured since it was opened.
-        row = index.connection.execute(
-            "SELECT access FROM hashindex.index WHERE name = %s", [index.name]
-        ).fetchone()
+        access = "SELECT i.access FROM hashindex.index i WHERE i.name = $1"
+        row = execute(index.connection, access, [index.name]).fetchone()
         if row != ("landmarks",):
             raise InvalidInputError(
                 f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "

@@ -18,7 +18,6 @@ from ..db.citus import is_distributed
 from ..db.connection import EXTENSION
 from ..db.jobs import Job
 from ..db.locks import retry_while_locked
-from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
@@ -130,8 +129,7 @@ class _Shards:
     def encode(self, job: Job, throttle: Throttle) -> int:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
-        job.phase("encoding", missing)
-        with Progress("encoding", missing) as bar:
+        with job.phase("encoding", missing) as bar:
             while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
@@ -143,7 +141,6 @@ class _Shards:
                 for done in self._pass(throttle):
                     written += done
                     bar.update(done)
-                    job.advance(done)
                     throttle.wait(done, job.advance)
                 missing = self._missing_now()
         if self.index.layout == "table":

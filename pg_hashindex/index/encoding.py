@@ -232,7 +232,7 @@ class _Encoder:
             self.job.phase("encoding")
             missing = self._count_missing(exactly=is_shown())
             self.job.expect(missing)
-        with Progress("encoding", missing) as bar:
+        with Progress("encoding", missing, job=self.job) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):
@@ -240,7 +240,6 @@ class _Encoder:
                     left_over = left_over or batch.left_over
                     done = batch.written + (0 if passes else batch.unknown)
                     bar.update(done)
-                    self.job.advance(done)
                 if self.index.encoded_in == "sql" and (written > before or not self._left_out):
                     # There may be new rows without a code, in an attached partition say. Those that
                     # are too large are among them, so a pass that wrote nothing is the last.

@@ -39,8 +39,8 @@ def filter_text(
 ) -> str:
     """Write a filter on the searched table as SQL, with its values as psycopg quotes them.
 
-    The table is given by its bare name, and as SQL writes it, for messages. What is no SQLAlchemy
-    expression, or names another table, is refused.
+    The table is given by its bare name, and as SQL writes it, for messages. A filter that is
+    not an SQLAlchemy expression, or that names another table, is refused.
     """
     if not isinstance(where, sa.ColumnElement):
         raise InvalidInputError(

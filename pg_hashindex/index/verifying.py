@@ -99,7 +99,7 @@ class Verifier:
         self.job.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        with Progress("verifying", rows) as bar:
+        with Progress("verifying", rows, job=self.job) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -114,7 +114,6 @@ class Verifier:
                 found = batch.select(wrong)
                 taken += self._take(found.ids, found.versions)
                 bar.update(len(batch))
-                self.job.advance(len(batch))
                 if len(batch) < size:
                     return taken
                 last = batch.ids[-1]

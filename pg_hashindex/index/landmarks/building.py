@@ -351,7 +351,7 @@ class LandmarkBuild:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            Progress("reading", rows) as bar,
+            Progress("reading", rows, job=self.job) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)
@@ -365,7 +365,6 @@ class LandmarkBuild:
                 if computed is not None and read is not None:
                     self._write(computed, ended)
                     bar.update(len(read))
-                    self.job.advance(len(read))
                     self.throttle.wait(len(read), self.job.advance)
                 if coming is None:
                     return
