@@ -41,7 +41,7 @@ def systems(whole: Whole) -> dict[str, Any]:
 
 
 def comparison(whole: Whole) -> list[list[str]]:
-    """Return a line of text for each figure of ours beside each kind of HNSW."""
+    """Return a line of text for each figure of pg_hashindex beside each kind of HNSW."""
     found = systems(whole)
     ours, compared = found.get(OURS, {}), []
 

@@ -163,7 +163,7 @@ BEGIN
     IF kind = 'm' THEN
         RETURN 'A materialised view has no keys and no triggers: make the index of the table behind it.';
     END IF;
-    -- Of the partitions that are partitioned themselves too. An expression is not a column.
+    -- Partitions may be partitioned themselves. An expression is not a column.
     SELECT string_agg(DISTINCT pg_get_partkeydef(t.relid), ' and ') INTO divided
     FROM pg_partition_tree(base) t JOIN pg_partitioned_table p ON p.partrelid = t.relid
     WHERE p.partnatts <> 1 OR NOT EXISTS (

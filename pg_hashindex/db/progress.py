@@ -1,4 +1,4 @@
-"""Progress: how far long work is, which is drawn for who asked for it, and recorded by its job.
+"""Progress of long work: drawn where `show_progress` asks for it, and recorded by its job.
 
 The library reports it (`Progress`, `tell`), whether or not it is shown; `show_progress` shows it.
 """
@@ -45,7 +45,7 @@ def is_shown() -> bool:
 
 
 def tell(message: str) -> None:
-    """Tell the current step, in words, if somebody listens."""
+    """Tell the current step, in words, to the listener if there is one."""
     listener = _TELL.get()
     if listener is not None:
         listener(message)

@@ -120,7 +120,7 @@ def _is_of_schema(state: str, message: str, context: str) -> bool:
     return missing and state in {"42P01", "42704", "42883", "3F000"}
 
 
-# A function of ours names a type of pgvector that is not there.
+# A function of the schema names a type of pgvector that does not exist.
 _MOVED = re.compile(r'type "\S+\.(vector|halfvec)" does not exist|schema ".+" does not exist')
 
 

@@ -109,7 +109,7 @@ def _step(
     if not tried:
         return top, f"{found}, and more are not tried"
     best = max(tried, key=lambda point: point.recall)
-    # Of equal ones, the one with one number doubled, not both.
+    # Among equal recalls, prefer the point with one number doubled to that with both.
     best = _cheapest([point for point in tried if point.recall >= best.recall - _GAIN])
     if best.recall < top.recall + _GAIN:
         others = "; ".join(f"{_settings(point)} find {point.recall:.3g}" for point in tried)

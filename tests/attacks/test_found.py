@@ -268,7 +268,7 @@ def test_others_cannot_block_an_upgrade(theirs, connection, mallory):
     engine.dispose()
 
 
-#: Nearer matches for calls of ours than PostgreSQL's own, which are polymorphic or variadic.
+#: Nearer matches for calls in the schema than PostgreSQL's own, polymorphic or variadic.
 NEARER = (
     ("unnest", "bigint[]"), ("unnest", "real[]"), ("unnest", "text[]"),
     ("cardinality", "bigint[]"), ("cardinality", "hashindex.layer[]"),

@@ -1,4 +1,4 @@
-"""Nothing of an attacker's is run in place of ours: not by search_path, pg_temp, or look-alikes."""
+"""No code of an attacker runs in place of the schema's: by search_path, pg_temp or look-alikes."""
 
 import re
 
@@ -214,7 +214,7 @@ def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vector
 
 
 def test_temporary_tables_of_the_same_names(index, vectors):
-    """The session's own temporary tables come first on no path of ours."""
+    """The session's own temporary tables come first on no pinned path."""
     connection = index.connection
     before = index.search(vectors[0])
     for table in (
