@@ -10,7 +10,7 @@
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= {graph_probes} THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
+                done := set_config('hnsw.ef_search', greatest(n_probes, {graph_effort})::text, true);
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
                 );
