@@ -27,6 +27,7 @@ from .access import drop_unused
 from .catalog import IndexRow
 from .encoding import only_encoder
 from .landmarks.building import LandmarkBuild
+from .landmarks.table_blocks import Block, WrongDimensionError, read_blocks
 from .verifying import Verifier
 
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
@@ -36,6 +37,11 @@ _BATCH_SECONDS = 1.0
 # The most passes over the table. When shards move, their rows come into other pages, and another
 # pass is needed.
 _MOST_PASSES = 10
+
+_SAMPLE: LiteralString = """
+    SELECT b.{id}, b.ctid, b.{column} FROM {table} b
+    TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
+"""
 
 # {entry} is the index as it is now, or with the landmarks that are being built.
 _ENCODE: LiteralString = """
@@ -251,6 +257,19 @@ class ShardBuild(LandmarkBuild):
         self._set_generation(row[0])
         return True
 
+    def _drawn(self, share: float, seed: int) -> Iterator[Block]:
+        """Read a random share of the rows of all shards, by one query."""
+        query = sql.SQL(_SAMPLE).format(
+            **self._names, percent=sql.Literal(100 * share), seed=sql.Literal(seed)
+        )
+        with self.connection.transaction():
+            try:
+                yield from read_blocks(
+                    self.connection, query, self._block_rows, dimension=self.index.dimension
+                )
+            except WrongDimensionError:
+                raise self._wrong_dimension() from None
+
     def _make_landmarks(self, centres: NDArray[np.float32]) -> None:
         with self.connection.transaction():
             self._lock_entry()
@@ -258,7 +277,7 @@ class ShardBuild(LandmarkBuild):
                 "SELECT (hashindex._begin_generation($1)).next_generation", [self.index.name]
             ).fetchone()
             self._set_generation(generation)
-            self._write_landmarks(self._points(centres))
+            self._write_landmarks(self._halves(centres))
         # Use connections to this node too, since Citus does not mix them with local execution.
         with self.connection.transaction():
             self._execute("SET LOCAL citus.enable_local_execution TO off")

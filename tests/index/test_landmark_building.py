@@ -17,7 +17,12 @@ from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.locks import claim
-from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    InUseError,
+    InvalidInputError,
+    RowsLeftOutWarning,
+)
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks, building
 from pg_hashindex.models.layers import affine, normalize
@@ -394,7 +399,7 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
     connection, begun, between_blocks, number, monkeypatch, url
 ):
     give_up = "SELECT hashindex.configure_index('items_idx', 'scan')"
-    train = building.train_landmarks
+    train = building.train_by_blocks
 
     def interrupted(*arguments, **options):
         run(url, give_up)
@@ -403,7 +408,7 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
     if number:
         between_blocks(number, lambda: run(url, give_up))
     else:
-        monkeypatch.setattr(building, "train_landmarks", interrupted)
+        monkeypatch.setattr(building, "train_by_blocks", interrupted)
     with pytest.raises(DatabaseStateError, match="configured otherwise while its"):
         begun.encode()
     monkeypatch.undo()
@@ -411,3 +416,69 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
     index = HashIndex.open(connection, "items_idx")
     assert index.encode() == 300
     assert_fresh(index)
+
+
+@pytest.mark.newest
+def test_a_table_emptied_while_training_reads_it_has_no_landmarks(begun, monkeypatch, url):
+    """A table filled again meanwhile is trained on from the start."""
+    monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+    drawn, kept = building.LandmarkBuild._drawn, []
+
+    def emptied(self, share, seed):
+        for block in drawn(self, share, seed):
+            yield block
+            if not kept:
+                kept.append(share)
+                run(url, *WRITES["emptied"])
+
+    monkeypatch.setattr(building.LandmarkBuild, "_drawn", emptied)
+    begun.encode()
+    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
+    assert_listed(begun)
+
+
+@pytest.mark.newest
+def test_a_table_doubled_while_training_reads_it_is_listed(begun, monkeypatch, url):
+    monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+    drawn, done = building.LandmarkBuild._drawn, []
+
+    def doubled(self, share, seed):
+        for block in drawn(self, share, seed):
+            yield block
+            if not done:
+                done.append(share)
+                run(url, "INSERT INTO items SELECT id + 5000, category, embedding FROM items")
+
+    monkeypatch.setattr(building.LandmarkBuild, "_drawn", doubled)
+    begun.encode()
+    assert_listed(begun)
+    assert len(entries(begun)) == 600
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    ("vector", "accessed"),
+    [
+        ("array_fill(0, ARRAY[8])", "landmarks"),
+        ("array_fill(1, ARRAY[8])", "landmarks"),
+        ("ARRAY(SELECT CASE WHEN n % 2 = 0 THEN 1 ELSE sin(n * d) END"
+         " FROM generate_series(1, 8) d)", "landmarks"),
+        ("array_fill(3e38::real, ARRAY[8])", "scan"),
+    ],
+    ids=["zero", "equal", "half equal", "too large"],
+)  # fmt: skip
+def test_rows_that_hardly_differ(connection, model, vector, accessed):
+    connection.execute(
+        "CREATE TABLE alike (id int PRIMARY KEY, v vector(8));"
+        f"INSERT INTO alike SELECT n, ({vector})::vector FROM generate_series(1, 900) n".encode()
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="alike", column="v", model=model.name, access="landmarks"
+    )
+    if accessed == "scan":
+        with pytest.warns(RowsLeftOutWarning):
+            index.encode()
+    else:
+        assert index.encode() == 900
+        assert len(entries(index)) == 900
+    assert HashIndex.open(connection, "items_idx").access == accessed

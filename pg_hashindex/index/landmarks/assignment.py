@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
 from ...hashers.numerics.kmeans import nearest_centres
+from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
 from .groups import LandmarkGroups, place_means
 from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows
@@ -19,6 +20,9 @@ CANCELLED = 1e-5
 # embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
 # compared with every landmark in all of its dimensions.
 _GROUPS = (4.0, 24)
+_BLOCK_ROWS = 8192
+# Landmarks that give the mean and the scale of the space.
+_SPACE_ROWS = 65_536
 
 
 class Landmarks:
@@ -30,20 +34,32 @@ class Landmarks:
     """
 
     def __init__(self, points: ArrayLike) -> None:
-        self.points: NDArray[np.float32] = as_rows(points).astype(np.float32)
-        if not len(self.points):
+        given = as_rows(points)
+        if not len(given):
             raise InvalidInputError("there are no landmarks to assign rows to; train some first")
-        self._space = Space(self.points, spherical=False)
-        self._placed = self._space(self.points)
+        self._dimension = given.shape[1]
+        #: As they were given.
+        self.points: NDArray[np.floating] = given
         self._basis: NDArray[np.float32] | None = None
         self._groups: LandmarkGroups | None = None
-        if len(self.points) > MAX_FLAT:
-            self._basis = reducing_basis(self._placed)
-            self._groups = LandmarkGroups(reduced(self._placed, self._basis), *_GROUPS)
+        # Some of them give mean and scale; squares of all are within the range of float32 then too.
+        sample = given[:: -(-len(given) // _SPACE_ROWS)].astype(np.float32)
+        self._space = Space(sample, spherical=False)
+        if len(given) > MAX_FLAT:
+            self._basis = reducing_basis(self._space(sample))
+        width = self._dimension if self._basis is None else self._basis.shape[1]
+        self._placed = np.empty((len(given), width), np.float32)
+        for part in row_slices(len(given), _BLOCK_ROWS):
+            block = self._space(given[part].astype(np.float32, copy=False))
+            self._placed[part] = reduced(block, self._basis)
+        if len(given) > MAX_FLAT:
+            self._groups = LandmarkGroups(self._placed, *_GROUPS)
+            # The groups hold a copy.
+            self._placed = self._placed[:0]
 
     def assign(self, X: ArrayLike) -> NDArray[np.intp]:
         """Find the nearest landmark of each row (n, d), intp (n,)."""
-        rows = as_rows(X, dimension=self.points.shape[1])
+        rows = as_rows(X, dimension=self._dimension)
         result = np.empty(len(rows), np.intp)
 
         def work(part: slice) -> None:
@@ -84,11 +100,14 @@ class ListMeans:
         share = (counts / self._counts[present]).astype(np.float32)
         self._means[present] += (means - self._means[present]) * share[:, None]
 
-    def centres(self) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the means, and which are of three rows or more; the others should not be used."""
-        moved = self._counts >= LEAST_ROWS
+    def centres(
+        self, least_rows: int = LEAST_ROWS
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the means, and which are of enough rows; the others should not be used."""
+        moved = self._counts >= least_rows
         if self._spherical:
-            # Directions that cancel out have no mean.
-            moved &= row_lengths(self._means) > CANCELLED
-            return unit_rows(self._means), moved
+            for part in row_slices(len(moved), _BLOCK_ROWS):
+                # Directions that cancel out have no mean.
+                moved[part] &= row_lengths(self._means[part]) > CANCELLED
+                self._means[part] = unit_rows(self._means[part])
         return self._means, moved

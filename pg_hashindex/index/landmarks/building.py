@@ -12,6 +12,8 @@ changed, its rows have other places, and it is read again from the start.
 """
 
 import hashlib
+import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, LiteralString, NamedTuple
 
@@ -26,6 +28,7 @@ from ...db.progress import Progress
 from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...errors import InUseError, InvalidInputError
+from ...hashers.numerics.rows import row_slices
 from ...models.vectors import are_trainable
 from ..access import configured_otherwise, drop_unused
 from ..catalog import IndexRow
@@ -38,7 +41,7 @@ from .table_blocks import (
     landmarks_in_copy_format,
     read_block,
 )
-from .training import landmark_count, train_landmarks, training_rows
+from .training import landmark_count, train_by_blocks
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
@@ -87,10 +90,13 @@ _CODED_ROWS: LiteralString = """
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
-_SAMPLE: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM {table} b
-    TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
+# A random share of the rows, chosen by their place.
+_DRAWN_ROWS: LiteralString = """
+    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
+    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL
+      AND pg_catalog.hashtidextended(b.ctid, {seed}) & 1048575 < {share} LIMIT {rows}
 """
+_SHARES = 1 << 20
 
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
@@ -151,8 +157,11 @@ class LandmarkBuild:
         place = self._left_off()
         for _ in range(_MOST_STARTS):
             if place is None:
-                if not self._begin():
-                    return None
+                try:
+                    if not self._begin():
+                        return None
+                except _MovedError:
+                    continue
                 place = _START
             if place != _IN_ORDER:
                 if not self._read_rows(place):
@@ -226,36 +235,56 @@ class LandmarkBuild:
         self.job.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
-            self._write_landmarks(self._points(centres))
+            self._write_landmarks(self._halves(centres))
         return True
 
     def _train(self, rows: int) -> NDArray[np.float32] | None:
-        """Train landmarks on a sample of the rows; None if it is empty."""
-        n_landmarks = landmark_count(rows)
-        wanted = min(rows, training_rows(n_landmarks))
-        if not wanted:
+        """Train landmarks on random rows, read anew in each round; None if there is none."""
+        if not rows:
             return None
-        query = sql.SQL(_SAMPLE).format(
-            **self._names, percent=sql.Literal(100 * wanted / rows), seed=sql.Literal(_SEED)
-        )
-        with self.connection.transaction():
-            sample = self._read(query, coded=False).vectors
-        sample = sample[are_trainable(sample)]
-        if not len(sample):
-            return None
+
+        def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
+            for block in self._drawn(min(1, wanted / rows), _SEED + number):
+                yield block.vectors[are_trainable(block.vectors)]
+
         with Progress("training landmarks", None, "round") as bar:
 
             def show(done: int, rounds: int) -> None:
                 bar.total = rounds
                 bar.update(done - bar.n)
 
-            return train_landmarks(
-                sample,
-                n_landmarks,
+            return train_by_blocks(
+                draw,
+                landmark_count(rows),
+                self.index.dimension,
                 spherical=self._spherical,
                 random_state=_SEED,
                 on_round=show,
             )
+
+    def _drawn(self, share: float, seed: int) -> Iterator[Block]:
+        """Read a random share of the rows, each block in a transaction of its own."""
+        leaves = self._leaves()
+        for leaf in leaves:
+            page, line = 0, 0
+            while True:
+                query = sql.SQL(_DRAWN_ROWS).format(
+                    **self._names,
+                    leaf=sql.Identifier(leaf.schema, leaf.name),
+                    place=sql.Literal(f"({page},{line})"),
+                    seed=sql.Literal(seed),
+                    share=sql.Literal(math.ceil(share * _SHARES)),
+                    rows=sql.Literal(self._block_rows),
+                )
+                with self.connection.transaction():
+                    self._execute(_IN_ORDER_OF_PLACE)
+                    block = self._read(query, coded=False)
+                    if self._leaves() != leaves:
+                        raise _MovedError
+                yield block
+                if len(block) < self._block_rows:
+                    break
+                page, line = block.last
 
     def _begin_logging(self) -> None:
         self._lock_table()
@@ -300,10 +329,18 @@ class LandmarkBuild:
         long = row_lengths(points) >= _LARGEST
         return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
-    def _write_landmarks(self, points: NDArray[np.float32]) -> None:
+    def _halves(self, centres: NDArray[np.float32]) -> NDArray[np.float16]:
+        """Return what is compared with rows, in the precision of the database."""
+        result = np.empty((len(centres), self._n_projections or self.index.dimension), np.float16)
+        for part in row_slices(len(centres), self._block_rows):
+            result[part] = self._points(centres[part])
+        return result
+
+    def _write_landmarks(self, points: NDArray[np.float16]) -> None:
         copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
         with self.connection.cursor() as cursor, cursor.copy(copy) as target:
-            target.write(landmarks_in_copy_format(points))
+            for part in landmarks_in_copy_format(points):
+                target.write(part)
 
     def _read_rows(self, place: int) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""
@@ -319,7 +356,7 @@ class LandmarkBuild:
                 self.connection,
                 sql.SQL(_LANDMARKS).format(**self._names),
                 dimension=self._n_projections or self.index.dimension,
-            ).vectors
+            ).vectors.astype(np.float16)
         )
         # A continued run has not seen all rows, so it does not move the landmarks.
         means = (
@@ -423,12 +460,13 @@ class LandmarkBuild:
         if not kept.rowcount:
             raise configured_otherwise(self.index)
 
-    def _index_landmarks(self, points: NDArray[np.float32], means: ListMeans | None) -> None:
+    def _index_landmarks(self, points: NDArray[np.float16], means: ListMeans | None) -> None:
         self.job.phase("indexing landmarks")
         with self.connection.transaction():
             if means is not None:
                 centres, moved = means.centres()
-                points[moved] = self._points(centres[moved])
+                for part in row_slices(len(points), self._block_rows):
+                    points[part][moved[part]] = self._points(centres[part][moved[part]])
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)

@@ -5,7 +5,8 @@ block are equally long, as with keys of numbers or uuids, NumPy reads and writes
 array.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ...db.connection import Connection
+from ...hashers.numerics.rows import row_slices
 from ...models.codes import code_bytes
 
 #: Keys in binary form: an array (n, length) if they are equally long, else one bytes object each.
@@ -32,6 +34,8 @@ _CTID_BYTES = 6
 _VECTOR_HEADER_BYTES = 4
 _BIT_HEADER_BYTES = 4
 _KEY = _COUNT_BYTES + _LENGTH_BYTES
+# Landmarks that are written at a time.
+_LANDMARK_ROWS = 8192
 
 
 class WrongDimensionError(Exception):
@@ -71,19 +75,36 @@ def read_block(
     None of them is NULL, and the query has no parameters. A vector of another dimension raises
     `WrongDimensionError`.
     """
+    (block,) = read_blocks(connection, query, sys.maxsize, dimension=dimension, code_bits=code_bits)
+    return block
+
+
+def read_blocks(
+    connection: Connection,
+    query: sql.Composable,
+    most_rows: int,
+    *,
+    dimension: int,
+    code_bits: int | None = None,
+) -> Iterator[Block]:
+    """Read a query as `read_block` does, block by block; the last one may be empty."""
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
-    rows: list[bytes] = []
-    with connection.cursor() as cursor, cursor.copy(copy) as source:
-        for data in source:
-            rows.append(bytes(data))
-    if rows and rows[0].startswith(_SIGNATURE):
-        # The first message holds the header and the first row.
-        rows[0] = rows[0][len(_HEADER) :]
-    rows = [row for row in rows if row and row != _TRAILER]
     code_part = (
         0 if code_bits is None else _LENGTH_BYTES + _BIT_HEADER_BYTES + code_bytes(code_bits)
     )
-    return _parse(rows, dimension, code_part)
+    rows: list[bytes] = []
+    with connection.cursor() as cursor, cursor.copy(copy) as source:
+        for data in source:
+            row = bytes(data)
+            if row.startswith(_SIGNATURE):
+                # The first message holds the header and the first row.
+                row = row[len(_HEADER) :]
+            if row and row != _TRAILER:
+                rows.append(row)
+            if len(rows) == most_rows:
+                yield _parse(rows, dimension, code_part)
+                rows = []
+    yield _parse(rows, dimension, code_part)
 
 
 def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
@@ -166,26 +187,30 @@ def copy_format(
     return b"".join([*parts, _TRAILER])
 
 
-def landmarks_in_copy_format(centres: NDArray[np.float32]) -> bytes:
-    """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes.
+def landmarks_in_copy_format(points: NDArray[np.float16]) -> Iterator[bytes]:
+    """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes, in parts.
 
     Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most. They
     come in a random order, which is that of the graph's insertions: a graph built in the order of
     their numbers, near ones together, finds .948 of the true ten in 64 lists instead of .951.
     """
-    d = centres.shape[1]
-    rows = np.zeros(
-        len(centres),
+    d = points.shape[1]
+    row = np.dtype(
         [
             ("columns", ">i2"), ("landmark_bytes", ">i4"), ("landmark", ">i4"),
             ("centre_bytes", ">i4"), ("dimension", ">u2"), ("unused", ">u2"),
             ("centre", ">f2", (d,)),
-        ],
+        ]
     )  # fmt: skip
-    rows["columns"] = 2
-    rows["landmark_bytes"] = 4
-    rows["landmark"] = order = np.random.default_rng(0).permutation(len(centres))
-    rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
-    rows["dimension"] = d
-    rows["centre"] = centres[order]
-    return _HEADER + rows.tobytes() + _TRAILER
+    order = np.random.default_rng(0).permutation(len(points))
+    yield _HEADER
+    for part in row_slices(len(points), _LANDMARK_ROWS):
+        rows = np.zeros(len(order[part]), row)
+        rows["columns"] = 2
+        rows["landmark_bytes"] = 4
+        rows["landmark"] = order[part]
+        rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
+        rows["dimension"] = d
+        rows["centre"] = points[order[part]]
+        yield rows.tobytes()
+    yield _TRAILER
