@@ -71,6 +71,26 @@ throttle_option = click.option(
 )
 
 
+def _memory(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    # Loads SciPy, which building landmarks needs.
+    from pg_hashindex.index.landmarks.memory import as_bytes
+
+    try:
+        return as_bytes(value)
+    except HashIndexError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+memory_option = click.option(
+    "--memory",
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    callback=_memory,
+    help="Memory to take for building landmarks, such as 512MB.",
+)
+
+
 patience_option = click.option(
     "--patience",
     type=click.FloatRange(min=0),
@@ -106,9 +126,12 @@ def index() -> None:
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
+@memory_option
 @patience_option
 @of_index
-def create(database_url: str, name: str, encode: bool, as_json: bool, **options: Any) -> None:
+def create(
+    database_url: str, name: str, encode: bool, memory: int, as_json: bool, **options: Any
+) -> None:
     """Create index NAME: codes, triggers, search function; then encode the rows.
 
     NAME is 1 to 40 letters a to z, digits, _ and -.
@@ -124,15 +147,16 @@ def create(database_url: str, name: str, encode: bool, as_json: bool, **options:
             )
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
-                created.encode()
+                created.encode(memory=memory)
         _print_index(created.row, as_json, encoded=encode)
 
 
 @index.command("encode")
 @throttle_option
+@memory_option
 @of_index
 def encode_index(
-    database_url: str, name: str, rows_per_second: float | None, as_json: bool
+    database_url: str, name: str, rows_per_second: float | None, memory: int, as_json: bool
 ) -> None:
     """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
@@ -140,7 +164,7 @@ def encode_index(
     """
     with opened(database_url, name) as found:
         with progress(f"encoding the rows of {found.qualified_table}"):
-            written = found.encode(rows_per_second=rows_per_second)
+            written = found.encode(rows_per_second=rows_per_second, memory=memory)
         waiting, row = found.waiting(), found.row
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
@@ -160,9 +184,12 @@ def encode_index(
     show_default=True,
     help="Encode rows without a code and build the access path now.",
 )
+@memory_option
 @patience_option
 @of_index
-def configure(database_url: str, name: str, build: bool, as_json: bool, **settings: Any) -> None:
+def configure(
+    database_url: str, name: str, build: bool, memory: int, as_json: bool, **settings: Any
+) -> None:
     """Change the defaults of searches of index NAME; other settings stay as they are.
 
     Searches do not wait; they use the previous access path until the new one is built.
@@ -171,16 +198,17 @@ def configure(database_url: str, name: str, build: bool, as_json: bool, **settin
         found.configure(trust_owner=trusted(), **settings)
         if build and found.building is not None:
             with progress(f"building access by {found.building}"):
-                found.encode()
+                found.encode(memory=memory)
         _print_index(found.row, as_json)
 
 
 @index.command()
+@memory_option
 @of_index
-def rebalance(database_url: str, name: str, as_json: bool) -> None:
+def rebalance(database_url: str, name: str, memory: int, as_json: bool) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
-        done = found.rebalance()
+        done = found.rebalance(memory=memory)
     answer(
         as_json,
         {"name": name} | done._asdict(),

@@ -26,6 +26,7 @@ from .access import (
 )
 from .catalog import IndexRow, read_row
 from .landmarks.building import LandmarkBuild
+from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .verifying import Verifier
 
 #: The reason for `outside_transactions`.
@@ -53,9 +54,10 @@ def encode(
     *,
     batch_rows: int | None = None,
     rows_per_second: float | None = None,
+    memory: str | int = DEFAULT_MEMORY,
 ) -> int:
     """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
-    throttle = Throttle(rows_per_second)
+    throttle, most_memory = Throttle(rows_per_second), as_bytes(memory)
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
@@ -71,7 +73,7 @@ def encode(
         # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
-        built = _build_landmarks(index, job, throttle)
+        built = _build_landmarks(index, job, throttle, most_memory)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
@@ -81,7 +83,7 @@ def encode(
     return written + built if coded_by_build else written
 
 
-def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle) -> int:
+def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, memory: int) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
     Does nothing if none wait to be built, or if the table has no row to train them on. The index's
@@ -99,7 +101,7 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle) -> int:
         if not waits_for_landmarks(index):
             return 0
         try:
-            return _landmark_build(index)(index, job, throttle).run() or 0
+            return _landmark_build(index)(index, job, throttle, memory=memory).run() or 0
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
@@ -108,8 +110,9 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle) -> int:
             raise
 
 
-def rebalance(index: IndexRow) -> Rebalanced:
+def rebalance(index: IndexRow, *, memory: str | int = DEFAULT_MEMORY) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
+    most_memory = as_bytes(memory)
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
@@ -127,7 +130,7 @@ def rebalance(index: IndexRow) -> Rebalanced:
             )
         with Job(index.connection, "rebalance", index.name) as job:
             build = _landmark_build(index)(
-                index, job, Throttle(None), access="landmarks", building=None
+                index, job, Throttle(None), access="landmarks", building=None, memory=most_memory
             )
             before = build.count_landmarks()
             rows = build.run()

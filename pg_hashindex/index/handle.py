@@ -211,6 +211,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         *,
         batch_rows: int | None = None,
         rows_per_second: float | None = None,
+        memory: str | int = "1GB",
     ) -> int:
         """Encode every row that has a vector but no code; then build the access path.
 
@@ -226,6 +227,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         rows_per_second
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
             PostgreSQL builds its own indexes at full speed.
+        memory
+            The memory to take for building landmarks, in bytes or as "512MB" or "2GB".
 
         Returns
         -------
@@ -236,7 +239,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ------
         InvalidInputError
             If the connection is inside a transaction, a row has another dimension, or
-            rows_per_second is not above 0.
+            rows_per_second is not above 0; or memory does not hold the landmarks.
         InUseError
             If another session is encoding this index, or building its access path.
         DatabaseStateError
@@ -246,7 +249,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         # Load SciPy, which k-means needs, before searches have to wait.
         from . import build
 
-        return build.encode(self.row, batch_rows=batch_rows, rows_per_second=rows_per_second)
+        return build.encode(
+            self.row, batch_rows=batch_rows, rows_per_second=rows_per_second, memory=memory
+        )
 
     def configure(
         self,
@@ -302,10 +307,15 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
-    def rebalance(self) -> Rebalanced:
+    def rebalance(self, *, memory: str | int = "1GB") -> Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers do not wait; searches use the old landmarks meanwhile.
+
+        Parameters
+        ----------
+        memory
+            As for `encode`.
 
         Returns
         -------
@@ -315,7 +325,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Raises
         ------
         InvalidInputError
-            If access is not by landmarks, or the connection is inside a transaction.
+            If access is not by landmarks, the connection is inside a transaction, or memory does
+            not hold the landmarks.
         InUseError
             If another session is building or rebalancing the access path.
         DatabaseStateError
@@ -323,7 +334,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from . import build
 
-        return build.rebalance(self.row)
+        return build.rebalance(self.row, memory=memory)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.

@@ -482,3 +482,17 @@ def test_rows_that_hardly_differ(connection, model, vector, accessed):
         assert index.encode() == 900
         assert len(entries(index)) == 900
     assert HashIndex.open(connection, "items_idx").access == accessed
+
+
+def test_memory_that_does_not_hold_the_landmarks_is_refused(begun):
+    for memory in ("", "1 mile", "0MB", "-1GB", True):
+        with pytest.raises(InvalidInputError, match="give a size such as"):
+            begun.encode(memory=memory)
+    with pytest.raises(InvalidInputError, match="the least is --memory 257MB"):
+        begun.encode(memory="64MB")
+    assert not {name for name in relations(begun.connection) if "staged" in name}
+    begun.encode(memory="257MB")
+    assert_listed(begun)
+    with pytest.raises(InvalidInputError, match="the least is --memory 257MB"):
+        begun.rebalance(memory=1 << 20)
+    assert_listed(begun)

@@ -33,6 +33,7 @@ from ...models.vectors import are_trainable
 from ..access import configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListMeans
+from .memory import refuse_too_little
 from .space import row_lengths, unit_rows
 from .table_blocks import (
     Block,
@@ -128,10 +129,12 @@ class LandmarkBuild:
         *,
         access: str | None = None,
         building: str | None = "landmarks",
+        memory: int,
     ) -> None:
         self.index, self.job, self.throttle = index, job, throttle
         self.connection = index.connection
         self._access, self._building = access, building
+        self._memory = memory
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
@@ -242,6 +245,9 @@ class LandmarkBuild:
         """Train landmarks on random rows, read anew in each round; None if there is none."""
         if not rows:
             return None
+        dimension, n_landmarks = self.index.dimension, landmark_count(rows)
+        compared = self._n_projections or dimension
+        refuse_too_little(self._memory, n_landmarks, dimension, compared)
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
@@ -255,8 +261,8 @@ class LandmarkBuild:
 
             return train_by_blocks(
                 draw,
-                landmark_count(rows),
-                self.index.dimension,
+                n_landmarks,
+                dimension,
                 spherical=self._spherical,
                 random_state=_SEED,
                 on_round=show,

@@ -1,0 +1,36 @@
+"""How much memory the client may take while it builds landmarks."""
+
+import re
+
+from ...errors import InvalidInputError
+
+#: For landmarks and blocks of rows, unless the caller says otherwise.
+DEFAULT_MEMORY = "1GB"
+_UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+# Blocks of rows, in several forms, and the scores of a block.
+_BLOCKS = 256 << 20
+# Landmarks are compared in at most this number of dimensions, where a basis keeps the variance.
+_COMPARED = 256
+
+
+def as_bytes(memory: str | int) -> int:
+    """Return a size in bytes: a number, or a text with a unit as PostgreSQL writes it, '512MB'."""
+    found = re.fullmatch(r"\s*(\d{1,15})\s*(kB|MB|GB|TB)?\s*", str(memory))
+    if isinstance(memory, bool) or found is None or not int(found[1]):
+        raise InvalidInputError(f"memory is {memory!r}; give a size such as '512MB' or '2GB'")
+    return int(found[1]) * _UNITS.get(found[2], 1)
+
+
+def refuse_too_little(memory: int, n_landmarks: int, dimension: int, compared: int) -> None:
+    """Refuse memory that does not hold the landmarks, the sums of their rows, and a block.
+
+    ``compared`` is the number of dimensions in which landmarks are stored.
+    """
+    # Sums in single precision, landmarks in half, and what rows are compared with.
+    each = 4 * dimension + 2 * compared + 8 * min(dimension, _COMPARED)
+    least = -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"])
+    if memory < least * _UNITS["MB"]:
+        raise InvalidInputError(
+            f"{n_landmarks} landmarks of {dimension} dimensions are not built in "
+            f"{memory // _UNITS['MB']}MB of memory; the least is --memory {least}MB"
+        )
