@@ -22,8 +22,8 @@ Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
 # than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
 # embeddings twice as many visits cover no more of the true ten.
 _GROUPS = (4.0, 8)
-# Two rounds on other rows each cover .974 of the true ten in 48 lists, four rounds on the same rows
-# .972, in twice the time. A third round gains nothing.
+# Simulated on 300,000 text embeddings, 500 queries, one seed, so .003 is chance: in 48 lists, two
+# rounds on other rows each cover .974 of the true ten, three .972, four on the same rows .975.
 _ROUNDS = 2
 _ROWS_PER_LANDMARK = 12
 _TABLE_ROWS_PER_LANDMARK = 28
