@@ -11,6 +11,7 @@ means, the JSON the spread too.
 
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,7 +86,7 @@ def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterato
         found = list(
             compare(
                 entrant.split(split),
-                [entrant.method(split)],
+                [entrant.method],
                 [bits],
                 truths=truths,
                 measures=MEASURES,
@@ -147,25 +148,6 @@ def result(
     }
 
 
-def line(entry: dict[str, Any]) -> str:
-    """Format one result as up to three lines of the table."""
-    key = f"{entry['dataset']:8}{entry['method']:14}{entry['bits']:3} {entry['codes']:8}"
-    if "error" in entry:
-        return f"{key}failed: {entry['error']}"
-    lines = [key + "ours      " + _numbers(entry["scores"])]
-    if entry["reference"] is not None:
-        space = " " * len(key)
-        lines.append(f"{space}reference " + _numbers(entry["reference"]))
-        lines.append(f"{space}difference" + _numbers(entry["difference"], "+"))
-    return "\n".join(lines)
-
-
-def _numbers(scores: dict[str, float], sign: str = "") -> str:
-    columns = [f"{scores[name]:{sign}16.4f}" if name in scores else " " * 16 for name in SCORES]
-    costs = [f"{scores[name]:9.2f}" for name in COSTS if name in scores]
-    return "".join(columns + costs).rstrip()
-
-
 def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Find methods with identical scores, which have learned the same codes.
 
@@ -212,10 +194,9 @@ def main() -> None:
     if missing:
         print(f"left out, not registered: {', '.join(missing)}")
 
-    print(" " * 44 + "".join(f"{name:>16}" for name in SCORES) + "   wall s    cpu s")
     entries = []
     for entry in results(args.data, args):
-        print(line(entry), flush=True)
+        print(json.dumps(entry), flush=True)
         entries.append(entry)
     if args.keep:
         entries = kept(args.output, entries) + entries

@@ -1,6 +1,6 @@
 """The methods of `hashing.py`: parameters, seeds, bits, and the names of the reference."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,19 +18,9 @@ _SIFT = {"sift10k": (24, 32, 48)}
 BITS = (24, 32, 48, 60, 64)
 
 
-def _anchors(count: int, **others: Any) -> Callable[[Split], dict[str, Any]]:
+def _anchors(count: int, **others: Any) -> dict[str, Any]:
     """Take the first anchors of the split as kernel bases."""
-
-    def parameters(split: Split) -> dict[str, Any]:
-        if split.anchors is None:
-            return others
-        return {"anchors": "split", "n_anchors": count, **others}
-
-    return parameters
-
-
-def _fixed(**parameters: Any) -> Callable[[Split], dict[str, Any]]:
-    return lambda split: parameters
+    return {"anchors": "split", "n_anchors": count, **others}
 
 
 @dataclass(frozen=True)
@@ -43,7 +33,7 @@ class Entrant:
     #: Its name in reference_scores.csv.
     reference: str = ""
     hasher: str = ""
-    parameters: Callable[[Split], dict[str, Any]] = field(default_factory=_fixed)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Whether it learns from the whole database, not from the training rows.
     on_database: bool = False
     labels: Literal["all", "labelled"] = "all"
@@ -53,10 +43,10 @@ class Entrant:
         if not self.hasher:
             object.__setattr__(self, "hasher", self.name)
 
-    def method(self, split: Split) -> Method:
-        """Return the method for the comparison."""
-        parameters = self.parameters(split)
-        return Method(self.hasher, parameters, self.name, self.labels, preset=self.preset)
+    @property
+    def method(self) -> Method:
+        """The method for the comparison."""
+        return Method(self.hasher, self.parameters, self.name, self.labels, preset=self.preset)
 
     def split(self, split: Split) -> Split:
         """Return the split with the rows that it learns from."""
@@ -96,7 +86,7 @@ ENTRANTS = {
         # As the authors' program ran: 500 rows a set.
         Entrant(
             "usplh-c500", 1, _BOTH, "USPLH_c500", hasher="usplh", preset="paper",
-            parameters=_fixed(n_pseudo=500),
+            parameters={"n_pseudo": 500},
         ),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),

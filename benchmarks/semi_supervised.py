@@ -16,6 +16,7 @@ without `--part` joins the results of several processes (`--part`).
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 from common import DATA_FOLDER, RESULTS, read, scratch, write
 from semi_supervised_data import draw
 from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
-from semi_supervised_runs import SCORE, Key, Run, key, means, part_path, parts_of, read_runs
+from semi_supervised_runs import Key, Run, key, means, part_path, parts_of, read_runs
 from semi_supervised_training import about, on_devices, train, warm_up
 
 from pg_hashindex.hashers import HASHERS
@@ -72,49 +73,6 @@ def report(found: dict[Key, Run], devices: dict[str, Any]) -> dict[str, Any]:
     return {"machine": about(), "results": means(ordered), "devices": devices, "runs": ordered}
 
 
-def line(run: Run) -> str:
-    """Format one training."""
-    start = (
-        f"{run['dataset']:9}{run['labels']:4} a class {run['bits']:3} bits  seed {run['seed']}  "
-        f"{run['method']:13}"
-    )
-    if "error" in run:
-        return f"{start} failed: {run['error']}"
-    costs = f"wall {run['train_wall_s']:7.1f} s  cpu {run['train_cpu_s']:7.1f} s"
-    return f"{start} {SCORE} {run['scores'][SCORE]:.4f}  {costs}"
-
-
-def tables(results: list[dict[str, Any]]) -> Iterator[str]:
-    """Format the means, a table for each data set and number of labels."""
-    found = {(r["dataset"], r["labels"], r["method"], r["bits"]): r for r in results}
-    for data, labels in dict.fromkeys(place[:2] for place in found):
-        places = [place[2:] for place in found if place[:2] == (data, labels)]
-        bits = sorted({number for _, number in places})
-        yield f"\n{data}, {labels} labels a class: {SCORE} and wall seconds, means of the seeds"
-        yield f"{'':13}" + "".join(f"{f'{number} bits':>20}" for number in bits)
-        for method in dict.fromkeys(method for method, _ in places):
-            cells = [_cell(found.get((data, labels, method, number))) for number in bits]
-            yield f"{method:13}" + "".join(cells)
-
-
-def _cell(result: dict[str, Any] | None) -> str:
-    if result is None or "error" in result:
-        return f"{'' if result is None else 'failed':>20}"
-    return f"{result['scores'][SCORE]:11.4f}{result['scores']['train_wall_s']:7.1f} s"
-
-
-def show(whole: dict[str, Any], output: Path) -> None:
-    """Print the tables, and the devices."""
-    for text in tables(whole["results"]):
-        print(text)
-    devices = whole["devices"]
-    if "speed_up" in devices:
-        print(f"\n{devices['gpu']}: {devices['speed_up']} times as fast as the processor")
-    else:
-        print(f"\ndevices not compared: {devices.get('skipped', 'not yet')}")
-    print(output)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=DATA_FOLDER, help="folder of the data sets")
@@ -130,7 +88,6 @@ def arguments() -> argparse.Namespace:
         "--part", type=_part, default=(1, 1), metavar="1/2", help="part of the work"
     )
     parser.add_argument("--fresh", action="store_true", help="repeat saved trainings")
-    parser.add_argument("--report", action="store_true", help="only show saved results")
     parser.add_argument("--only-devices", action="store_true", help="only compare CPU and GPU")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS} rows, and another file")
     args = parser.parse_args()
@@ -164,22 +121,22 @@ def main() -> None:
     # Other parts write their own results.
     own = args.output if alone else part_path(args.output, *args.part)
     ours = known if alone else read_runs([own], settings)
-    if not (args.report or args.only_devices):
+    if not args.only_devices:
         warm_up()
         for run in runs(args, known):
-            print(line(run), flush=True)
+            print(json.dumps(run), flush=True)
             ours[key(run)] = run
             write(own, report(ours, devices))
     if not alone:
         return
-    if not args.report and ("speed_up" not in devices or args.fresh):
+    if "speed_up" not in devices or args.fresh:
         new = on_devices(args.folder, args.rows)
         devices = new if "speed_up" in new else devices or new
     whole = report(ours, devices)
     write(args.output, whole)
     for path in others:
         path.unlink(missing_ok=True)
-    show(whole, args.output)
+    print(args.output)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The methods of `semi_supervised.py`: settings, supervision, and graphs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from pg_hashindex.hashers import Hasher
 from pg_hashindex.hashers.numerics.bipartite import anchor_graph
 from pg_hashindex.hashers.numerics.kernels import choose_anchors
 from pg_hashindex.hashers.numerics.rows import RowSource
-from pg_hashindex.papers import Method
+from pg_hashindex.papers import Method, Split
 
 BITS = (12, 24, 32, 48)
 SEEDS = (0, 1, 2)
@@ -96,30 +96,32 @@ class Entrant:
         variant = {} if self.variant is None else {"variant": self.variant}
         return variant | settings[self.plain] | settings[self.name]
 
-    def method(self, data: str) -> Method:
-        """Return the hasher."""
-        return Method(self.hasher, self.parameters(data), self.name, labels="labelled")
+    def method(self, data: str, **others: Any) -> Method:
+        """Return the method with its parameters, some of them replaced."""
+        return Method(self.hasher, self.parameters(data) | others, self.name, labels="labelled")
 
-    def training_data(
-        self, data: str, drawn: DataSet, hasher: Hasher
-    ) -> tuple[NDArray[np.floating], NDArray[np.integer]]:
-        """Return rows and labels (-1: none); transductive methods also get the queries."""
-        method = self.method(data)
-        choose = method.transductive_data if hasher.transductive else method.training_data
-        X, y = choose(drawn.split)
-        labelled = y >= 0
-        return (X[labelled], y[labelled]) if self.rows == "labelled" else (X, y)
-
-    def edges(
-        self, drawn: DataSet, X: NDArray[np.floating], hasher: Hasher
-    ) -> scipy.sparse.csr_array | None:
-        """Return the graph that is given to the method, if there is one."""
+    def split(self, drawn: DataSet, method: Method, bits: int, seed: int) -> Split:
+        """Return the split with the rows and the graph that it learns from."""
+        split = drawn.split
+        if self.rows == "labelled":
+            rows = split.labelled
+            assert rows is not None
+            return replace(
+                split,
+                train=split.train[rows],
+                train_labels=split.train_labels[rows],
+                train_places=rows,
+                labelled=np.arange(len(rows)),
+            )
         if self.graph is None:
-            return None
-        words = word_graph(drawn.names[: len(X)])
-        if self.graph == "words":
-            return words
-        return side_by_side(words, landmark_graph(X, hasher))
+            return split
+        hasher = method.make(bits, seed)
+        read = method.transductive_data if hasher.transductive else method.training_data
+        X, _ = read(split)
+        edges = word_graph(drawn.names[: len(X)])
+        if self.graph == "both":
+            edges = side_by_side(edges, landmark_graph(X, hasher))
+        return replace(split, graph=edges, train_graph=edges)
 
 
 def landmark_graph(X: NDArray[np.floating], hasher: Hasher) -> scipy.sparse.csr_array:

@@ -1,6 +1,5 @@
 """One training of `semi_supervised.py`: its seconds, and the score of its codes."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, as_json
 from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher
-from pg_hashindex.metrics import mean_average_precision
-from pg_hashindex.papers import Truth
+from pg_hashindex.papers import Measures, Truth, compare
 
 try:
     # Import before any training, so that no training is timed with it.
@@ -21,7 +19,7 @@ try:
 except ImportError:
     torch = None
 
-TOP = 5_000
+LABEL, TOP = Truth("label"), 5_000
 # The training for both devices, and its repetitions; the best counts.
 ON_DEVICES: Key = ("mnist", 50, "bgdh-i", 32, 0)
 TRAININGS = 2
@@ -36,34 +34,31 @@ def train(drawn: DataSet, entrant: Entrant, place: Key, **others: Any) -> Run:
     Returns: With ``error`` where it failed.
     """
     data, _, _, bits, seed = place
-    parameters = entrant.parameters(data) | others
-    run: Run = dict(zip(NAMES, place, strict=True)) | {"parameters": as_json(parameters)}
-    split = drawn.split
-    try:
-        hasher = make_hasher(entrant.hasher, n_bits=bits, random_state=seed, **parameters)
-        X, y = entrant.training_data(data, drawn, hasher)
-        wall, cpu = time.perf_counter(), time.process_time()
-        edges = entrant.edges(drawn, X, hasher)
-        hasher.fit(X, y, **({} if edges is None else {"graph": edges}))
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        encoding = time.perf_counter()
-        if hasher.transductive:
-            codes, queries = np.split(hasher.codes_, [len(split.database)])
-        else:
-            codes, queries = hasher.encode(split.database), hasher.encode(split.queries)
-        encoding = time.perf_counter() - encoding
-    # A failed training must not end hours of others.
-    except Exception as error:
-        return run | {"error": " ".join(f"{type(error).__name__}: {error}".split())}
-    top = min(TOP, len(codes))
-    score = mean_average_precision(queries, codes, split.relevant(Truth("label")), top=top)
+    method = entrant.method(data, **others)
+    run: Run = dict(zip(NAMES, place, strict=True)) | {"parameters": as_json(method.parameters)}
+    top = min(TOP, len(drawn.split.database))
+    # The codes of the hash function, or those of a transductive training, come first.
+    outcome = next(
+        compare(
+            entrant.split(drawn, method, bits, seed),
+            [method],
+            [bits],
+            truths=[LABEL],
+            measures=Measures(top=top),
+            random_state=seed,
+            memory=False,
+        )
+    )
+    if outcome.error is not None:
+        return run | {"error": outcome.error}
+    labelled = drawn.split.labelled
     return run | {
-        "rows": len(split.database),
-        "labelled_rows": 0 if split.labelled is None else len(split.labelled),
-        "train_rows": len(X),
+        "rows": len(drawn.split.database),
+        "labelled_rows": 0 if labelled is None else len(labelled),
+        "train_rows": outcome.train_rows,
         "threads": threads(),
-        "scores": {SCORE: round(score, 5)},
-        **dict(zip(COSTS, (round(value, 3) for value in (wall, cpu, encoding)), strict=True)),
+        "scores": {SCORE: round(outcome.scores[LABEL.name].values[f"MAP@{top}"], 5)},
+        **{name: round(getattr(outcome, name), 3) for name in COSTS},
     }
 
 

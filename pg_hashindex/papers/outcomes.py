@@ -124,10 +124,12 @@ def compare(
     measures: Measures | None = None,
     random_state: int = 0,
     seeds: int = 1,
+    memory: bool = True,
 ) -> Iterator[Outcome]:
     """Train each method at each number of bits, encode the queries and the database, and score.
 
-    With the first seed each method is trained twice, to measure times and then memory. If a method
+    With the first seed each method is trained twice, to measure times and then memory, unless
+    ``memory`` is false. If a method
     learned from the rows of the database and keeps their codes, a second outcome has the database
     with these codes. A transductive method, which has codes only for its training rows, learns from
     all rows of the database and from the queries, without labels; it has one outcome, with the
@@ -140,6 +142,8 @@ def compare(
         Seed of every training.
     seeds
         Train each method with so many seeds, from ``random_state`` on; `average` joins them.
+    memory
+        Measure memory, by a second training with the first seed.
 
     Yields
     ------
@@ -193,7 +197,7 @@ def compare(
                                 outcome,
                                 truths,
                                 measures,
-                                with_memory=seed == random_state,
+                                with_memory=memory and seed == random_state,
                             )
                         )
                     # Whatever error a method raises, compare the others.
