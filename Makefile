@@ -12,6 +12,9 @@ demo: .venv/installed-demo
 example: .venv/installed-example
 	cd examples/package_search && ../../$(BIN)/python -m app $(ARGS)
 
+# Workers and the programs that tests start share compiled code, also where the environment keeps
+# Python from writing any.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 

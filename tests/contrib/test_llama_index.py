@@ -307,43 +307,44 @@ def test_rows_that_others_write_are_nodes(url, connection):
     assert found.similarities == [3.0]
 
 
-@pytest.mark.parametrize(
-    ("message", "given", "options"),
-    [
-        ("unknown options: filter", {}, {"filter": 1}),
-        ("mode svm", {"mode": VectorStoreQueryMode.SVM}, {}),
-        ("mode default needs query_embedding", {"query_embedding": None}, {}),
-        ("mode hybrid needs query_str", {"mode": VectorStoreQueryMode.HYBRID}, {}),
-        (
-            "vector_weight is 2",
-            {"mode": VectorStoreQueryMode.HYBRID, "query_str": "a", "alpha": 2},
-            {},
-        ),
-        ("have 2 dimensions, and those of table .* 8", {"query_embedding": [1.0, 2.0]}, {}),
-        ("k is 0", {"k": 0}, {}),
-        (r"\$in takes a list of values", {"filters": filters(("n", Op.IN, 1))}, {}),
-        ("any takes a list, got 'a'", {"filters": filters(("n", Op.ANY, "a"))}, {}),
-        (r"\$text takes text, got 1", {"filters": filters(("n", Op.TEXT_MATCH, 1))}, {}),
-        (r"\$gt takes a number or text", {"filters": filters(("n", Op.GT, None))}, {}),
-        ("unknown query mode 'best'", {"mode": "best"}, {}),
-        ("mode sparse needs query_str", {"mode": "sparse"}, {}),
-        ("unknown options: fetch_k; known are candidates, probes", {}, {"fetch_k": 3}),
-        (
-            "unknown options: candidates; known are configuration",
-            {"mode": "hybrid", "query_str": "a"},
-            {"candidates": 3},
-        ),
-        ("fetch_k is -3", {"mode": "mmr"}, {"fetch_k": -3}),
-        ("mmr_threshold is 7; it must be 0 to 1", {"mode": "mmr"}, {"mmr_threshold": 7}),
-        ("mmr_threshold is nan", {"mode": "mmr", "mmr_threshold": float("nan")}, {}),
-        ("candidates must be an integer", {}, {"candidates": "x"}),
-        ("surrogates not allowed", {"mode": "sparse", "query_str": "\ud800"}, {}),
-        ("cannot contain NUL", {"mode": "hybrid", "query_str": "\0"}, {}),
-    ],
-)
-def test_unsupported_queries_are_refused(store, message, given, options):
-    with pytest.raises(InvalidInputError, match=message):
-        store.query(asked(**given), **options)
+#: What is wrong, the query and the options. They share a store, which none of them changes.
+REFUSED = [
+    ("unknown options: filter", {}, {"filter": 1}),
+    ("mode svm", {"mode": VectorStoreQueryMode.SVM}, {}),
+    ("mode default needs query_embedding", {"query_embedding": None}, {}),
+    ("mode hybrid needs query_str", {"mode": VectorStoreQueryMode.HYBRID}, {}),
+    (
+        "vector_weight is 2",
+        {"mode": VectorStoreQueryMode.HYBRID, "query_str": "a", "alpha": 2},
+        {},
+    ),
+    ("have 2 dimensions, and those of table .* 8", {"query_embedding": [1.0, 2.0]}, {}),
+    ("k is 0", {"k": 0}, {}),
+    (r"\$in takes a list of values", {"filters": filters(("n", Op.IN, 1))}, {}),
+    ("any takes a list, got 'a'", {"filters": filters(("n", Op.ANY, "a"))}, {}),
+    (r"\$text takes text, got 1", {"filters": filters(("n", Op.TEXT_MATCH, 1))}, {}),
+    (r"\$gt takes a number or text", {"filters": filters(("n", Op.GT, None))}, {}),
+    ("unknown query mode 'best'", {"mode": "best"}, {}),
+    ("mode sparse needs query_str", {"mode": "sparse"}, {}),
+    ("unknown options: fetch_k; known are candidates, probes", {}, {"fetch_k": 3}),
+    (
+        "unknown options: candidates; known are configuration",
+        {"mode": "hybrid", "query_str": "a"},
+        {"candidates": 3},
+    ),
+    ("fetch_k is -3", {"mode": "mmr"}, {"fetch_k": -3}),
+    ("mmr_threshold is 7; it must be 0 to 1", {"mode": "mmr"}, {"mmr_threshold": 7}),
+    ("mmr_threshold is nan", {"mode": "mmr", "mmr_threshold": float("nan")}, {}),
+    ("candidates must be an integer", {}, {"candidates": "x"}),
+    ("surrogates not allowed", {"mode": "sparse", "query_str": "\ud800"}, {}),
+    ("cannot contain NUL", {"mode": "hybrid", "query_str": "\0"}, {}),
+]
+
+
+def test_unsupported_queries_are_refused(store):
+    for message, given, options in REFUSED:
+        with pytest.raises(InvalidInputError, match=message):
+            store.query(asked(**given), **options)
 
 
 def test_missing_parts(url, monkeypatch):

@@ -19,7 +19,7 @@ from pg_hashindex.server.data import load_packages
 
 pytestmark = pytest.mark.newest
 
-ROWS = 500
+ROWS = 250
 # Evaluation is the same; training is what would take long.
 SMALLER = {
     "ksh": {"max_labelled": 500},
