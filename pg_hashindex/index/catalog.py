@@ -252,6 +252,11 @@ class IndexRow:
         return "sql" if self.network is None else "python"
 
     @property
+    def keeps_numbers(self) -> bool:
+        """Whether codes have the numbers of `row_numbers` beside them."""
+        return self.layout == "table" and self.loaded_model.keeps_numbers(self.metric)
+
+    @property
     def model_name(self) -> str:
         """The model as ``name:version``."""
         return f"{self.model}:{self.model_version}"

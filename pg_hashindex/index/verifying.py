@@ -18,7 +18,7 @@ from ..db.statements import execute, one_row
 from ..db.table_source import sampled
 from ..models import codes
 from ..models.model import Model
-from ..models.quantization import distances_to_edges, quantize
+from ..models.quantization import distances_to_edges, quantize, row_numbers
 from .catalog import IndexRow, Layout
 from .encoding import PRUNE
 
@@ -29,9 +29,12 @@ _BATCH_VALUES = 4_000_000
 # different sides. In units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
 
+# Numbers beside a code are wrong if they differ by more than this part from fresh ones.
+_NUMBERS_ROUNDING = 1e-3
+
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT b.{id}::text, b.{column}, {row_code}::text FROM {table} b {join}
+    SELECT b.{id}::text, b.{column}, {row_code}::text{numbers} FROM {table} b {join}
     WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
       AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
     ORDER BY b.{id} LIMIT $2
@@ -51,7 +54,7 @@ _OTHER_FILTERS: LiteralString = """
 """
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT b.{id}::text, {row_code}::text FROM {table} b {join}
+    SELECT b.{id}::text, {row_code}::text{numbers} FROM {table} b {join}
     WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
 """
 
@@ -59,7 +62,7 @@ _WITHOUT_VECTOR: LiteralString = """
 _TAKE: dict[Layout, LiteralString] = {
     "table": """
         DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-        WHERE c.id = s.id::{type} AND c.code::text = s.code AND {current}
+        WHERE c.id = s.id::{type} AND c.code::text{numbers} = s.code AND {current}
     """,
     "column": """
         UPDATE {table} b SET {code} = NULL
@@ -78,7 +81,9 @@ class Verifier:
         index.check_triggers()
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
-        self.names |= {"codes": index.codes, "current": index.is_current}
+        # A code is read, and compared, together with its numbers.
+        numbers = sql.SQL(" || ' ' || c.length || ' ' || c.fit" if index.keeps_numbers else "")
+        self.names |= {"codes": index.codes, "current": index.is_current, "numbers": numbers}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
@@ -159,8 +164,13 @@ class Verifier:
         if not known.any():
             return wrong
         seen = batch.select(known)
-        stored = as_bits([code or "" for code in seen.versions])
+        parts = [(code or "").split(" ") for code in seen.versions]
+        stored = as_bits([part[0] for part in parts])
         wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
+        if self.index.keeps_numbers:
+            numbers = np.array([part[1:] for part in parts], np.float64)
+            fresh = row_numbers(projections)
+            wrong[known] |= (np.abs(numbers - fresh) > _NUMBERS_ROUNDING * fresh).any(axis=1)
         return wrong
 
     def _execute(
