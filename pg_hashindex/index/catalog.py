@@ -311,14 +311,17 @@ class IndexRow:
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
 
-        The former is NULL where a row has none.
+        The former is NULL where a row has none. ``stored`` is the code as text, with its numbers.
         """
         code = sql.Identifier(self.code_column)
         if self.layout == "column":
-            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
+            column = sql.SQL("b.{}").format(code)
+            return {"row_code": column, "stored": column + sql.SQL("::text"), "join": sql.SQL("")}
+        numbers = " || ' ' || c.length || ' ' || c.fit" if self.keeps_numbers else ""
         join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
         return {
             "row_code": sql.SQL("c.{}").format(code),
+            "stored": sql.SQL("c.{}::text").format(code) + sql.SQL(numbers),
             "join": join.format(self.codes, sql.Identifier(self.id_column)),
         }
 

@@ -34,7 +34,7 @@ _NUMBERS_ROUNDING = 1e-3
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT b.{id}::text, b.{column}, {row_code}::text{numbers} FROM {table} b {join}
+    SELECT b.{id}::text, b.{column}, {stored} FROM {table} b {join}
     WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
       AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
     ORDER BY b.{id} LIMIT $2
@@ -54,7 +54,7 @@ _OTHER_FILTERS: LiteralString = """
 """
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT b.{id}::text, {row_code}::text{numbers} FROM {table} b {join}
+    SELECT b.{id}::text, {stored} FROM {table} b {join}
     WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
 """
 
@@ -62,12 +62,12 @@ _WITHOUT_VECTOR: LiteralString = """
 _TAKE: dict[Layout, LiteralString] = {
     "table": """
         DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-        WHERE c.id = s.id::{type} AND c.code::text{numbers} = s.code AND {current}
+        WHERE c.id = s.id::{type} AND {stored} = s.code AND {current}
     """,
     "column": """
         UPDATE {table} b SET {code} = NULL
         FROM unnest($1::text[], $2::text[]) s(id, code)
-        WHERE b.{id} = s.id::{type} AND b.{code}::text = s.code AND {current}
+        WHERE b.{id} = s.id::{type} AND {stored} = s.code AND {current}
     """,
 }
 
@@ -81,9 +81,7 @@ class Verifier:
         index.check_triggers()
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
-        # A code is read, and compared, together with its numbers.
-        numbers = sql.SQL(" || ' ' || c.length || ' ' || c.fit" if index.keeps_numbers else "")
-        self.names |= {"codes": index.codes, "current": index.is_current, "numbers": numbers}
+        self.names |= {"codes": index.codes, "current": index.is_current}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
@@ -164,13 +162,8 @@ class Verifier:
         if not known.any():
             return wrong
         seen = batch.select(known)
-        parts = [(code or "").split(" ") for code in seen.versions]
-        stored = as_bits([part[0] for part in parts])
+        stored = [code or "" for code in seen.versions]
         wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
-        if self.index.keeps_numbers:
-            numbers = np.array([part[1:] for part in parts], np.float64)
-            fresh = row_numbers(projections)
-            wrong[known] |= (np.abs(numbers - fresh) > _NUMBERS_ROUNDING * fresh).any(axis=1)
         return wrong
 
     def _execute(
@@ -223,16 +216,19 @@ def differing(
     model: Model,
     vectors: NDArray[np.floating],
     projections: NDArray[np.floating],
-    stored: NDArray[np.bool_],
+    texts: Sequence[str],
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Return which codes are wrong, apart from bits that rounding may decide.
+    """Return which codes or their numbers are wrong, apart from bits that rounding may decide.
 
-    Vectors are (n, dimension), their projections (n, n_projections), stored codes (n, n_bits).
+    Vectors are (n, dimension), their projections (n, n_projections). Texts are n codes as bits,
+    each followed by its numbers, if it has some, after spaces.
     Rounding decides what is nearer to the edge of a level than ``tolerance``, in units of the root
     mean square of a row's projections. The learned code of a row is as right as the hashed one,
     which it gets when it is written.
     """
+    parts = [text.split(" ") for text in texts]
+    stored = as_bits([part[0] for part in parts])
     differs = stored != quantize(projections, model.levels)
     rows = np.flatnonzero(differs.any(axis=1))
     seen = projections[rows].astype(np.float64)
@@ -243,4 +239,10 @@ def differing(
     if model.learned is not None and wrong.any():
         learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
         wrong[wrong] = (stored[wrong] != learned).any(axis=1)
+    if len(parts[0]) > 1:
+        numbers, fresh = (
+            np.array([part[1:] for part in parts], np.float64),
+            row_numbers(projections),
+        )
+        wrong |= (np.abs(numbers - fresh) > _NUMBERS_ROUNDING * fresh).any(axis=1)
     return wrong
