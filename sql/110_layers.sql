@@ -146,6 +146,39 @@ BEGIN
 END
 $$;
 
+-- Length of a projection, and how well the code of 4 levels fits its direction: 1 / <u, levels> for the projection u of length 1. So
+-- length and fit estimate any inner product with the projection: <q, p> is nearly length * fit * <q, levels> (RaBitQ; Gao & Long, 2024).
+CREATE OR REPLACE FUNCTION hashindex._length(projection {ext}.vector) RETURNS real
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN least({ext}.vector_norm(projection), 3e38)::real;
+
+-- With t = 1 / sqrt(n), the level of a size a is 1 up to t and 3 beyond, and a * level is a + |a - t| + |a + t|, less 2 t if the level is 1.
+-- Nothing fits a projection of zeros, whose length is 0.
+CREATE OR REPLACE FUNCTION hashindex._fit(projection {ext}.vector) RETURNS real
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    n integer := {ext}.vector_dims(projection);
+    deviation real := 1 / sqrt(n);
+    edge {ext}.vector := array_fill(deviation, ARRAY[n])::{ext}.vector;
+    opposite {ext}.vector := array_fill(-deviation, ARRAY[n])::{ext}.vector;
+    u {ext}.vector := {ext}.l2_normalize(projection);
+    small bigint := n - bit_count({ext}.binary_quantize(u OPERATOR({ext}.-) edge) | {ext}.binary_quantize(opposite OPERATOR({ext}.-) u));
+BEGIN
+    IF {ext}.vector_norm(u) = 0 THEN
+        RETURN 0;
+    END IF;
+    RETURN 1 / ({ext}.l1_distance(u, u OPERATOR({ext}.-) u) + {ext}.l1_distance(u, edge) + {ext}.l1_distance(u, opposite)
+                - 2 * deviation::double precision * small);
+END
+$$;
+
+-- Whether a number beside a code differs from a fresh one by more than rounding.
+CREATE OR REPLACE FUNCTION hashindex._differ(kept real, fresh real) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN abs(kept - fresh) > 1e-3 * fresh;
+
 -- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
 CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)
 RETURNS bit

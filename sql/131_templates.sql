@@ -91,6 +91,8 @@ DECLARE
         base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage))
     );
     projections integer := hashindex._list_projections(used, i.metric);
+    n_projections integer := used.n_bits * 2 / used.levels;
+    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := format(
         CASE WHEN projections > 0 OR i.metric = 'l2' THEN
@@ -155,11 +157,11 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
-        'distance', hashindex._code_distance(i.ranking, used.levels, 'c.code', u, false),
+        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
-            '(SELECT c.id, c.code FROM %s c ORDER BY %s LIMIT hashindex_pool)', codes,
-            hashindex._code_distance(i.ranking, used.levels, 'c.code', u, true)
+            '(SELECT c.id, c.code%s FROM %s c ORDER BY %s LIMIT hashindex_pool)', CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', true)
         ),
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.id_column, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
@@ -182,7 +184,7 @@ BEGIN
             E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.key, replace(filters.shown, '%', '%%'),
-            hashindex._code_distance(i.ranking, used.levels, 'c.code', given, false), replace(codes, '%', '%%')
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, given, '$7', false), replace(codes, '%', '%%')
         ) ELSE format(
             E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $6',
@@ -217,13 +219,25 @@ BEGIN
     ) || jsonb_build_object(
         'query_codes', CASE i.ranking
             WHEN 'asymmetric' THEN format(
-                'hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(%s, %s))', used.n_bits * 2 / used.levels, used.levels
+                'hashindex._asymmetric_codes(%s, hashindex._steps(%s, %s))',
+                CASE WHEN numbers AND i.metric = 'ip' THEN format(
+                    'hashindex_projection OPERATOR({ext}.-) hashindex.project_with(%s, array_fill(0, ARRAY[%s])::{ext}.vector)',
+                    layers, used.dimension
+                ) ELSE 'hashindex_projection' END, n_projections, used.levels
             )
             WHEN 'weighted' THEN format(
                 'hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
+        'scale', CASE WHEN numbers THEN format(
+            '{ext}.vector_norm(hashindex_projection) * %s', 4 * hashindex._query_step(used.levels) / sqrt(n_projections)
+        ) ELSE 'NULL' END,
+        -- The numbers of the row r, beside its code.
+        'number_targets', CASE WHEN numbers THEN ', length, fit' ELSE '' END,
+        'number_values', CASE WHEN numbers THEN ', hashindex._length(r.projection), hashindex._fit(r.projection)' ELSE '' END,
+        'number_zeros', CASE WHEN numbers THEN ', 0, 0' ELSE '' END,
+        'number_sets', CASE WHEN numbers THEN ', length = excluded.length, fit = excluded.fit' ELSE '' END,
         'set_code', CASE WHEN in_python THEN '' ELSE format(
             E'\n            NEW.%I := (SELECT %s FROM (SELECT %s AS projection FROM (SELECT NEW.%I::{ext}.vector AS vector OFFSET 0) raw OFFSET 0) r);',
             i.code_column, row_code, row_projection, i.column_name

@@ -146,6 +146,7 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     code_table text := format('%I.%I', i.code_schema, i.code_table);
+    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
 BEGIN
     IF i.layout = 'column' THEN
         PERFORM hashindex._check_triggers(i);
@@ -160,16 +161,18 @@ BEGIN
     -- CREATE TABLE AS keeps the key's type modifier and collation. The cast replaces a domain by its base type: its checks must
     -- not run in triggers.
     EXECUTE format(
-        'CREATE %s TABLE %s AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
         nullif(hashindex._logging(base), 'LOGGED'), code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits,
+        CASE WHEN numbers THEN ', NULL::real AS length, NULL::real AS fit' END,
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
-        'ALTER TABLE %s ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
-        code_table, CASE WHEN with_key THEN ', ADD PRIMARY KEY (id)' END
+        'ALTER TABLE %s ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',
+        code_table, CASE WHEN numbers THEN ', ALTER COLUMN length SET NOT NULL, ALTER COLUMN fit SET NOT NULL' END,
+        CASE WHEN with_key THEN ', ADD PRIMARY KEY (id)' END
     );
     EXECUTE format(
         'COMMENT ON TABLE %s IS %L', code_table,

@@ -121,8 +121,8 @@ DECLARE
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id, c.landmark, c.code FROM hashindex.%2$I c WITH NO DATA',
-        i.storage || '_staged', later.code_table
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT id, landmark, code%3$s FROM hashindex.%2$I WITH NO DATA',
+        i.storage || '_staged', later.code_table, hashindex._parts(later) ->> 'number_targets'
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     EXECUTE format(
@@ -176,13 +176,13 @@ DECLARE
     parts jsonb := hashindex._parts(later);
 BEGIN
     EXECUTE format(
-        'INSERT INTO hashindex.%1$I (id, landmark, code%2$s) SELECT s.id, s.landmark, s.code%3$s FROM hashindex.%4$I s %5$s '
+        'INSERT INTO hashindex.%1$I (id, landmark, code%7$s%2$s) SELECT s.id, s.landmark, s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
-        i.storage || '_touched'
+        i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.')
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
     EXECUTE format('CREATE INDEX ON hashindex.%I (landmark)', later.code_table);
@@ -426,7 +426,7 @@ BEGIN
     END LOOP;
 
     EXECUTE hashindex._fill(
-        'INSERT INTO {staged} (id, landmark, code) SELECT r.id, {row_landmark}, r.code FROM (SELECT raw.*, {row_projection} AS projection FROM ('
+        'INSERT INTO {staged} (id, landmark, code{number_targets}) SELECT r.id, {row_landmark}, r.code{number_values} FROM (SELECT raw.*, {row_projection} AS projection FROM ('
         'SELECT c.id, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON b.{key} = c.id WHERE b.{column} IS NOT NULL'
         ') raw OFFSET 0) r',
         parts

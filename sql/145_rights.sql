@@ -331,7 +331,10 @@ BEGIN
     IF reads THEN
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
             WHEN i.layout = 'column' THEN format(' (%I)', i.code_column)
-            WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string('{id,landmark,code}' || filters, ', '))
+            WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
+                ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes) AND a.attname IN ('id', 'landmark', 'code', 'length', 'fit')
+                      ORDER BY a.attnum) || filters, ', '
+            ))
         END, codes, grantee);
         IF landmarks IS NOT NULL THEN
             EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);

@@ -59,6 +59,7 @@ BEGIN
             WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
+            WHEN hashindex._keeps_numbers(used, i.metric, i.layout) AND c.numbers < 2 THEN format('table %s lacks the numbers of its codes', codes)
             WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
                 format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
@@ -70,7 +71,10 @@ BEGIN
         FROM (SELECT (
             SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
             WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
-        ) AS type) c
+        ) AS type, (
+            SELECT count(*) FROM pg_attribute a
+            WHERE a.attrelid = codes AND a.attname IN ('length', 'fit') AND a.atttypid = 'real'::regtype AND NOT a.attisdropped
+        ) AS numbers) c
     ) f WHERE f.fault IS NOT NULL;
 END
 $$;

@@ -239,6 +239,7 @@ BEGIN
         'part_plans', 'auto',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
+        'query_codes', replace(parts ->> 'query_codes', format('hashindex._layers_of(%s)', i.model_id), layers),
         'set_code', format(
             E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
         ),
@@ -383,8 +384,9 @@ BEGIN
         'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (id) DO NOTHING',
-        parts ->> 'code_table', parts ->> 'filter_targets', i.id_column,
-        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'row_code', i.column_name,
+        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), i.id_column,
+        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, concat(parts ->> 'row_code', parts ->> 'number_values'),
+        i.column_name,
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(

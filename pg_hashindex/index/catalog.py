@@ -252,6 +252,11 @@ class IndexRow:
         return "sql" if self.network is None else "python"
 
     @property
+    def keeps_numbers(self) -> bool:
+        """Whether codes have the numbers of `row_numbers` beside them."""
+        return self.layout == "table" and self.loaded_model.keeps_numbers(self.metric)
+
+    @property
     def model_name(self) -> str:
         """The model as ``name:version``."""
         return f"{self.model}:{self.model_version}"
@@ -306,14 +311,22 @@ class IndexRow:
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
 
-        The former is NULL where a row has none.
+        The former is NULL where a row has none. ``stored`` is the code as text, with its numbers.
         """
         code = sql.Identifier(self.code_column)
         if self.layout == "column":
-            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
+            column = sql.SQL("b.{}").format(code)
+            return {"row_code": column, "stored": column + sql.SQL("::text"), "join": sql.SQL("")}
+        stored: LiteralString = "c.{}::text"
+        if self.keeps_numbers:
+            stored = (
+                "CASE WHEN c.id IS NOT NULL "
+                "THEN pg_catalog.concat_ws(' ', c.{}::text, c.length, c.fit) END"
+            )
         join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
         return {
             "row_code": sql.SQL("c.{}").format(code),
+            "stored": sql.SQL(stored).format(code),
             "join": join.format(self.codes, sql.Identifier(self.id_column)),
         }
 

@@ -18,7 +18,7 @@ from ..db.statements import execute, one_row
 from ..db.table_source import sampled
 from ..models import codes
 from ..models.model import Model
-from ..models.quantization import distances_to_edges, quantize
+from ..models.quantization import distances_to_edges, quantize, row_numbers
 from .catalog import IndexRow, Layout
 from .encoding import PRUNE
 
@@ -29,9 +29,12 @@ _BATCH_VALUES = 4_000_000
 # different sides. In units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
 
+# Numbers beside a code are wrong if they differ by more than this part from fresh ones.
+_NUMBERS_ROUNDING = 1e-3
+
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT b.{id}::text, b.{column}, {row_code}::text FROM {table} b {join}
+    SELECT b.{id}::text, b.{column}, {stored} FROM {table} b {join}
     WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
       AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
     ORDER BY b.{id} LIMIT $2
@@ -51,7 +54,7 @@ _OTHER_FILTERS: LiteralString = """
 """
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT b.{id}::text, {row_code}::text FROM {table} b {join}
+    SELECT b.{id}::text, {stored} FROM {table} b {join}
     WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
 """
 
@@ -59,12 +62,12 @@ _WITHOUT_VECTOR: LiteralString = """
 _TAKE: dict[Layout, LiteralString] = {
     "table": """
         DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-        WHERE c.id = s.id::{type} AND c.code::text = s.code AND {current}
+        WHERE c.id = s.id::{type} AND {stored} = s.code AND {current}
     """,
     "column": """
         UPDATE {table} b SET {code} = NULL
         FROM unnest($1::text[], $2::text[]) s(id, code)
-        WHERE b.{id} = s.id::{type} AND b.{code}::text = s.code AND {current}
+        WHERE b.{id} = s.id::{type} AND {stored} = s.code AND {current}
     """,
 }
 
@@ -159,7 +162,7 @@ class Verifier:
         if not known.any():
             return wrong
         seen = batch.select(known)
-        stored = as_bits([code or "" for code in seen.versions])
+        stored = [code or "" for code in seen.versions]
         wrong[known] = differing(self.model, seen.vectors, projections, stored, _ROUNDING)
         return wrong
 
@@ -213,16 +216,19 @@ def differing(
     model: Model,
     vectors: NDArray[np.floating],
     projections: NDArray[np.floating],
-    stored: NDArray[np.bool_],
+    texts: Sequence[str],
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Return which codes are wrong, apart from bits that rounding may decide.
+    """Return which codes or their numbers are wrong, apart from bits that rounding may decide.
 
-    Vectors are (n, dimension), their projections (n, n_projections), stored codes (n, n_bits).
+    Vectors are (n, dimension), their projections (n, n_projections). Texts are n codes as bits,
+    each followed by its numbers, if it has some, after spaces.
     Rounding decides what is nearer to the edge of a level than ``tolerance``, in units of the root
     mean square of a row's projections. The learned code of a row is as right as the hashed one,
     which it gets when it is written.
     """
+    parts = [text.split(" ") for text in texts]
+    stored = as_bits([part[0] for part in parts])
     differs = stored != quantize(projections, model.levels)
     rows = np.flatnonzero(differs.any(axis=1))
     seen = projections[rows].astype(np.float64)
@@ -233,4 +239,10 @@ def differing(
     if model.learned is not None and wrong.any():
         learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
         wrong[wrong] = (stored[wrong] != learned).any(axis=1)
+    if len(parts[0]) > 1:
+        numbers, fresh = (
+            np.array([part[1:] for part in parts], np.float64),
+            row_numbers(projections),
+        )
+        wrong |= (np.abs(numbers - fresh) > _NUMBERS_ROUNDING * fresh).any(axis=1)
     return wrong

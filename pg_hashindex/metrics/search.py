@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from ..models.model import Metric
-from ..models.quantization import code_distances
+from ..models.quantization import QueryOrder
 from .blocks import as_vectors, check_count, distances_from, mark_nearest, query_blocks
 from .ranking import ranking_distances
 
@@ -104,24 +104,24 @@ def _score(
 class CodeRanks:
     """Places of the true neighbours of queries in each order of all codes.
 
-    Orders have, by name, codes of the queries, uint8 (m, c, width), and the weight of each code
-    (c,). ``packed`` are the codes of the rows. ``neighbours`` (m, j) are numbers of rows, and
+    Orders are given by name. ``packed`` are the codes of the rows, ``numbers`` (n, 2) what orders
+    with scales count beside them. ``neighbours`` (m, j) are numbers of rows, and
     ``right`` (m, j) for how many right answers each counts. A query has k answers, at most j.
     """
 
     def __init__(
         self,
-        orders: Mapping[Any, tuple[NDArray[np.uint8], NDArray[np.int64]]],
+        orders: Mapping[Any, QueryOrder],
         packed: NDArray[np.uint8],
         neighbours: NDArray[np.intp],
         right: NDArray[np.bool_] | NDArray[np.float64],
         k: int,
+        numbers: NDArray[np.float32] | None = None,
     ) -> None:
         self.n_rows = len(packed)
         self._right, self._k = right, min(k, neighbours.shape[1])
         self._places = {
-            name: _places(asked, weights, packed, neighbours)
-            for name, (asked, weights) in orders.items()
+            name: _places(order, packed, numbers, neighbours) for name, order in orders.items()
         }
 
     def recall(self, candidates: float, order: str) -> float:
@@ -132,17 +132,16 @@ class CodeRanks:
 
 
 def _places(
-    asked: NDArray[np.uint8],
-    weights: NDArray[np.int64],
+    order: QueryOrder,
     packed: NDArray[np.uint8],
+    numbers: NDArray[np.float32] | None,
     neighbours: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count, for each neighbour, the rows before it and those at the same distance."""
     before, same = np.empty(neighbours.shape, np.int64), np.empty(neighbours.shape, np.int64)
-    for block in query_blocks(len(asked), len(packed)):
-        distances = code_distances(asked[block], weights, packed)
-        for query, line in enumerate(distances, block.start):
-            counts, own = np.bincount(line), line[neighbours[query]]
-            same[query] = counts[own]
-            before[query] = counts.cumsum()[own] - counts[own]
+    for block in query_blocks(len(order.codes), len(packed)):
+        for query, line in enumerate(order.distances(block, packed, numbers), block.start):
+            own, line = line[neighbours[query]], np.sort(line)
+            before[query] = np.searchsorted(line, own)
+            same[query] = np.searchsorted(line, own, "right") - before[query]
     return before, same

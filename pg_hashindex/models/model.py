@@ -18,7 +18,7 @@ from . import codes
 from .layers import Layer
 from .network import Network
 from .profiles import Profile
-from .quantization import Levels, bits_of, check_levels, quantize, query_codes
+from .quantization import Levels, QueryOrder, bits_of, check_levels, quantize, query_codes
 from .vectors import MAX_DIMENSION, as_rows
 
 #: The most bits of a code, since projections travel as pgvector ``vector`` values.
@@ -166,6 +166,19 @@ class Model:
     def n_bits(self) -> int:
         """The number of bits of a code: projections times log2 of the levels."""
         return self.n_projections * bits_of(self.levels)
+
+    def keeps_numbers(self, metric: Metric) -> bool:
+        """Return whether codes in a table of an index have two numbers beside them, by its metric.
+
+        They are those of `row_numbers`, and the order that they give is explained in
+        `pg_hashindex.models.quantization`. Only codes of 4 levels have them, and only if the length
+        of a vector counts for the model as it does for the metric.
+        """
+        if self.levels != 4 or self.network is not None:
+            return False
+        kinds = [layer.kind for layer in self.layers]
+        linear = set(kinds) <= {"shift", "affine"}
+        return (kinds[0] == "normalize") == (metric == "cosine") and (metric != "ip" or linear)
 
     @property
     def n_projections(self) -> int:
@@ -347,6 +360,14 @@ class Model:
         if self.levels == 2:
             return self.encode(X), self.bit_weights
         return query_codes(self.project(X), self.levels)
+
+    def numbered_order(self, X: ArrayLike, metric: Metric) -> QueryOrder:
+        """Return what rows with numbers are ordered by, for queries (n, dimension); of 4 levels."""
+        projections = self.project(X)
+        if metric == "ip":
+            # The layers are linear, but for what they add to every row.
+            projections = projections - self.project(np.zeros((1, self.dimension), np.float32))
+        return QueryOrder.of_numbers(projections, product=metric == "ip")
 
     def to_bytes(self) -> bytes:
         """Serialise to one ``npz`` archive without pickled objects."""

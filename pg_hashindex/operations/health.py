@@ -49,12 +49,12 @@ _SAMPLED_IDS: LiteralString = """
 """
 
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {row_code}::text FROM pg_catalog.unnest($1::text[]) k(id)
+    SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) k(id)
     JOIN {table} b ON b.{id} = k.id::{type} {join} WHERE b.{column} IS NOT NULL
 """
 
 _EVERY: LiteralString = (
-    "SELECT b.{column}, {row_code}::text FROM {table} b {join} WHERE b.{column} IS NOT NULL"
+    "SELECT b.{column}, {stored} FROM {table} b {join} WHERE b.{column} IS NOT NULL"
 )
 
 # Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
@@ -212,7 +212,7 @@ class CodeChecks:
             kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
             has_code = np.array([code is not None for code in kept], dtype=bool)
             if has_code.any():
-                stored = as_bits([code for code in kept if code is not None])
+                stored = [code for code in kept if code is not None]
                 differs = differing(
                     model, vectors[has_code], projections[has_code], stored, _NEAR_EDGE
                 )

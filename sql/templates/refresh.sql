@@ -15,8 +15,8 @@ BEGIN
     DELETE FROM {code_table} c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM {table} b WHERE b.{key} = c.id AND b.{column} IS NOT NULL
     );
-    INSERT INTO {code_table} AS c (id, landmark, code{filter_targets})
-    SELECT r.id, {row_landmark}, {row_code}{filter_sources}
+    INSERT INTO {code_table} AS c (id, landmark, code{number_targets}{filter_targets})
+    SELECT r.id, {row_landmark}, {row_code}{number_values}{filter_sources}
     FROM (
         SELECT raw.*, {row_projection} AS projection
         FROM (
@@ -25,7 +25,7 @@ BEGIN
             FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets};
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $body$

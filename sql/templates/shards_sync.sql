@@ -73,16 +73,16 @@ BEGIN
         IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
             -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
             -- the serialization failure that callers of these isolation levels expect.
-            EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, code) SELECT DISTINCT t.id, 0::bit({n_bits}) FROM unnest($1) t(id)
+            EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, code{number_targets}) SELECT DISTINCT t.id, 0::bit({n_bits}){number_zeros} FROM unnest($1) t(id)
                 ON CONFLICT (id) DO UPDATE SET code = c.code}} USING hashindex_touched;
         END IF;
         EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM ' || hashindex_rows
             || {{ b WHERE b.{key} = c.id AND b.{column} IS NOT NULL)}} USING hashindex_touched;
-        EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, landmark, code{filter_targets}) SELECT r.id, }} || hashindex_landmarks
-            || {{, {row_code}{filter_sources} FROM (
+        EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, landmark, code{number_targets}{filter_targets}) SELECT r.id, }} || hashindex_landmarks
+            || {{, {row_code}{number_values}{filter_sources} FROM (
                 SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
                 FROM }} || hashindex_rows || {{ b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
-            ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING hashindex_touched;
+            ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets}}} USING hashindex_touched;
     END LOOP;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
     RETURN NULL;

@@ -47,7 +47,7 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO {code_table} AS c (id, code) SELECT DISTINCT t.id, 0::bit({n_bits}) FROM unnest(hashindex_touched) t(id)
+        INSERT INTO {code_table} AS c (id, code{number_targets}) SELECT DISTINCT t.id, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM {table} b WHERE b.{key} = ANY (hashindex_touched) GROUP BY b.{key} HAVING count(*) > 1) THEN

@@ -26,6 +26,7 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_scale double precision := NULL;
         hashindex_ids pg_catalog.int8[];
         hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
@@ -36,7 +37,7 @@ BEGIN
         ELSE
             RETURN QUERY EXECUTE format('SELECT public.items.id::pg_catalog.int8 FROM public.items WHERE public.items.column_weighted_code IS NOT NULL AND %1$s AND (%2$s
 ) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $6', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
         END IF;
 
     EXCEPTION WHEN undefined_table THEN

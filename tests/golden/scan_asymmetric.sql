@@ -26,6 +26,7 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
+        hashindex_scale double precision := NULL;
         hashindex_ids pg_catalog.int8[];
         hashindex_pool bigint := greatest(10 * hashindex_n::bigint, 2000);
     BEGIN
@@ -36,7 +37,7 @@ BEGIN
         ELSE
             RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.scan_asymmetric_codes c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
         END IF;
 
     EXCEPTION WHEN undefined_table THEN

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from scipy.stats import spearmanr
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, CGHash, make_hasher
@@ -11,10 +12,12 @@ from pg_hashindex.models.layers import affine
 from pg_hashindex.models.model import MAX_BITS, Model
 from pg_hashindex.models.network import known_rows
 from pg_hashindex.models.quantization import (
+    QueryOrder,
     code_distances,
     distances_to_edges,
     quantize,
     query_codes,
+    row_numbers,
     weighted_query_codes,
 )
 from pg_hashindex.training import train
@@ -168,3 +171,60 @@ def test_training_measures_four_levels_by_the_asymmetric_distance():
     recalls = {levels: model.training["recall"]["value"] for levels, model in kept.items()}
     assert recalls[4] > recalls[2] + 0.1
     assert kept[4].profile.n_bits == 48
+
+
+def test_numbers_by_hand():
+    # Length 10, so one deviation is 5: the levels are 3, -1, 1, -1, and <u, levels> = 34 / 10.
+    numbers = row_numbers(np.array([[8, -4, 4, -2], [0, 0, 0, 0]], np.float32))
+    assert numbers.dtype == np.float32
+    np.testing.assert_allclose(numbers, [[10, 10 / 34], [0, 0]], rtol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    npst.arrays(np.float32, (3, 6), elements=st.floats(-4, 4, width=32)),
+    st.floats(-120, 120),
+)
+def test_numbers_estimate_the_projection_itself(rows, exponent):
+    """The inner product of a row with itself has no error: length * fit * <row, levels>."""
+    rows = (rows.astype(np.float64) * 2.0**exponent).astype(np.float32)
+    lengths, fits = row_numbers(rows).astype(np.float64).T
+    levels = levels_of(quantize(rows, 4))
+    squares = np.square(rows.astype(np.float64)).sum(axis=1)
+    estimates = lengths * fits * (rows.astype(np.float64) * levels).sum(axis=1)
+    # A projection next to the edge of a level may count as the other one.
+    np.testing.assert_allclose(estimates, squares, rtol=1e-3)
+
+
+def test_the_longest_rows_have_finite_numbers():
+    numbers = row_numbers(np.full((2, 64), 3e38, np.float32))
+    assert np.isfinite(numbers).all()
+    np.testing.assert_allclose(numbers[0], [3e38, 1 / 8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_numbers_order_rows_as_their_projections(product):
+    """The estimate is that of the formula, and orders rows nearly as the exact expectation."""
+    queries = ROWS[:20]
+    order = QueryOrder.of_numbers(queries, product=product)
+    codes, numbers = pack(quantize(ROWS, 4)), row_numbers(ROWS)
+    found = order.distances(slice(0, 20), codes, numbers)
+    exact = -(queries.astype(np.float64) @ ROWS.T)
+    if not product:
+        exact = np.square(ROWS).sum(axis=1) + 2 * exact
+    for estimated, right in zip(found, exact, strict=True):
+        assert spearmanr(estimated, right).statistic > 0.85
+    # Codes alone tell the direction, which for rows of such different lengths is not enough.
+    alone = order.distances(slice(0, 20), codes)
+    assert spearmanr(alone[0], exact[0]).statistic < 0.9
+
+
+def test_models_that_keep_numbers():
+    def kept(metric, levels=4, **parameters):
+        model = ITQ(n_bits=8, **parameters).fit(ROWS).to_model("m", levels=levels)
+        return model.keeps_numbers(metric)
+
+    metrics = ("l2", "cosine", "ip")
+    assert [kept(metric) for metric in metrics] == [True, False, True]
+    assert [kept(metric, normalize="l2") for metric in metrics] == [False, True, False]
+    assert not kept("l2", levels=2)

@@ -29,6 +29,7 @@ from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
+from ...models.quantization import row_numbers
 from ...models.vectors import are_trainable
 from ..access import configured_otherwise, drop_unused
 from ..catalog import IndexRow
@@ -95,7 +96,7 @@ _CODED_ROWS: LiteralString = """
 _DRAWN_ROWS: LiteralString = """
     SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL
-      AND pg_catalog.hashtidextended(b.ctid, {seed}) & 1048575 < {share} LIMIT {rows}
+      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575) OPERATOR(pg_catalog.<) {share} LIMIT {rows}
 """
 _SHARES = 1 << 20
 
@@ -138,6 +139,7 @@ class LandmarkBuild:
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
+        self._keeps_numbers = index.keeps_numbers
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
@@ -434,20 +436,22 @@ class LandmarkBuild:
         return block, number << 48 | block.last[0] << 16 | block.last[1]
 
     def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
-        projections, codes = None, block.codes
+        projections, codes, numbers = None, block.codes, None
         if codes is None:
             # The encoder, which comes after the build, names the rows that are left out.
             projections, taken = self._model.project_taken(block.vectors)
             block = block.select(taken)
             codes = self._model.row_codes(block.vectors, projections)
+            if self._keeps_numbers:
+                numbers = row_numbers(projections)
         places = landmarks.assign(self._points(block.vectors, projections))
         if means is not None:
             moderate = are_trainable(block.vectors)
             means.add(block.vectors[moderate], places[moderate])
-        return copy_format(block.keys, places, codes, self.index.n_bits)
+        return copy_format(block.keys, places, codes, self.index.n_bits, numbers)
 
     def _write(self, rows: bytes, place: int) -> None:
-        copy = sql.SQL("COPY {staged} (id, landmark, code) FROM STDIN (FORMAT binary)")
+        copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)")
         with self.connection.transaction():
             # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")

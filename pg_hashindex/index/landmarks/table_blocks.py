@@ -149,19 +149,29 @@ def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
 
 
 def copy_format(
-    keys: Keys, landmarks: NDArray[np.integer], codes: NDArray[np.uint8], n_bits: int
+    keys: Keys,
+    landmarks: NDArray[np.integer],
+    codes: NDArray[np.uint8],
+    n_bits: int,
+    numbers: NDArray[np.float32] | None = None,
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
-    Keys are in binary form; landmarks are integers (n,), codes uint8 (n, width).
+    Keys are in binary form; landmarks are integers (n,), codes uint8 (n, width). Numbers (n, c)
+    are columns of type real after the code.
     """
+    reals = 0 if numbers is None else numbers.shape[1]
     tails = np.empty(
         len(codes),
         [
             ("landmark_bytes", ">i4"), ("landmark", ">i4"),
             ("code_bytes", ">i4"), ("n_bits", ">i4"), ("code", np.uint8, (codes.shape[1],)),
+            ("reals", [("bytes", ">i4"), ("value", ">f4")], (reals,)),
         ],
     )  # fmt: skip
+    if numbers is not None:
+        tails["reals"]["bytes"] = 4
+        tails["reals"]["value"] = numbers
     tails["landmark_bytes"] = 4
     tails["landmark"] = landmarks
     tails["code_bytes"] = _BIT_HEADER_BYTES + codes.shape[1]
@@ -175,12 +185,12 @@ def copy_format(
                 ("key", np.uint8, (keys.shape[1],)), ("tail", tails.dtype),
             ],
         )  # fmt: skip
-        rows["columns"] = 3
+        rows["columns"] = 3 + reals
         rows["key_bytes"] = keys.shape[1]
         rows["key"] = keys
         rows["tail"] = tails
         return _HEADER + rows.tobytes() + _TRAILER
-    columns = (3).to_bytes(_COUNT_BYTES, "big")
+    columns = (3 + reals).to_bytes(_COUNT_BYTES, "big")
     parts = [_HEADER]
     for key, tail in zip(keys, tails, strict=True):
         parts += [columns, len(key).to_bytes(_LENGTH_BYTES, "big"), key, tail.tobytes()]

@@ -19,8 +19,16 @@ from ...hashers import HASHERS, Sign
 from ...index.catalog import IndexRow, Layout, Ranking
 from ...metrics.search import CodeRanks
 from ...metrics.truth import NearestRows
-from ...models.model import Model
-from ...models.quantization import LEVELS, Levels, bits_of, query_codes, weighted_query_codes
+from ...models.model import Metric, Model
+from ...models.quantization import (
+    LEVELS,
+    Levels,
+    QueryOrder,
+    bits_of,
+    query_codes,
+    row_numbers,
+    weighted_query_codes,
+)
 from ...training import train
 from .advice import SIGNS, name_codes
 from .bench import Bench
@@ -131,17 +139,24 @@ def _to_train(
 
 
 def orders(
-    model: Model, queries: NDArray[np.float32]
-) -> dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Return the rankings that a model can serve, the best first."""
-    found: dict[Ranking, tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+    model: Model, queries: NDArray[np.float32], metric: Metric | None = None
+) -> dict[Ranking, QueryOrder]:
+    """Return the rankings that a model can serve, the best first.
+
+    They count the numbers of rows that codes in a table have if a metric is given.
+    """
+    found: dict[Ranking, QueryOrder] = {}
     if model.bit_weights is not None:
-        found["weighted"] = weighted_query_codes(model.encode(queries), model.bit_weights)
-    if model.network is None:
-        found["asymmetric"] = query_codes(model.project(queries), model.levels)
+        found["weighted"] = QueryOrder(
+            *weighted_query_codes(model.encode(queries), model.bit_weights)
+        )
+    if metric is not None and model.keeps_numbers(metric):
+        found["asymmetric"] = model.numbered_order(queries, metric)
+    elif model.network is None:
+        found["asymmetric"] = QueryOrder(*query_codes(model.project(queries), model.levels))
     # Plain Hamming distance is no good for 4 levels: it puts the two levels next to 0 far apart.
     if model.levels == 2:
-        found["hamming"] = model.encode(queries)[:, None], np.ones(1, np.int64)
+        found["hamming"] = QueryOrder(model.encode(queries)[:, None], np.ones(1, np.int64))
     return found
 
 
@@ -227,13 +242,16 @@ def code_all(
         made.clear()
     if not made:
         return [], 0
-    models = [model for _, model, _ in made]
+    models = [
+        (model, bench.metric if candidate.layout == "table" else None)
+        for candidate, model, _ in made
+    ]
     bench.say("counting places by code")
     in_blocks = np.split(X, range(_BLOCK_ROWS, len(X), _BLOCK_ROWS))
     sample = every = _ranks(bench, models, in_blocks, k)
     part = k
     # Encoding the full table with a network might take hours.
-    if not bench.drawn.whole and any(model.network is not None for model in models):
+    if not bench.drawn.whole and any(model.network is not None for model, _ in models):
         part = _part(k, len(X) / bench.full)
         every = _ranks(bench, models, in_blocks, part)
     elif not bench.drawn.whole:
@@ -273,21 +291,31 @@ def _part(k: int, share: float) -> int:
 
 
 def _ranks(
-    bench: Bench, models: Sequence[Model], rows: Iterable[NDArray[np.float32]], k: int
+    bench: Bench,
+    models: Sequence[tuple[Model, Metric | None]],
+    rows: Iterable[NDArray[np.float32]],
+    k: int,
 ) -> list[CodeRanks]:
-    """Count places among rows that come in blocks."""
+    """Count places among rows that come in blocks; without a metric codes have no numbers."""
     nearest = NearestRows(bench.drawn.Q, k, bench.metric)
     parts: list[list[NDArray[np.uint8]]] = [[] for _ in models]
+    numbers: list[list[NDArray[np.float32]]] = [[] for _ in models]
     for block in rows:
         nearest.add(block)
-        for part, model in zip(parts, models, strict=True):
-            part.append(model.row_codes(block))
-    numbers, right = nearest.found()
+        for (model, metric), part, beside in zip(models, parts, numbers, strict=True):
+            if metric is None or not model.keeps_numbers(metric):
+                part.append(model.row_codes(block))
+                continue
+            projections = model.project(block)
+            part.append(model.row_codes(block, projections))
+            beside.append(row_numbers(projections))
+    neighbours, right = nearest.found()
     weights = right * nearest.weights()
     found = []
-    for part, model in zip(parts, models, strict=True):
-        asked = orders(model, bench.drawn.Q)
-        found.append(CodeRanks(asked, np.concatenate(part), numbers, weights, k))
+    for (model, metric), part, beside in zip(models, parts, numbers, strict=True):
+        asked = orders(model, bench.drawn.Q, metric)
+        of_rows = np.concatenate(beside) if beside else None
+        found.append(CodeRanks(asked, np.concatenate(part), neighbours, weights, k, of_rows))
         part.clear()
     return found
 
