@@ -96,7 +96,9 @@ _CODED_ROWS: LiteralString = """
 _DRAWN_ROWS: LiteralString = """
     SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL
-      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575) OPERATOR(pg_catalog.<) {share} LIMIT {rows}
+      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
+          OPERATOR(pg_catalog.<) {share}
+    LIMIT {rows}
 """
 _SHARES = 1 << 20
 
