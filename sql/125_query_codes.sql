@@ -70,9 +70,10 @@ RETURN ARRAY(
 
 -- Whether each code of an index has two numbers beside it. Codes of 4 levels rank by distance, and alone they only tell the direction of a
 -- projection. Codes of 2 levels rank labels too, which the numbers make worse: MAP .957 becomes .934 for SDH on USPS. The numbers estimate
--- distances of projections, so the length of a vector must count for the model as it does for the metric.
+-- distances of projections, so the length of a vector must count for the model as it does for the metric. STABLE, since Citus copies
+-- IMMUTABLE functions to its nodes, which have no type hashindex.model.
 CREATE OR REPLACE FUNCTION hashindex._keeps_numbers(used hashindex.model, metric text, layout text) RETURNS boolean
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
