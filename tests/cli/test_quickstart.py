@@ -24,9 +24,29 @@ START = ("quickstart", "--table", "docs", "--column", "v")
 NAME = "docs_v"
 
 
+@pytest.fixture(scope="session")
+def docs_template(server, vector_template):
+    """A database with pgvector and table docs: rows in 30 clusters, as embeddings are."""
+    run_as_admin(server, f"CREATE DATABASE template_docs TEMPLATE {vector_template}")
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((30, DIMENSION))
+    vectors = centres[np.arange(ROWS) % 30] + 0.4 * rng.standard_normal((ROWS, DIMENSION))
+    with connect(server.uri("template_docs")) as connection:
+        fill(connection, "docs", vectors.astype(np.float32))
+    return "template_docs"
+
+
+@pytest.fixture
+def empty_url(request, make_database, vector_template):
+    """A database with pgvector alone, or with the table too where a test takes `docs`."""
+    if "docs" in request.fixturenames:
+        return make_database(request.getfixturevalue("docs_template"))
+    return make_database(vector_template)
+
+
 @pytest.fixture
 def bare(empty_url):
-    """A database with pgvector alone."""
+    """A session in a database without our schema."""
     with connect(empty_url) as connection:
         yield connection
 
@@ -43,12 +63,8 @@ def start(run, empty_url, docs, monkeypatch):
 
 
 @pytest.fixture
-def docs(bare):
-    """Rows in 30 clusters, as embeddings are."""
-    rng = np.random.default_rng(3)
-    centres = rng.standard_normal((30, DIMENSION))
-    vectors = centres[np.arange(ROWS) % 30] + 0.4 * rng.standard_normal((ROWS, DIMENSION))
-    fill(bare, "docs", vectors.astype(np.float32))
+def docs():
+    """The table of the template."""
     return "docs"
 
 

@@ -171,7 +171,7 @@ def tune(url):
         tune_index(
             HashIndex.open(connection, "items_idx"),
             Goal(recall=0.5),
-            Budget(sample=1_000, queries=20, minutes=0.05),
+            Budget(sample=1_000, queries=20, minutes=0.02),
         )
 
 
