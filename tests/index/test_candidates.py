@@ -13,7 +13,12 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.layers import affine
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.quantization import code_distances, query_codes, weighted_query_codes
+from pg_hashindex.models.quantization import (
+    code_distances,
+    query_codes,
+    row_numbers,
+    weighted_query_codes,
+)
 
 pytestmark = pytest.mark.newest
 
@@ -42,14 +47,19 @@ def model_of(ranking, levels):
     )
 
 
-def distances(model, ranking, vectors, query):
-    """How far each row is from a query by code."""
+def distances(model, ranking, vectors, query, access):
+    """How far each row is from a query by code, and by the numbers beside codes of 4 levels."""
     codes, own = model.encode(vectors), model.encode(query[None])
     if ranking == "hamming":
         return hamming_distances(own, codes)[0].astype(np.int64)
     if ranking == "weighted":
         assert model.bit_weights is not None
         asked, weights = weighted_query_codes(own, model.bit_weights)
+    elif model.levels == 4 and access != "column":
+        order = model.numbered_order(query[None], "l2")
+        numbers = row_numbers(model.project(vectors))
+        # Python and SQL differ in the last digits.
+        return order.distances(slice(None), codes, numbers)[0].round(2)
     else:
         asked, weights = query_codes(model.project(query[None]), model.levels)
     return code_distances(asked, weights, codes)[0].astype(np.int64)
@@ -102,7 +112,7 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, levels, ac
     _, ranked = make(connection, ranking, levels, access)
     same = places = 0
     for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query)
+        wanted = distances(ranked.model, ranking, vectors, query, access)
         for n in (1, 20, 300, 1000):
             found = ranked.ids(query, n, 1000)
             assert len(found) == len(set(found)) == min(n, 300)
@@ -129,7 +139,7 @@ def test_the_order_of_candidates_that_a_filter_holds_for(
     _, ranked = make(connection, ranking, levels, access, filter_columns=["category"])
     matching = np.arange(300) % 3 == 1
     for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query)
+        wanted = distances(ranked.model, ranking, vectors, query, access)
         for n in (1, 20, 300):
             found = np.array(ranked.ids(query, n, 1000, "category = 'b' -- b")) - 1
             assert len(found) == min(n, 100)
@@ -148,7 +158,7 @@ def test_one_probe_reads_one_list(connection, items, vectors):
     assert sum(map(len, lists.values())) == 300
     for query in QUERIES:
         (found,) = ranked.ids(query, 1, 1)
-        wanted = distances(ranked.model, "hamming", vectors, query)
+        wanted = distances(ranked.model, "hamming", vectors, query, "landmarks")
         own = next(keys for keys in lists.values() if found in keys)
         assert wanted[found - 1] == min(wanted[key - 1] for key in own)
         assert len(ranked.ids(query, 299, 1)) == 299

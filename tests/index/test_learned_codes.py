@@ -158,9 +158,9 @@ def test_a_vector_that_changes_while_its_batch_is_encoded(
     )
     row_codes = Model.row_codes
 
-    def meanwhile(self, X):
+    def meanwhile(self, X, projections=None):
         other.execute(TURN, [place + 1])
-        return row_codes(self, X)
+        return row_codes(self, X, projections)
 
     monkeypatch.setattr(Model, "row_codes", meanwhile)
     assert taught.encode() == 299
