@@ -1,6 +1,6 @@
 """Count the candidates that codes need without and with the two numbers beside them.
 
-    python benchmarks/row_numbers.py [--data ../shared/data] [--output benchmarks/results/row_numbers.json]
+    python benchmarks/row_numbers.py [--data ../shared/data] [--rows 60000] [--queries 200]
 
 ITQ with 4 levels, trained on 8,000 rows; a scan ranks all rows. Rows are those of the benchmarks of
 retrieval, pixels, and text embeddings whose lengths are spread by a log-normal factor. A count of

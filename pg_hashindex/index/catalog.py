@@ -311,24 +311,26 @@ class IndexRow:
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
 
-        The former is NULL where a row has none. ``stored`` is the code as text, with its numbers.
+        The former is NULL where a row has none.
         """
         code = sql.Identifier(self.code_column)
         if self.layout == "column":
-            column = sql.SQL("b.{}").format(code)
-            return {"row_code": column, "stored": column + sql.SQL("::text"), "join": sql.SQL("")}
-        stored: LiteralString = "c.{}::text"
-        if self.keeps_numbers:
-            stored = (
-                "CASE WHEN c.id IS NOT NULL "
-                "THEN pg_catalog.concat_ws(' ', c.{}::text, c.length, c.fit) END"
-            )
+            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
         join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
         return {
             "row_code": sql.SQL("c.{}").format(code),
-            "stored": sql.SQL(stored).format(code),
             "join": join.format(self.codes, sql.Identifier(self.id_column)),
         }
+
+    @property
+    def stored_code(self) -> sql.Composable:
+        """SQL for the code of a row as text, followed by its numbers; needs the same join."""
+        if self.keeps_numbers:
+            return sql.SQL(
+                "CASE WHEN c.id IS NOT NULL "
+                "THEN pg_catalog.concat_ws(' ', c.code::text, c.length, c.fit) END"
+            )
+        return self.names_of_codes()["row_code"] + sql.SQL("::text")
 
     @property
     def code_of_row(self) -> sql.Composed:

@@ -82,6 +82,7 @@ class Verifier:
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
         self.names |= {"codes": index.codes, "current": index.is_current}
+        self.names |= {"stored": index.stored_code}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""

@@ -396,7 +396,7 @@ class CodeChecks:
         """Yield vectors and codes, and the number of codes whose vectors have another dimension."""
         connection = self.index.connection
         values = None if self.full else [self._sampled_ids()]
-        query = self._query(_EVERY if self.full else _SAMPLED)
+        query = self._query(_EVERY if self.full else _SAMPLED, stored=self.index.stored_code)
         with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
             for block in blocks:
                 fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
@@ -418,8 +418,11 @@ class CodeChecks:
         """Return the percentage of codes to read: about this number of pages, or all."""
         return 100.0 if self.full else percent_of_codes(self.index, pages)
 
-    def _query(self, statement: LiteralString, **values: float) -> sql.Composed:
+    def _query(self, statement: LiteralString, **more: float | sql.Composable) -> sql.Composed:
         index = self.index
         names = index.names | index.names_of_codes() | {"codes": index.codes}
-        numbers = {name: sql.Literal(value) for name, value in values.items()}
-        return sql.SQL(statement).format(**names, **numbers)
+        names |= {
+            name: one if isinstance(one, sql.Composable) else sql.Literal(one)
+            for name, one in more.items()
+        }
+        return sql.SQL(statement).format(**names)
