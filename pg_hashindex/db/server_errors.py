@@ -25,6 +25,8 @@ from ..errors import (
 )
 
 _INSTALL_SCHEMA = "Run: pg-hashindex schema upgrade"
+# A function that an index has of its own.
+_OF_INDEX = re.compile(r"function hashindex\.(search|candidates|within)_")
 
 
 def warning_of(notice: psycopg.errors.Diagnostic) -> str | None:
@@ -157,6 +159,10 @@ def _translate(
                 f"{message}; a part of index {name!r} was renamed or dropped: run "
                 f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
+    if state == "42883" and _OF_INDEX.match(diagnosis.message_primary or ""):
+        return DatabaseStateError(
+            f"{message.rstrip('.')}; its index was dropped or recreated meanwhile: run it again"
+        )
     if _is_of_schema(state, diagnosis.message_primary or "", diagnosis.context or ""):
         return MissingSchemaError(
             f"the schema hashindex is missing or old: {message.rstrip('.')}. {_INSTALL_SCHEMA}"

@@ -13,7 +13,8 @@ from fixtures.items import one_layout
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.errors import InvalidInputError, UnknownIndexError
+from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
 from pg_hashindex.index.handle import HashIndex
 
 items_table = sa.Table(
@@ -379,3 +380,12 @@ def test_a_key_that_is_named_distance(connection, items, model, vectors):
         [Vector(vectors[7])],
     )
     assert found.fetchall() == exact
+
+
+def test_a_function_of_a_dropped_index(connection):
+    """As a swap meets it whose index is dropped meanwhile; the schema is not to blame."""
+    with (
+        pytest.raises(DatabaseStateError, match="dropped or recreated meanwhile: run it again"),
+        translated_errors(),
+    ):
+        connection.execute("SELECT hashindex.candidates_gone('[1]'::vector)")
