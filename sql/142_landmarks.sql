@@ -29,6 +29,10 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    IF i.next_generation IS NULL THEN
+        RAISE EXCEPTION 'another session gave up this build of index "%"', i.name
+            USING ERRCODE = 'object_in_use', HINT = 'Wait for the other session, and run it again.';
+    END IF;
     i.generation := i.next_generation;
     i.code_table := i.storage || '_codes_' || i.next_generation;
     i.landmark_table := i.storage || '_landmarks_' || i.next_generation;
