@@ -118,6 +118,11 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
+-- Bits of the numbers that are beyond a step from 0, on either side; minus_p is -p.
+CREATE OR REPLACE FUNCTION hashindex._beyond(p {ext}.vector, minus_p {ext}.vector, step {ext}.vector) RETURNS bit varying
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step);
+
 -- Code of a projection: its signs, and with 4 levels a second half that tells large from small. The levels of a projection as bits;
 -- pg_hashindex/models/quantization.py explains them. With 4 levels, the first half holds the signs. The second half says whether each
 -- projection is beyond one standard deviation of the row's own projections, inverted where the projection is above 0.
@@ -139,9 +144,8 @@ BEGIN
     END IF;
     p := {ext}.l2_normalize(projection);
     positive := {ext}.binary_quantize(p);
-    RETURN positive || ~(positive # (
-        {ext}.binary_quantize(p OPERATOR({ext}.-) array_fill(deviation, ARRAY[n])::{ext}.vector)
-        | {ext}.binary_quantize(array_fill(-deviation, ARRAY[n])::{ext}.vector OPERATOR({ext}.-) p)
+    RETURN positive || ~(positive # hashindex._beyond(
+        p, p OPERATOR({ext}.-) p OPERATOR({ext}.-) p, array_fill(deviation, ARRAY[n])::{ext}.vector
     ));
 END
 $$;
@@ -162,14 +166,14 @@ DECLARE
     n integer := {ext}.vector_dims(projection);
     deviation real := 1 / sqrt(n);
     edge {ext}.vector := array_fill(deviation, ARRAY[n])::{ext}.vector;
-    opposite {ext}.vector := array_fill(-deviation, ARRAY[n])::{ext}.vector;
     u {ext}.vector := {ext}.l2_normalize(projection);
-    small bigint := n - bit_count({ext}.binary_quantize(u OPERATOR({ext}.-) edge) | {ext}.binary_quantize(opposite OPERATOR({ext}.-) u));
+    minus_u {ext}.vector := u OPERATOR({ext}.-) u OPERATOR({ext}.-) u;
+    small bigint := n - bit_count(hashindex._beyond(u, minus_u, edge));
 BEGIN
     IF {ext}.vector_norm(u) = 0 THEN
         RETURN 0;
     END IF;
-    RETURN 1 / ({ext}.l1_distance(u, u OPERATOR({ext}.-) u) + {ext}.l1_distance(u, edge) + {ext}.l1_distance(u, opposite)
+    RETURN 1 / ({ext}.l1_distance(u, u OPERATOR({ext}.-) u) + {ext}.l1_distance(u, edge) + {ext}.l1_distance(minus_u, edge)
                 - 2 * deviation::double precision * small);
 END
 $$;

@@ -36,9 +36,7 @@ DECLARE
     p {ext}.vector := {ext}.l2_normalize(projection);
     minus_p {ext}.vector := p OPERATOR({ext}.-) p OPERATOR({ext}.-) p;
     -- The k-th tells which projections are larger than k steps.
-    b bit varying[] := ARRAY(
-        SELECT {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step) FROM unnest(steps) step
-    );
+    b bit varying[] := ARRAY(SELECT hashindex._beyond(p, minus_p, step) FROM unnest(steps) step);
     u1 bit varying := {ext}.binary_quantize(p);
     u2 bit varying := ~(u1 # b[cardinality(b) / 2 + 1]);
     u3 bit varying;
