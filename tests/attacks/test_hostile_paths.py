@@ -357,7 +357,7 @@ def test_the_command_line_among_temporary_tables(keeper, work, monkeypatch):
     work()
 
 
-#: What of pgvector's own a text of ours could name.
+#: Names of pgvector that a statement of pg_hashindex could use.
 _PGVECTORS = """
     SELECT DISTINCT p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
     WHERE d.classid = 'pg_proc'::regclass AND d.deptype = 'e' AND d.refobjid = (

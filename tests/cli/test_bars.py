@@ -77,7 +77,7 @@ def test_bars_of_tuning(docs, run):
     run("schema", "upgrade", "--database-url", docs)
     options = ["--recall", ".5", "--minutes", ".1", "--queries", "20"]
     shown = on_terminal(["tune", "--table", "docs", "--column", "v", *options], docs)
-    # Of the time that it may take at the most.
+    # A share of the longest time that it may take.
     assert re.search(BAR.format("tuning") + r".*s/s\]", shown)
     assert "/6 [" in shown
 

@@ -43,7 +43,7 @@ def things(connection):
 
 @pytest.mark.usefixtures("things")
 def test_metric_of_a_table(on, connection):
-    """That of a vector index which has one of ours, otherwise cosine."""
+    """The metric of a vector index on the column, otherwise cosine."""
     train = ("model", "train", "m", *SOURCE, "--method", "lsh")
 
     def metric():

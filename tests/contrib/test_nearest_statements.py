@@ -157,7 +157,7 @@ def test_schemas_that_are_translated(library, connection, books):
 
 
 def test_filters_of_the_store_only(connection, library):
-    """A comment at the end of the text takes in nothing of ours."""
+    """A comment at the end of a filter hides no part of the statement after it."""
     found = connection.execute(
         "SELECT id FROM hashindex.search("
         "'books_idx', '[1,2,3,4]', 3, filter => 'price = 3 -- dear')"

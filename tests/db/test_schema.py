@@ -103,7 +103,7 @@ def test_upgrade_of_an_empty_database(empty_url):
     assert after.as_dict() == dataclasses.asdict(after) | {"up_to_date": True}
     found = state(empty_url)
     assert found["version"] == [(after.head,)]
-    # Every relation, function and type of ours is in our own schema.
+    # Every relation, function and type that the upgrade makes is in schema hashindex.
     for part in ("relations", "functions", "types"):
         assert found[part]
         assert all(row[0].startswith("hashindex.") for row in found[part])

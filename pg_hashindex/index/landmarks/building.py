@@ -246,7 +246,7 @@ class LandmarkBuild:
         return True
 
     def _train(self, rows: int) -> NDArray[np.float32] | None:
-        """Train landmarks on random rows, read anew in each round; None if there is none."""
+        """Train landmarks on rows that each round draws; return None if the table has none."""
         if not rows:
             return None
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)

@@ -95,7 +95,7 @@ def train_by_blocks(
     rows_per_round: int | None = None,
     on_round: Callable[[int, int], None] | None = None,
 ) -> NDArray[np.float32] | None:
-    """Train landmarks by k-means: random rows, moved to the means of theirs in each round.
+    """Train landmarks by k-means: each round moves landmarks to the means of their rows.
 
     A round draws rows anew and reads them block by block, so that memory holds the landmarks, the
     sums of their rows, and a block. If there are more than 1,024 landmarks, a row is compared with
