@@ -153,6 +153,28 @@ def test_filters_of_every_kind(connection, index):
             assert index.search(QUERY, filter=condition, candidates=1000) == wanted, condition
 
 
+def test_lists_are_indexed_by_columns_of_fixed_length(connection, shop):
+    """A filter on such a column reads no row of a list that does not match."""
+    kept = ["category", "price", "sold", "mood", "info"]
+    index = HashIndex.create(
+        connection, "shop_idx", table=shop, column="embedding", model="lsh", access="landmarks",
+        filter_columns=kept,
+    )  # fmt: skip
+    index.encode()
+    # A b-tree holds no text of this length.
+    connection.execute(
+        "UPDATE shop SET category = (SELECT string_agg(md5(n::text), '') "
+        "FROM generate_series(1, 1000) n) WHERE id = 1"
+    )
+    row = connection.execute(
+        "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
+        "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
+    ).fetchone()
+    assert row is not None
+    assert row[0].endswith("(landmark, filter_2, filter_3, filter_4)")
+    assert_fresh(HashIndex.open(connection, "shop_idx"))
+
+
 def test_columns_that_equal_values(connection, index):
     cases = [
         ({"category": "a"}, "category = 'a'"),
