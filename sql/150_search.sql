@@ -273,9 +273,13 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
 BEGIN
-    RETURN QUERY EXECUTE format(
-        'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, $6, $7, $8) s', 'search_' || i.name
-    ) USING query, k, candidates, probes, query_code, filter, where_equals, caller_path;
+    IF filter IS NOT NULL OR where_equals <> '{}' THEN
+        RETURN QUERY SELECT f.id, f.distance
+        FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
+    ELSE
+        RETURN QUERY EXECUTE format('SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s', 'search_' || i.name)
+        USING query, k, candidates, probes, query_code;
+    END IF;
 END
 $$;
 
