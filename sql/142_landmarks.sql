@@ -154,15 +154,31 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
     dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
+    create_graph text := format(
+        'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
+    );
+    memory text := current_setting('maintenance_work_mem');
+    workers text := current_setting('max_parallel_maintenance_workers');
+    kilobytes bigint;
 BEGIN
     -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks. A run that was cut
     -- off may have left one.
     IF dimension <= 4000 AND NOT EXISTS (
         SELECT FROM pg_index x WHERE x.indrelid = format('hashindex.%I', i.landmark_table)::regclass AND NOT x.indisprimary
     ) THEN
-        EXECUTE format(
-            'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
-        );
+        -- What the graph takes (measured: 1.2 kB for each landmark of 256 numbers, and 4 MB). Less would make it many times slower. More
+        -- would be allocated all the same: processes that build together share memory of the size of the setting.
+        EXECUTE format('SELECT 8192 + count(*) * (2 * %s + 900) / 1024 FROM hashindex.%I', dimension, i.landmark_table) INTO kilobytes;
+        PERFORM set_config('maintenance_work_mem', least(kilobytes, 2147483647) || 'kB', true);
+        BEGIN
+            EXECUTE create_graph;
+        EXCEPTION WHEN disk_full OR out_of_memory THEN
+            -- A container may have little memory to share (Docker: 64 MB). One process needs none.
+            PERFORM set_config('max_parallel_maintenance_workers', '0', true);
+            EXECUTE create_graph;
+            PERFORM set_config('max_parallel_maintenance_workers', workers, true);
+        END;
+        PERFORM set_config('maintenance_work_mem', memory, true);
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);
 END

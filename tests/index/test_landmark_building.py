@@ -177,6 +177,32 @@ def test_no_row_is_read_again_after_the_last_one(connection, begun, step, monkey
     assert_listed(begun)
 
 
+def test_a_graph_that_shared_memory_does_not_hold(connection, begun):
+    """One process builds it, without shared memory; the settings of the session stay."""
+    connection.execute(
+        """
+        CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF current_query() ~ '_index_landmarks'
+              AND current_setting('max_parallel_maintenance_workers') <> '0' THEN
+                RAISE 'could not resize shared memory segment' USING ERRCODE = 'disk_full';
+            END IF;
+        END $$;
+        CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE INDEX')
+            EXECUTE FUNCTION refuse();
+        SET max_parallel_maintenance_workers = 2
+        """
+    )
+    settings = (
+        "SELECT current_setting('max_parallel_maintenance_workers'), "
+        "current_setting('maintenance_work_mem')"
+    )
+    before = connection.execute(settings).fetchone()
+    begun.encode()
+    assert connection.execute(settings).fetchone() == before
+    assert HashIndex.open(connection, "items_idx").access == "landmarks"
+    assert_listed(begun)
+
+
 WRITES = {
     "values": [
         "UPDATE items SET embedding = embedding + embedding WHERE id % 3 = 0",
