@@ -427,9 +427,9 @@ BEGIN
         'former_codes', format('%I.%I', i.code_schema, i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged')
     );
 
-    -- As in Python, one landmark for 28 rows, and 12 rows for each to train on; but never more than 256 MB of rows.
+    -- As in Python, one landmark for 20 rows; 12 rows for each to train on; but never more than 256 MB of rows.
     EXECUTE hashindex._fill('SELECT count(*) FROM {former_codes}', parts) INTO rows;
-    wanted := least(rows / 28 + 1, 5592405 / (parts ->> 'dimension')::integer);
+    wanted := least(rows / 20 + 1, 5592405 / (parts ->> 'dimension')::integer);
     EXECUTE hashindex._fill(
         'SELECT array_agg(s.vector) FROM (SELECT b.{column}::{ext}.vector AS vector FROM {table} b WHERE b.{column} IS NOT NULL '
         'ORDER BY hashtextextended(b.{key}::text, 0), b.{key} LIMIT $1) s', parts

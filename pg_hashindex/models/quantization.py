@@ -100,12 +100,14 @@ def row_numbers(projections: NDArray[np.floating]) -> NDArray[np.float32]:
     The first is the length of the projections (m, n) of a row, at most 3e38. The second is the fit
     of the code to their direction u, 1 / <u, levels>; both are 0 where all projections are.
     """
-    p = projections.astype(np.float64)
-    lengths = np.sqrt(np.square(p).sum(axis=1))
-    sizes = np.abs(_normalized(projections)).astype(np.float64)
-    along = np.where(sizes > _threshold(1.0, p.shape[1]), 3 * sizes, sizes).sum(axis=1)
+    sizes = np.abs(_normalized(projections))
+    large = sizes > _threshold(1.0, sizes.shape[1])
+    # einsum adds up in float64 without copies of the arrays, in half the time.
+    squares = np.einsum("ij,ij->i", projections, projections, dtype=np.float64)
+    along = sizes.sum(axis=1, dtype=np.float64)
+    along += 2 * np.einsum("ij,ij->i", sizes, large, dtype=np.float64)
     fits = np.divide(1, along, out=np.zeros_like(along), where=along > 0)
-    return np.stack([np.minimum(lengths, _LONGEST), fits], axis=1).astype(np.float32)
+    return np.stack([np.minimum(np.sqrt(squares), _LONGEST), fits], axis=1).astype(np.float32)
 
 
 def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:

@@ -369,5 +369,5 @@ def test_refuses_unusable_input(rows):
 
 
 def test_how_many():
-    assert [landmark_count(n) for n in (0, 27, 28, 300_000)] == [1, 1, 1, 10_714]
-    assert training_rows(100) == 1200
+    assert [landmark_count(n) for n in (0, 19, 20, 300_000)] == [1, 1, 1, 15_000]
+    assert training_rows(100) == 900

@@ -54,7 +54,7 @@ def test_it_encodes_and_builds(connection, items, model, metric):
     )
     assert build(connection) == 300
     landmarks, codes, lost = lists(connection)
-    assert 4 <= landmarks <= 11
+    assert 4 <= landmarks <= 16
     assert (codes, lost) == (300, 0)
     shown = connection.execute(
         "SELECT access, building, probes, next_generation, trained_rows FROM hashindex.index"

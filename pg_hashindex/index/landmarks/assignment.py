@@ -91,7 +91,9 @@ class ListMeans:
         weights = np.ones(len(X), np.float32)
         if self._spherical:
             X, lengths = moderate_rows(X)
-            X, places, lengths = X[lengths > 0], places[lengths > 0], lengths[lengths > 0]
+            directed = lengths > 0
+            if not directed.all():
+                X, places, lengths = X[directed], places[directed], lengths[directed]
             weights = (1 / lengths).astype(np.float32, copy=False)
         present, inverse = np.unique(places, return_inverse=True)
         means, counts = place_means(X, inverse, len(present), np.arange(len(X)), weights)

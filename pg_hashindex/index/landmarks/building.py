@@ -255,7 +255,7 @@ class LandmarkBuild:
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
-                yield block.vectors[are_trainable(block.vectors)]
+                yield block.select(are_trainable(block.vectors)).vectors
 
         with Progress("training landmarks", None, "round") as bar:
 
@@ -449,7 +449,7 @@ class LandmarkBuild:
         places = landmarks.assign(self._points(block.vectors, projections))
         if means is not None:
             moderate = are_trainable(block.vectors)
-            means.add(block.vectors[moderate], places[moderate])
+            means.add(block.select(moderate).vectors, places[moderate])
         return copy_format(block.keys, places, codes, self.index.n_bits, numbers)
 
     def _write(self, rows: bytes, place: int) -> None:
