@@ -9,9 +9,10 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import Access, IndexRow, Layout, Ranking, read_rows
+from pg_hashindex.index.catalog import Access, IndexRow, Layout, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
+from pg_hashindex.models.quantization import Ranking
 
 from ._shared import (
     LANGUAGES,

@@ -28,12 +28,11 @@ from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, 
 from ..models import store
 from ..models.model import Metric, Model
 from ..models.network import NetworkKind
-from ..models.quantization import Levels
+from ..models.quantization import Levels, Ranking
 from ..models.store import EvaluatedIn
 
 Layout = Literal["table", "column"]
 Access = Literal["scan", "landmarks"]
-Ranking = Literal["hamming", "asymmetric", "weighted"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
 

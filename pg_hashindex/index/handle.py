@@ -11,13 +11,13 @@ from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..models.model import Metric
+from ..models.quantization import Ranking
 from .catalog import (
     Access,
     IndexRow,
     IndexSummary,
     Layout,
     ListSummary,
-    Ranking,
     drop_index,
     read_row,
     read_rows,

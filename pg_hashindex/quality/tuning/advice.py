@@ -8,10 +8,10 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Ranking
+from ...index.catalog import Access
 from ...index.search import as_count
 from ...models.model import Metric, Model
-from ...models.quantization import Levels, bits_of
+from ...models.quantization import Levels, Ranking, bits_of
 
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "centred_binary_quantize", "exact"]

@@ -32,12 +32,12 @@ from ...db.progress import Progress, tell
 from ...db.server_errors import translated_errors
 from ...db.statements import one_row
 from ...errors import InvalidInputError
-from ...index.catalog import Access, HasRow, IndexRow, Ranking
+from ...index.catalog import Access, HasRow, IndexRow
 from ...index.handle import HashIndex
 from ...index.landmarks import landmark_count
 from ...models import codes, store
 from ...models.model import Metric
-from ...models.quantization import bits_of
+from ...models.quantization import Ranking, bits_of
 from ..doctor_catalog import metric_of_column
 from ..pgvector_index import PgvectorIndex, VectorColumn
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
