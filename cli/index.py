@@ -43,15 +43,13 @@ if TYPE_CHECKING:
     from pg_hashindex.operations import Repaired
 
 
-def access_option(default: Access | None) -> Callable[..., Any]:
-    """Return the option for an access path."""
+def access_option(default: str) -> Callable[..., Any]:
+    """Return the option for an access path; ``default`` says what it is if left out."""
     return click.option(
         "--access",
         type=click.Choice(get_args(Access)),
-        default=default,
-        show_default=default is not None,
-        help="How searches find candidates: among all codes, by substrings of codes in b-trees, by "
-        "lists of codes around landmarks, or by pgvector's HNSW over the codes.",
+        help="How searches find candidates: among all codes, or in lists of codes around "
+        f"landmarks.  [default: {default}]",
     )
 
 
@@ -121,7 +119,7 @@ def index() -> None:
     show_default=True,
     help="Codes in a table of their own, or in a new column of the table.",
 )
-@access_option("scan")
+@access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
 @filter_columns_option
 @click.option(
@@ -175,7 +173,7 @@ def encode_index(
 
 
 @index.command()
-@access_option(None)
+@access_option("as it is")
 @ranking_option
 @click.option("--candidates", type=int, help="Rows kept by code before the exact order.")
 @click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000.")
@@ -262,7 +260,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @index.command(short_help="Give index NAME another model, while it is searched and written to.")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
-@access_option(None)
+@access_option("as it is")
 @click.option(
     "--filter-columns",
     callback=words,

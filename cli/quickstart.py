@@ -5,7 +5,7 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import re
 import shlex
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -31,7 +31,7 @@ from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
 from pg_hashindex.quality.tuning import Goal, apply, tune_table
-from pg_hashindex.training import train
+from pg_hashindex.training import METHOD, default_bits, hasher_for, train
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
 from ._shared import (
@@ -51,13 +51,7 @@ from ._shared import (
     trusted,
 )
 
-_METHOD, _BITS = "itq", 256
-_LEVELS: Literal[4] = 4
-# From this many rows, reading lists of codes is faster than reading all codes.
-_LANDMARK_ROWS = 10_000
 _QUERIES = 100
-# The settings of an index that nobody configured.
-_UNCHOSEN = 200
 _SLOW_BUILD_SECONDS = 1800
 
 
@@ -294,9 +288,11 @@ def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool
             f"try methods and settings on a sample by distance {distance}, and train the best model"
         )
     else:
+        hasher = hasher_for()
+        n = default_bits(hasher, table.rows, table.dimension)
         steps.append(
-            f"train model {name}: {_METHOD}, {_bits(found)} projections of {_LEVELS} levels, "
-            f"distance {distance}"
+            f"train model {name}: {hasher.method}, {n} projections of {hasher.default_levels(n)} "
+            f"levels, distance {distance}"
         )
     steps += [
         f"create index {name} of {table.rows} rows, about {size}, and triggers on {table.name} "
@@ -310,11 +306,6 @@ def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool
 def _schema_is_current(database_url: str) -> bool:
     with translated_errors(), create_engine(database_url).connect() as connection:
         return schema.status(connection, trust_owner=trusted()).up_to_date
-
-
-def _bits(found: Diagnosis) -> int:
-    # ITQ has no more projections than there are dimensions, and training asks for 10 rows a bit.
-    return max(1, min(_BITS, found.table.dimension, found.table.rows // 10 or 1))
 
 
 def _made(
@@ -331,16 +322,8 @@ def _made(
         there = store.describe(connection, name)
     except UnknownModelError:
         with progress(f"training model {name}"):
-            X = sample_table(connection, table.name, table.column, rows=sample_rows(_METHOD)).X
-            model = train(
-                X,
-                name,
-                _METHOD,
-                n_bits=_bits(found),
-                levels=_LEVELS,
-                metric=options["metric"],
-                force=anyway,
-            )
+            X = sample_table(connection, table.name, table.column, rows=sample_rows(METHOD)).X
+            model = train(X, name, metric=options["metric"], force=anyway)
         store.save(connection, model)
     else:
         if there.dimension != table.dimension:
@@ -355,7 +338,6 @@ def _made(
         table=table.name,
         column=table.column,
         model=name,
-        access="landmarks" if table.rows >= _LANDMARK_ROWS else "scan",
         **options,
     )
     note(f"created index {name}; rows written from now on are encoded at once")
@@ -424,8 +406,7 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
         ],
     )
     # Somebody's choice stays, if it is good enough.
-    unchosen = index.candidates == _UNCHOSEN
-    changed = best != own and (unchosen or own.recall < recall)
+    changed = best != own and (own.recall < recall or index.row.has_usual_candidates())
     if changed:
         probes = best.probes if of_lists else None
         index = index.configure(candidates=best.candidates, probes=probes)

@@ -424,6 +424,12 @@ class IndexRow:
                 self.check_current()
             raise
 
+    def has_usual_candidates(self) -> bool:
+        """Return whether searches keep the candidates that a new index would have."""
+        usual = "SELECT hashindex._has_usual_candidates(i) FROM hashindex.index i WHERE i.name = $1"
+        with translated_errors(self):
+            return bool(one_row(self.connection, usual, [self.name])[0])
+
     def waiting(self, *, codes: sql.Composable | None = None, percent: float | None = None) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.
 

@@ -21,7 +21,8 @@ def embeddings():
 
 
 def test_measurements_of_training(embeddings):
-    model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    options = {"n_bits": 64, "levels": 2, "metric": "cosine", "random_state": 5}
+    model = train(embeddings, "texts", "itq", **options)
     summary = model.training
     assert summary["rows"] == 1800
     assert summary["held_back_rows"] == 200
@@ -32,10 +33,11 @@ def test_measurements_of_training(embeddings):
     shares = summary["share_of_ones"]
     assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
     assert summary["distinct_bits"] == 64
+    assert "supervision" not in summary
     assert model.metric == "cosine"
     assert model.parameters["normalize"] == "l2"
     assert model.layers[0].kind == "normalize"
-    again = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    again = train(embeddings, "texts", "itq", **options)
     assert again.checksum == model.checksum
 
 
@@ -63,17 +65,40 @@ def test_recall_is_counted_as_an_index_will(embeddings):
     assert recall(codes_alone, found["candidates"]) < 0.95
 
 
-def test_sign_needs_no_bits(embeddings):
-    assert train(embeddings, "s", "sign", force=True).n_bits == 384
-    with pytest.raises(InvalidInputError, match="'itq' needs a number of bits"):
-        train(embeddings, "s", "itq")
+def test_defaults(embeddings):
+    """ITQ, 4 levels, 256 projections or what rows and dimensions allow; 2 levels for labels."""
+
+    def shape(X, *method, **options):
+        model = train(X, "m", *method, force=True, **options)
+        return model.method, model.n_projections, model.levels
+
+    y = np.arange(2000) % 300
+    wide = np.random.default_rng(0).standard_normal((2600, 300)).astype(np.float32)
+    assert shape(wide) == ("itq", 256, 4)
+    assert shape(embeddings) == ("itq", 200, 4)
+    assert shape(embeddings, levels=2) == ("itq", 200, 2)
+    assert shape(embeddings[:9, :4]) == ("itq", 1, 4)
+    assert shape(wide[:, :20], n_bits=8) == ("itq", 8, 4)
+    assert shape(wide[:, :20]) == ("itq", 20, 4)
+    assert shape(embeddings, "sign") == ("sign", 384, 4)
+    assert shape(lambda: iter([wide]), "pcah") == ("pcah", 256, 4)
+    assert shape(embeddings, "sdh", y=y, parameters={"n_anchors": 50}) == ("sdh", 128, 2)
+    assert shape(embeddings[:50], "sth") == ("sth", 5, 4)
+    assert shape(embeddings, "agh", n_bits=8) == ("agh", 8, 2)
+    with pytest.raises(InvalidInputError, match="cghash learns weights of bits.* not 4"):
+        train(embeddings, "m", "cghash", y=y, levels=4)
+    # A code has 16,000 bits at the most.
+    long = np.random.default_rng(0).standard_normal((20, 8001)).astype(np.float32)
+    assert shape(long, "sign") == ("sign", 8001, 2)
+    assert shape(long[:, :8000], "sign") == ("sign", 8000, 4)
 
 
 @pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
 def test_too_few_rows(embeddings, rows, bits, least):
     with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
         train(embeddings[:rows], "few", "lsh", n_bits=bits)
-    assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits
+    few = train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True)
+    assert few.n_projections == bits
 
 
 def test_bits_and_seed_are_no_parameters_of_the_method(embeddings):
@@ -103,6 +128,7 @@ def test_two_classes_make_copies(embeddings):
     y = (embeddings[:, 0] > 0).astype(int)
     model = train(embeddings, "m", "itq-cca", y=y, n_bits=32)
     assert model.training["distinct_bits"] < 5
+    assert model.training["supervision"] == "labels"
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -214,4 +240,4 @@ def test_how_training_runs_is_not_in_the_model(embeddings):
     assert elsewhere.checksum == plain.checksum
     # Methods that have no bar train all the same.
     with show_progress():
-        assert train(X, "m", "lsh", n_bits=8).n_bits == 8
+        assert train(X, "m", "lsh", n_bits=8).n_projections == 8

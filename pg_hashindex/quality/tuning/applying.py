@@ -120,6 +120,7 @@ def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) ->
             id_column=advice.id_column,
             model=reference,
             metric=advice.metric,
+            access=chosen.access,
         )
     except BaseException as error:
         # Ctrl-C comes here too.

@@ -237,7 +237,8 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     commands = [["index", "configure", name, *chosen.options]]
     if advice.index is None:
         key = ["--id", advice.id_column]
-        commands = [train, ["index", "create", name, *table, *key, "--model", "NAME"], *commands]
+        options = ["--model", "NAME", "--access", chosen.access or "scan"]
+        commands = [train, ["index", "create", name, *table, *key, *options], *commands]
     elif not chosen.own:
         commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
     search = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {})").format(
@@ -372,6 +373,7 @@ class CodeTrials:
             model=reference,
             metric=bench.metric,
             layout=self.coded.candidate.layout,
+            access="scan",
         )
         self.index.encode()
         self._ranking = self.index.ranking
