@@ -25,6 +25,7 @@ from ._shared import (
     echo,
     filter_columns_option,
     k_option,
+    memory_option,
     note,
     of_database,
     of_index,
@@ -67,26 +68,6 @@ throttle_option = click.option(
     type=float,
     metavar="ROWS_PER_SECOND",
     help="Encode at most this number of rows a second, and list as many by landmarks.",
-)
-
-
-def _memory(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    # Loads SciPy, which building landmarks needs.
-    from pg_hashindex.index.landmarks.memory import as_bytes
-
-    try:
-        return as_bytes(value)
-    except HashIndexError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-memory_option = click.option(
-    "--memory",
-    default="1GB",
-    show_default=True,
-    metavar="SIZE",
-    callback=_memory,
-    help="Memory to take for building landmarks, such as 512MB.",
 )
 
 

@@ -30,7 +30,7 @@ from pg_hashindex.quality import reaching, sizes
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
-from pg_hashindex.quality.tuning import Goal, apply, tune_table
+from pg_hashindex.quality.tuning import Budget, Goal, apply, tune_table
 from pg_hashindex.training import METHOD, default_bits, hasher_for, train
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
@@ -43,10 +43,12 @@ from ._shared import (
     database_option,
     echo,
     filter_columns_option,
+    memory_option,
     note,
     print_table,
     progress,
     refuse_columns,
+    smallest_option,
     table_options,
     trusted,
 )
@@ -73,7 +75,9 @@ _SLOW_BUILD_SECONDS = 1800
 )
 @filter_columns_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
+@smallest_option
 @click.option("--anyway", is_flag=True, help="Continue where HNSW suits the table better.")
+@memory_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
 def quickstart(
@@ -86,7 +90,9 @@ def quickstart(
     metric: Metric | None,
     filter_columns: list[str],
     tuned: bool,
+    smallest: bool,
     anyway: bool,
+    memory: int,
     yes: bool,
 ) -> None:
     """Make an index of a table: install the schema, train a model, encode, measure.
@@ -97,6 +103,8 @@ def quickstart(
     """
     if tuned and filter_columns:
         raise click.UsageError("--tune makes an index without --filter-columns")
+    if smallest and not tuned:
+        raise click.UsageError("--smallest is found by --tune: give both")
     with connected(database_url) as connection:
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
@@ -126,14 +134,16 @@ def quickstart(
                     schema.upgrade(transaction, owner=None if there is None else there[0])
                 note("installed schema hashindex")
             if index is None:
-                made = _tuned if tuned else _made
                 options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
-                if not tuned:
-                    options |= {"filter_columns": filter_columns}
-                index = made(connection, found, name, recall, anyway, **options)
+                if tuned:
+                    goal = Goal(recall, smallest=smallest)
+                    index = _tuned(connection, found, name, goal, memory, **options)
+                else:
+                    options["filter_columns"] = filter_columns
+                    index = _made(connection, found, name, anyway, **options)
             if not _is_complete(index):
                 with progress(f"encoding the rows of {found.table.name} as {name}"):
-                    index.encode()
+                    index.encode(memory=memory)
         index, reached, changed = _measured(connection, name, recall)
         if complete and not changed:
             note(f"index {name} is there, and complete: nothing was changed")
@@ -312,7 +322,6 @@ def _made(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    recall: float,
     anyway: bool,
     **options: Any,
 ) -> HashIndex:
@@ -348,19 +357,14 @@ def _tuned(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    recall: float,
-    anyway: bool,
+    goal: Goal,
+    memory: int,
     **options: Any,
 ) -> HashIndex:
     table = found.table
     with progress(f"tuning for {table.name}"):
-        advice = tune_table(
-            connection,
-            table.name,
-            table.column,
-            Goal(recall),
-            **options,
-        )
+        budget = Budget(memory=memory)
+        advice = tune_table(connection, table.name, table.column, goal, budget, **options)
     if advice.applicable is None:
         kind = None if advice.recommended is None else advice.recommended.kind
         note(
@@ -370,7 +374,7 @@ def _tuned(
         )
         raise click.exceptions.Exit(NO)
     with progress(f"making {advice.applicable.label}"):
-        return apply(connection, advice, name=name)
+        return apply(connection, advice, name=name, memory=memory)
 
 
 def _measured(connection: Connection, name: str, recall: float) -> tuple[HashIndex, bool, bool]:

@@ -441,6 +441,17 @@ def test_usage(start):
         assert "Invalid value for '--recall'" in start("--recall", wrong, code=2).stderr
     both = start("--tune", "--filter-columns", "part", code=2)
     assert "--tune makes an index without --filter-columns" in both.stderr
+    assert "--smallest is found by --tune" in start("--smallest", code=2).stderr
+    assert "memory is '1 mile'" in start("--memory", "1 mile", code=2).stderr
+
+
+def test_memory_reaches_the_build(start, bare, monkeypatch):
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    little = start("--anyway", "--yes", "--memory", "64MB", code=3).stderr
+    assert "in 64MB of memory; the least is --memory 257MB" in little
+    # The rest is done by the same command with more.
+    start("--anyway", "--yes", "--memory", "300MB")
+    assert HashIndex.open(bare, NAME).access == "landmarks"
 
 
 def test_a_recall_out_of_reach(start, bare, monkeypatch):

@@ -57,14 +57,15 @@ class Candidate:
 def of_table(bench: Bench, seed: int) -> list[Candidate]:
     """Return models to train for a table, the most promising first.
 
-    ``itq`` is the best learned method on embeddings, ``sign`` and ``lsh`` are plain codes, ``pcah``
-    and ``sgh`` follow; the first three with one and with two bits of each projection. Projections
-    are limited to the dimensions if the method needs that.
+    ``itq`` is the best learned method on embeddings, with as many projections as training takes by
+    default, and with half of them, in half of the bytes. ``sign`` and ``lsh`` are plain codes,
+    ``pcah`` and ``sgh`` follow; the first three with one and with two bits of each projection.
+    Projections are limited to the dimensions if the method needs that.
     """
     d = bench.drawn.X.shape[1]
     fitting = sorted({min(n, d) for n in _PROJECTIONS})
-    wanted: list[tuple[str, int, Levels]] = [("itq", min(256, d), 4), ("itq", min(128, d), 2)]
-    wanted += [("sign", d, 4), ("sign", d, 2), ("itq", min(128, d), 4)]
+    wanted: list[tuple[str, int, Levels]] = [("itq", min(256, d), 4), ("itq", min(128, d), 4)]
+    wanted += [("sign", d, 4), ("sign", d, 2), ("itq", min(128, d), 2)]
     wanted += [("itq", n, levels) for n in reversed(fitting) for levels in LEVELS]
     wanted += [("lsh", 256, 4), ("lsh", 256, 2), ("sgh", 128, 2), ("pcah", min(128, d), 2)]
     wanted += [("lsh", 128, 2), ("lsh", 512, 2), ("lsh", 64, 2)]

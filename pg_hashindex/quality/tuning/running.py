@@ -176,7 +176,7 @@ def _tune(
         _estimate_signs(bench, coded)
         learned = [one for one in coded if one.name not in SIGNS]
         for one in worth_building(bench, learned):
-            CodeTrials(bench, one).run()
+            CodeTrials(bench, one, budget.memory).run()
         chosen, reason = recommend(bench.trials, goal)
         if chosen is not None and not drawn.whole:
             reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
@@ -330,8 +330,8 @@ def _give_memory(connection: Connection, n_bytes: float) -> None:
 class CodeTrials:
     """One model on the scratch table, until it is dropped."""
 
-    def __init__(self, bench: Bench, coded: EncodedSample) -> None:
-        self.bench, self.coded = bench, coded
+    def __init__(self, bench: Bench, coded: EncodedSample, memory: str | int) -> None:
+        self.bench, self.coded, self.memory = bench, coded, memory
         self.index: HashIndex | None = None
         self.choices = bench.choices(CANDIDATES)
         self._model_name: str | None = None
@@ -414,7 +414,7 @@ class CodeTrials:
         if access != "scan":
             bench.say(f"building {access} of {bench.sample} rows by {self.coded.name}")
             start = time.perf_counter()
-            index.configure(access=access).encode()
+            index.configure(access=access).encode(memory=self.memory)
             seconds += time.perf_counter() - start
         bench.say(f"measuring {self.coded.name} by {access}")
         summary = index.summary()
