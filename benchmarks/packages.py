@@ -53,9 +53,9 @@ def ours(connection: Connection, X: NDArray[np.float32]) -> Iterator[System]:
     for method, bits in OURS:
         start = time.perf_counter()
         name = f"{method}_{bits or DIMENSION}"
-        store.save(connection, train(X, name, method, n_bits=bits, metric="cosine"))
+        store.save(connection, train(X, name, method, n_bits=bits, levels=2, metric="cosine"))
         index = HashIndex.create(
-            connection, name, table="items", column="embedding", model=name, metric="cosine"
+            connection, name, table="items", column="embedding", model=name, access="scan"
         )
         encoding = time.perf_counter()
         encoded = index.encode()

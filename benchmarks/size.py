@@ -26,11 +26,12 @@ from retrieval_server import database, running
 OUTPUT = RESULTS / "size.json"
 QUICK_ROWS = 5_000
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("train", "model train first --method itq --bits 128 --table items --column embedding "
-              "--metric cosine --all-rows"),
-    ("train", "model train second --method sgh --bits 128 --table items --column embedding "
-              "--metric cosine --all-rows"),
-    ("create", "index create items_idx --table items --column embedding --model first --no-encode"),
+    ("train", "model train first --method itq --bits 128 --levels 2 --table items "
+              "--column embedding --metric cosine --all-rows"),
+    ("train", "model train second --method sgh --bits 128 --levels 2 --table items "
+              "--column embedding --metric cosine --all-rows"),
+    ("create", "index create items_idx --table items --column embedding --model first "
+               "--access scan --no-encode"),
     ("encode", "index encode items_idx"),
     ("check", "index check items_idx"),
     ("swap", "index swap items_idx --model second --force"),

@@ -32,8 +32,11 @@ ROWS, QUERIES, K = 59_000, 500, 10
 FITTED_ON = (1_000, 2_500, 5_000, 10_000, 20_000, 50_000)
 ROUNDS = (5, 10, 15, 50)
 CANDIDATES = (20, 30, 50)
-TRAIN = "model train {} --method itq --bits 192 --table items --column embedding --metric cosine"
-CREATE = "index create items_idx --table items --column embedding --model alone0"
+TRAIN = (
+    "model train {} --method itq --bits 192 --levels 2 --table items --column embedding "
+    "--metric cosine"
+)
+CREATE = "index create items_idx --table items --column embedding --model alone0 --access scan"
 TOOL = [str(Path(sys.executable).with_name("pg-hashindex"))]
 BUSY = "while True: pass"
 

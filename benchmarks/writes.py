@@ -48,7 +48,12 @@ def set_up(connection: Connection, access: str, rows: int) -> None:
         if kind == "no index":
             continue
         index = HashIndex.create(
-            connection, f"i{number}", table=f"items{number}", column="embedding", model="m"
+            connection,
+            f"i{number}",
+            table=f"items{number}",
+            column="embedding",
+            model="m",
+            access="scan",
         )
         index.encode()
         if access != "scan":

@@ -123,6 +123,34 @@ queries_from_option = click.option(
     metavar="TABLE|QUERY",
     help="A log of queries: one column of vectors, of which the first ones are used.",
 )
+
+
+def _memory(context: click.Context, parameter: click.Parameter, value: str) -> int:
+    # Loads SciPy, which building landmarks needs.
+    from pg_hashindex.index.landmarks.memory import as_bytes
+
+    try:
+        return as_bytes(value)
+    except HashIndexError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+memory_option = click.option(
+    "--memory",
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    callback=_memory,
+    help="Memory to take for building landmarks, such as 512MB.",
+)
+
+
+smallest_option = click.option(
+    "--smallest",
+    is_flag=True,
+    help="Recommend the fewest bytes that reach the recall, instead of the least time.",
+)
+
 seed_option = click.option(
     "--seed",
     "random_state",

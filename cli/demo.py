@@ -20,7 +20,6 @@ from pg_hashindex.training.sampling import sample_table
 from ._shared import echo, note, print_evaluation, progress
 from .server import find_server, server_options
 
-_BITS = 128
 _METHODS = ("sgh", "itq")
 _ASKED = ("nginx", "fluidsynth", "python3-sklearn")
 _CANDIDATES = (25, 50, 100, 200)
@@ -59,9 +58,9 @@ def demo(data_dir: Path | None, pg_version: str | None, stop: bool) -> None:
 
 def _index(connection: Connection, method: str) -> HashIndex:
     rows = sample_table(connection, TABLE, "embedding").X
-    model = store.save(connection, train(rows, method, method, n_bits=_BITS, metric="cosine"))
+    model = store.save(connection, train(rows, method, method, metric="cosine"))
     note(
-        f"trained {method}: {_BITS} bits from {model.training['rows']} rows in "
+        f"trained {method}: {model.n_bits} bits from {model.training['rows']} rows in "
         f"{model.training['seconds']:.1f} s, bits with ones in "
         f"{model.training['share_of_ones']['mean']:.0%} of the rows"
     )

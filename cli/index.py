@@ -9,9 +9,10 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import Access, IndexRow, Layout, Ranking, read_rows
+from pg_hashindex.index.catalog import Access, IndexRow, Layout, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
+from pg_hashindex.models.quantization import Ranking
 
 from ._shared import (
     LANGUAGES,
@@ -24,6 +25,7 @@ from ._shared import (
     echo,
     filter_columns_option,
     k_option,
+    memory_option,
     note,
     of_database,
     of_index,
@@ -42,15 +44,13 @@ if TYPE_CHECKING:
     from pg_hashindex.operations import Repaired
 
 
-def access_option(default: Access | None) -> Callable[..., Any]:
-    """Return the option for an access path."""
+def access_option(default: str) -> Callable[..., Any]:
+    """Return the option for an access path; ``default`` says what it is if left out."""
     return click.option(
         "--access",
         type=click.Choice(get_args(Access)),
-        default=default,
-        show_default=default is not None,
-        help="How searches find candidates: among all codes, by substrings of codes in b-trees, by "
-        "lists of codes around landmarks, or by pgvector's HNSW over the codes.",
+        help="How searches find candidates: among all codes, or in lists of codes around "
+        f"landmarks.  [default: {default}]",
     )
 
 
@@ -68,26 +68,6 @@ throttle_option = click.option(
     type=float,
     metavar="ROWS_PER_SECOND",
     help="Encode at most this number of rows a second, and list as many by landmarks.",
-)
-
-
-def _memory(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    # Loads SciPy, which building landmarks needs.
-    from pg_hashindex.index.landmarks.memory import as_bytes
-
-    try:
-        return as_bytes(value)
-    except HashIndexError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-memory_option = click.option(
-    "--memory",
-    default="1GB",
-    show_default=True,
-    metavar="SIZE",
-    callback=_memory,
-    help="Memory to take for building landmarks, such as 512MB.",
 )
 
 
@@ -120,7 +100,7 @@ def index() -> None:
     show_default=True,
     help="Codes in a table of their own, or in a new column of the table.",
 )
-@access_option("scan")
+@access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
 @filter_columns_option
 @click.option(
@@ -174,7 +154,7 @@ def encode_index(
 
 
 @index.command()
-@access_option(None)
+@access_option("as it is")
 @ranking_option
 @click.option("--candidates", type=int, help="Rows kept by code before the exact order.")
 @click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000.")
@@ -261,7 +241,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @index.command(short_help="Give index NAME another model, while it is searched and written to.")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
-@access_option(None)
+@access_option("as it is")
 @click.option(
     "--filter-columns",
     callback=words,

@@ -15,7 +15,7 @@ from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.quality.doctor_catalog import metric_of_column
-from pg_hashindex.training import RowCodes, hasher_for, train
+from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -50,20 +50,26 @@ def model() -> None:
 
 @model.command("train")
 @click.argument("name")
-@click.option("--method", required=True, type=click.Choice(list(HASHERS)), help="How to learn.")
+@click.option(
+    "--method",
+    type=click.Choice(list(HASHERS)),
+    default=METHOD,
+    show_default=True,
+    help="How to learn.",
+)
 @click.option(
     "--bits",
     "n_bits",
     type=int,
-    help="Projections to learn, one bit of the code each; 'sign' has one for each dimension.",
+    help="Projections to learn; 'sign' has one for each dimension.  [default: 256, or 64 to 128 "
+    "for methods that learn from more than rows; fewer if rows or dimensions are few]",
 )
 @click.option(
     "--levels",
     type=click.Choice(["2", "4"]),
-    default="2",
-    show_default=True,
-    callback=lambda context, option, value: int(value),
-    help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
+    callback=lambda context, option, value: None if value is None else int(value),
+    help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.  "
+    "[default: 4, or 2 for methods that learn from more than rows]",
 )
 @click.option(
     "--codes",
@@ -255,8 +261,8 @@ def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | 
         return
     method = HASHERS[stored.method]
     projections = stored.n_bits // bits_of(stored.levels)
-    if stored.levels == 2 and not stored.weighted and stored.network != "rows":
-        step = "--levels 4"
+    if stored.levels < (usual := method().default_levels(projections)):
+        step = f"--levels {usual}"
     elif "n_bits" in method.parameter_names() and projections < stored.dimension:
         step = f"--bits {min(2 * projections, stored.dimension)}"
     else:

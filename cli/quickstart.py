@@ -5,7 +5,7 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import re
 import shlex
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -30,8 +30,8 @@ from pg_hashindex.quality import reaching, sizes
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
-from pg_hashindex.quality.tuning import Goal, apply, tune_table
-from pg_hashindex.training import train
+from pg_hashindex.quality.tuning import Budget, Goal, apply, tune_table
+from pg_hashindex.training import METHOD, default_bits, hasher_for, train
 from pg_hashindex.training.sampling import sample_rows, sample_table
 
 from ._shared import (
@@ -43,21 +43,17 @@ from ._shared import (
     database_option,
     echo,
     filter_columns_option,
+    memory_option,
     note,
     print_table,
     progress,
     refuse_columns,
+    smallest_option,
     table_options,
     trusted,
 )
 
-_METHOD, _BITS = "itq", 256
-_LEVELS: Literal[4] = 4
-# From this many rows, reading lists of codes is faster than reading all codes.
-_LANDMARK_ROWS = 10_000
 _QUERIES = 100
-# The settings of an index that nobody configured.
-_UNCHOSEN = 200
 _SLOW_BUILD_SECONDS = 1800
 
 
@@ -79,7 +75,9 @@ _SLOW_BUILD_SECONDS = 1800
 )
 @filter_columns_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
+@smallest_option
 @click.option("--anyway", is_flag=True, help="Continue where HNSW suits the table better.")
+@memory_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
 def quickstart(
@@ -92,7 +90,9 @@ def quickstart(
     metric: Metric | None,
     filter_columns: list[str],
     tuned: bool,
+    smallest: bool,
     anyway: bool,
+    memory: int,
     yes: bool,
 ) -> None:
     """Make an index of a table: install the schema, train a model, encode, measure.
@@ -103,6 +103,8 @@ def quickstart(
     """
     if tuned and filter_columns:
         raise click.UsageError("--tune makes an index without --filter-columns")
+    if smallest and not tuned:
+        raise click.UsageError("--smallest is found by --tune: give both")
     with connected(database_url) as connection:
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
@@ -132,14 +134,16 @@ def quickstart(
                     schema.upgrade(transaction, owner=None if there is None else there[0])
                 note("installed schema hashindex")
             if index is None:
-                made = _tuned if tuned else _made
                 options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
-                if not tuned:
-                    options |= {"filter_columns": filter_columns}
-                index = made(connection, found, name, recall, anyway, **options)
+                if tuned:
+                    goal = Goal(recall, smallest=smallest)
+                    index = _tuned(connection, found, name, goal, memory, **options)
+                else:
+                    options["filter_columns"] = filter_columns
+                    index = _made(connection, found, name, anyway, **options)
             if not _is_complete(index):
                 with progress(f"encoding the rows of {found.table.name} as {name}"):
-                    index.encode()
+                    index.encode(memory=memory)
         index, reached, changed = _measured(connection, name, recall)
         if complete and not changed:
             note(f"index {name} is there, and complete: nothing was changed")
@@ -294,9 +298,11 @@ def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool
             f"try methods and settings on a sample by distance {distance}, and train the best model"
         )
     else:
+        hasher = hasher_for()
+        n = default_bits(hasher, table.rows, table.dimension)
         steps.append(
-            f"train model {name}: {_METHOD}, {_bits(found)} projections of {_LEVELS} levels, "
-            f"distance {distance}"
+            f"train model {name}: {hasher.method}, {n} projections of {hasher.default_levels(n)} "
+            f"levels, distance {distance}"
         )
     steps += [
         f"create index {name} of {table.rows} rows, about {size}, and triggers on {table.name} "
@@ -312,16 +318,10 @@ def _schema_is_current(database_url: str) -> bool:
         return schema.status(connection, trust_owner=trusted()).up_to_date
 
 
-def _bits(found: Diagnosis) -> int:
-    # ITQ has no more projections than there are dimensions, and training asks for 10 rows a bit.
-    return max(1, min(_BITS, found.table.dimension, found.table.rows // 10 or 1))
-
-
 def _made(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    recall: float,
     anyway: bool,
     **options: Any,
 ) -> HashIndex:
@@ -331,16 +331,8 @@ def _made(
         there = store.describe(connection, name)
     except UnknownModelError:
         with progress(f"training model {name}"):
-            X = sample_table(connection, table.name, table.column, rows=sample_rows(_METHOD)).X
-            model = train(
-                X,
-                name,
-                _METHOD,
-                n_bits=_bits(found),
-                levels=_LEVELS,
-                metric=options["metric"],
-                force=anyway,
-            )
+            X = sample_table(connection, table.name, table.column, rows=sample_rows(METHOD)).X
+            model = train(X, name, metric=options["metric"], force=anyway)
         store.save(connection, model)
     else:
         if there.dimension != table.dimension:
@@ -355,7 +347,6 @@ def _made(
         table=table.name,
         column=table.column,
         model=name,
-        access="landmarks" if table.rows >= _LANDMARK_ROWS else "scan",
         **options,
     )
     note(f"created index {name}; rows written from now on are encoded at once")
@@ -366,19 +357,14 @@ def _tuned(
     connection: Connection,
     found: Diagnosis,
     name: str,
-    recall: float,
-    anyway: bool,
+    goal: Goal,
+    memory: int,
     **options: Any,
 ) -> HashIndex:
     table = found.table
     with progress(f"tuning for {table.name}"):
-        advice = tune_table(
-            connection,
-            table.name,
-            table.column,
-            Goal(recall),
-            **options,
-        )
+        budget = Budget(memory=memory)
+        advice = tune_table(connection, table.name, table.column, goal, budget, **options)
     if advice.applicable is None:
         kind = None if advice.recommended is None else advice.recommended.kind
         note(
@@ -388,7 +374,7 @@ def _tuned(
         )
         raise click.exceptions.Exit(NO)
     with progress(f"making {advice.applicable.label}"):
-        return apply(connection, advice, name=name)
+        return apply(connection, advice, name=name, memory=memory)
 
 
 def _measured(connection: Connection, name: str, recall: float) -> tuple[HashIndex, bool, bool]:
@@ -424,8 +410,7 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
         ],
     )
     # Somebody's choice stays, if it is good enough.
-    unchosen = index.candidates == _UNCHOSEN
-    changed = best != own and (unchosen or own.recall < recall)
+    changed = best != own and (own.recall < recall or index.row.has_usual_candidates())
     if changed:
         probes = best.probes if of_lists else None
         index = index.configure(candidates=best.candidates, probes=probes)

@@ -24,6 +24,7 @@ from ._shared import (
     NO,
     connected,
     echo,
+    memory_option,
     note,
     of_database,
     plot_option,
@@ -32,6 +33,7 @@ from ._shared import (
     progress,
     queries_from_option,
     seed_option,
+    smallest_option,
 )
 
 _DEFAULT = Budget()
@@ -51,6 +53,7 @@ _DEFAULT = Budget()
 @click.option("-k", "--k", type=int, default=10, show_default=True, help="Answers of a query.")
 @click.option("--max-ms", type=float, help="The most milliseconds that the median query may take.")
 @click.option("--max-bytes", type=int, help="The most bytes that may be added to the table.")
+@smallest_option
 @click.option(
     "--sample",
     type=int,
@@ -73,6 +76,7 @@ _DEFAULT = Budget()
     show_default=True,
     help="Minutes after which nothing more is begun; the most promising settings are tried first.",
 )
+@memory_option
 @seed_option
 @click.option(
     "--apply",
@@ -95,6 +99,7 @@ def tune(
     k: int,
     max_ms: float | None,
     max_bytes: int | None,
+    smallest: bool,
     applied: bool,
     name: str | None,
     plot_file: Path | None,
@@ -102,6 +107,8 @@ def tune(
     **budget: Any,
 ) -> None:
     """Find the settings of INDEX, or codes for --table, that reach a recall the fastest.
+
+    With --smallest, those that add the fewest bytes.
 
     Everything is tried on scratch tables that hold a sample of the rows and are dropped at the end:
     first the exact scan, pgvector's HNSW and binary_quantize (centred too where the vectors do not
@@ -118,7 +125,7 @@ def tune(
             raise click.UsageError(f"{option} is for --table: an index has its own")
     if index is None and applied and name is None:
         raise click.UsageError("--apply with --table needs the --name of the index to be created")
-    goal = Goal(recall, k, max_ms, max_bytes)
+    goal = Goal(recall, k, max_ms, max_bytes, smallest)
     goal.check()
     tried = Budget(**budget)
     if plot_file is not None:
@@ -140,7 +147,7 @@ def tune(
         if not as_json:
             _print(advice, applied)
         try:
-            made = _applied(connection, advice, name) if applied else None
+            made = _applied(connection, advice, name, tried.memory) if applied else None
         finally:
             if as_json:
                 print_json(advice.as_dict() | {"applied": None if made is None else made.name})
@@ -151,7 +158,9 @@ def tune(
         raise click.exceptions.Exit(NO)
 
 
-def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIndex | None:
+def _applied(
+    connection: Connection, advice: Advice, name: str | None, memory: str | int
+) -> HashIndex | None:
     chosen = advice.applicable
     if chosen is None:
         note(
@@ -166,7 +175,7 @@ def _applied(connection: Connection, advice: Advice, name: str | None) -> HashIn
         note(f"the index cannot do that by its own model; applied its best setting: {chosen.label}")
     try:
         with progress(f"making {chosen.label}"):
-            made = apply(connection, advice, name=name)
+            made = apply(connection, advice, name=name, memory=memory)
     except BaseException as error:
         # Ctrl-C comes here too.
         for left in getattr(error, "__notes__", ()):

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     column_name text,
     method text DEFAULT 'itq',
     bits integer DEFAULT NULL,
-    levels integer DEFAULT 2,
+    levels integer DEFAULT NULL,
     metric text DEFAULT 'cosine',
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
@@ -59,14 +59,12 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use itq, lsh or sign; Python has the others.';
     ELSIF metric IS NULL OR metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', metric USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
-    ELSIF levels IS NULL OR levels NOT IN (2, 4) THEN
+    ELSIF levels NOT IN (2, 4) THEN
         PERFORM hashindex._refuse('levels', levels, '2 or 4');
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     ELSIF seed IS NULL OR seed < 0 THEN
         RAISE EXCEPTION 'seed is %; it must be 0 or more', seed USING ERRCODE = 'invalid_parameter_value';
-    ELSIF bits IS NULL AND method <> 'sign' THEN
-        RAISE EXCEPTION 'method "%" needs a number of bits', method USING ERRCODE = 'invalid_parameter_value', HINT = 'Try 256.';
     END IF;
     IF trust_owner IS NOT TRUE THEN
         PERFORM hashindex._check_owners(table_name, '{}');
@@ -82,9 +80,8 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % has % dimensions; itq in SQL takes 4000 at most', column_name, table_name, dimension
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use lsh, or train in Python.';
     END IF;
-    bits := coalesce(bits, dimension);
-    IF bits NOT BETWEEN 1 AND least(32000 / levels, (CASE method WHEN 'itq' THEN dimension END)) THEN
-        PERFORM hashindex._refuse('bits', bits, '1 to ' || least(32000 / levels, (CASE method WHEN 'itq' THEN dimension END)));
+    IF bits NOT BETWEEN 1 AND least(32000 / coalesce(levels, 2), (CASE method WHEN 'itq' THEN dimension END)) THEN
+        PERFORM hashindex._refuse('bits', bits, '1 to ' || least(32000 / coalesce(levels, 2), (CASE method WHEN 'itq' THEN dimension END)));
     END IF;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
@@ -101,6 +98,12 @@ BEGIN
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
+    -- As in Python: one projection for ten rows at the most, and four levels of it if a code can hold them.
+    bits := coalesce(bits, CASE method
+        WHEN 'sign' THEN dimension
+        ELSE greatest(1, least(256, cardinality(rows) / 10, (CASE method WHEN 'itq' THEN dimension END)))
+    END);
+    levels := coalesce(levels, CASE WHEN bits <= 8000 THEN 4 ELSE 2 END);
     -- Sign learns means alone, and each from all rows: more bits need no more rows.
     least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, CASE WHEN method <> 'sign' THEN 10 * bits END) END;
     IF coalesce(cardinality(rows), 0) < least_rows THEN

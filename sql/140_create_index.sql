@@ -9,7 +9,8 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     metric text DEFAULT NULL,
     layout text DEFAULT 'table',
     filter_columns text[] DEFAULT '{}',
-    trust_owner boolean DEFAULT false
+    trust_owner boolean DEFAULT false,
+    access text DEFAULT NULL
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -45,7 +46,6 @@ BEGIN
     i.access := 'scan';
     i.encoded := false;
     i.ranking := (hashindex._rankings(used))[1];
-    i.candidates := 200;
     i.generation := hashindex._new_generation(0);
     i.filter_columns := coalesce(create_index.filter_columns, '{}');
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
@@ -104,6 +104,8 @@ BEGIN
     PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
+    i.candidates := hashindex._usual_candidates(i, used);
+    access := coalesce(create_index.access, hashindex._usual_access(i, used));
     INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
     -- Another session has created it since it was looked for above.
     IF NOT FOUND THEN
@@ -114,27 +116,30 @@ BEGIN
     PERFORM hashindex._create_codes(i, create_index.table_name);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
-        RETURN;
-    END IF;
-    PERFORM hashindex._create_functions(i);
-    -- The table's owner needs EXECUTE to attach a partition.
-    EXECUTE format(
-        'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
-        (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
-    );
-    PERFORM hashindex._create_triggers(i, create_index.table_name);
-    PERFORM hashindex._set_readers(i);
-    -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
-    IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
-        EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', create_index.table_name, i.column_name) INTO empty;
-        IF empty THEN
-            PERFORM hashindex._mark_encoded(i);
+    ELSE
+        PERFORM hashindex._create_functions(i);
+        -- The table's owner needs EXECUTE to attach a partition.
+        EXECUTE format(
+            'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
+            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
+        );
+        PERFORM hashindex._create_triggers(i, create_index.table_name);
+        PERFORM hashindex._set_readers(i);
+        -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
+        IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
+            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', create_index.table_name, i.column_name) INTO empty;
+            IF empty THEN
+                PERFORM hashindex._mark_encoded(i);
+            END IF;
         END IF;
+    END IF;
+    IF access <> 'scan' THEN
+        PERFORM hashindex.configure_index(i.name, access);
     END IF;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean, text) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
 -- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.

@@ -86,7 +86,8 @@ BEGIN
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, filters,
-        true  -- as they were asked for above
+        true,  -- as they were asked for above
+        'scan'
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;
@@ -95,7 +96,9 @@ BEGIN
         -- A ranking is kept if the user chose it; a default gives way to the new model's default.
         CASE WHEN i.ranking <> (hashindex._rankings(before))[1]
                 AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
-        i.candidates, CASE WHEN wanted = 'landmarks' THEN i.probes END
+        -- So are candidates.
+        CASE WHEN NOT hashindex._has_usual_candidates(i) THEN i.candidates END,
+        CASE WHEN wanted = 'landmarks' THEN i.probes END
     );
     RETURN next_name;
 END

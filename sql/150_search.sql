@@ -111,7 +111,7 @@ DECLARE
     filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(query) = dimension THEN {ext}.vector(query, dimension, true) ELSE hashindex._refuse_vector(query, dimension) END;
-    wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, i.candidates), k)
+    wanted integer := CASE WHEN coalesce(candidates, i.candidates) > 0 THEN greatest(coalesce(candidates, hashindex._candidates_for(k, i.candidates)), k)
         ELSE hashindex._refuse('candidates', candidates, '1 or more') END;
     -- Two standard deviations above the number wanted, so that one batch is nearly always enough.
     needed double precision := wanted + 2 * sqrt(wanted);

@@ -212,9 +212,9 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner);
-    IF coalesce(nullif(access, 'scan'), ranking, candidates::text, probes::text) IS NOT NULL THEN
-        PERFORM hashindex.configure_index(name, nullif(access, 'scan'), ranking, candidates, probes);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner, access);
+    IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
+        PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
     IF encode THEN
         PERFORM hashindex.encode_rows(name);

@@ -27,8 +27,9 @@ from .supervision.labels import Supervision
 Preset = Literal["default", "paper"]
 Normalize = Literal["l2"] | None
 
-# Bits of a code if none are asked for.
-_BITS = 128
+# Projections if none are asked for: of codes that rank by distance, and of others.
+_PROJECTIONS = 256
+_LABEL_PROJECTIONS = 128
 # Rows of a profile: enough for small errors, fewer if codes are long.
 _PROFILE_ROWS = 20_000
 _LEAST_PROFILE_ROWS = 1_000
@@ -48,8 +49,8 @@ class Hasher(ABC):
     Parameters
     ----------
     n_bits
-        Projections to learn, 1 to 16,000. By default 128, or as many as the method finds in the
-        rows if that is less; ``n_bits_`` says how many.
+        Projections to learn, 1 to 16,000. By default 256, 128 for methods that learn from more than
+        rows, or as many as the method finds in the rows if that is less; ``n_bits_`` says how many.
     random_state
         Seed of all that is random in a method; None draws one. Models record it.
     normalize : {"l2"}, optional
@@ -111,6 +112,11 @@ class Hasher(ABC):
             raise InvalidInputError(f"{cls.method} has no paper, so it has no preset 'paper'")
         cls.check_names(parameters)
         return cls(**{**cls.paper_parameters, **parameters})
+
+    @classmethod
+    def ranks_by_distance(cls) -> bool:
+        """Whether it learns from rows alone, not from labels or a graph."""
+        return not (cls.learns_from or cls.takes_graph)
 
     @classmethod
     def takes(cls, what: str) -> bool:
@@ -253,7 +259,7 @@ class Hasher(ABC):
         each method states its limit once.
         """
         asked = self.n_bits
-        self.n_bits_ = self._default_bits(rows.dimension) if asked is None else int(asked)
+        self.n_bits_ = self.default_bits(rows.dimension) if asked is None else int(asked)
         while True:
             try:
                 return self._learn(rows, given, np.random.default_rng(seed))
@@ -262,9 +268,18 @@ class Hasher(ABC):
                     raise
                 self.n_bits_ = error.most
 
-    def _default_bits(self, dimension: int) -> int:
+    def default_bits(self, dimension: int) -> int:
         """Return the bits to learn from rows of this dimension if ``n_bits`` is None."""
-        return min(_BITS, dimension) if self.bits_within_dimension else _BITS
+        bits = _PROJECTIONS if self.ranks_by_distance() else _LABEL_PROJECTIONS
+        return min(bits, dimension) if self.bits_within_dimension else bits
+
+    def default_levels(self, n_bits: int) -> Levels:
+        """Return the levels that codes of so many projections keep if none are asked for.
+
+        4 if they rank by distance, which they then do better, and 2 if they rank labels.
+        """
+        takes_four = self.ranks_by_distance() and not (self.transductive or self.weighs_bits)
+        return 4 if takes_four and n_bits * bits_of(4) <= MAX_BITS else 2
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:

@@ -50,7 +50,7 @@ class Sign(Hasher):
             center = _median(rows, rng)
         return [shift(-center)]
 
-    def _default_bits(self, dimension: int) -> int:
+    def default_bits(self, dimension: int) -> int:  # noqa: D102
         return dimension
 
 

@@ -28,12 +28,11 @@ from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, 
 from ..models import store
 from ..models.model import Metric, Model
 from ..models.network import NetworkKind
-from ..models.quantization import Levels
+from ..models.quantization import Levels, Ranking
 from ..models.store import EvaluatedIn
 
 Layout = Literal["table", "column"]
 Access = Literal["scan", "landmarks"]
-Ranking = Literal["hamming", "asymmetric", "weighted"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
 
@@ -424,6 +423,12 @@ class IndexRow:
             if self.connection.info.transaction_status == TransactionStatus.IDLE:
                 self.check_current()
             raise
+
+    def has_usual_candidates(self) -> bool:
+        """Return whether searches keep the candidates that a new index would have."""
+        usual = "SELECT hashindex._has_usual_candidates(i) FROM hashindex.index i WHERE i.name = $1"
+        with translated_errors(self):
+            return bool(one_row(self.connection, usual, [self.name])[0])
 
     def waiting(self, *, codes: sql.Composable | None = None, percent: float | None = None) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.

@@ -11,13 +11,13 @@ from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
 from ..models.model import Metric
+from ..models.quantization import Ranking
 from .catalog import (
     Access,
     IndexRow,
     IndexSummary,
     Layout,
     ListSummary,
-    Ranking,
     drop_index,
     read_row,
     read_rows,
@@ -86,13 +86,17 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         id_column: str | None = None,
         metric: Metric | None = None,
         layout: Layout = "table",
-        access: Access = "scan",
+        access: Access | None = None,
         ranking: Ranking | None = None,
         filter_columns: Sequence[str] = (),
         trust_owner: bool = False,
         patience: float | None = None,
     ) -> Self:
         """Create an index: codes, triggers and a search function, in one transaction.
+
+        Searches for up to ten rows keep as many candidates as held .98 of the true neighbours when
+        the model was trained, some more if the table has more rows than were measured then; 200 if
+        training measured nothing, or another order.
 
         Triggers encode rows that are written from now on; `encode` encodes the existing rows. If
         the model has a network, which only Python evaluates, the triggers only delete codes of
@@ -116,7 +120,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             Codes in a compact table of their own, or in a new column of the user's table.
         access
             How searches find candidates. `encode` builds any access path but "scan", and searches
-            use it from then on. See `configure`.
+            use it from then on. By default "landmarks" if the table has 10,000 vectors now, else
+            "scan"; also "scan" for layout ``column``, for models of labels, pairs, triplets or
+            graphs, and for metric "ip" if lengths of vectors differ. See `configure`.
         ranking
             How candidates are ordered. By default "weighted" if the model's bits have weights, else
             "asymmetric" if SQL evaluates the model, else "hamming".
@@ -142,7 +148,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         def make() -> None:
             execute(
                 connection,
-                "SELECT hashindex.create_index($1, $2::regclass, $3, $4, $5, $6, $7, $8, $9)",
+                "SELECT hashindex.create_index($1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10)",
                 [
                     name,
                     table,
@@ -153,11 +159,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     layout,
                     list(filter_columns),
                     trust_owner or trusts_owners(connection),
+                    access,
                 ],
             )
-            if access != "scan" or ranking is not None:
-                settings = [name, access, ranking]
-                execute(connection, "SELECT hashindex.configure_index($1, $2, $3)", settings)
+            if ranking is not None:
+                configured = "SELECT hashindex.configure_index($1, ranking => $2)"
+                execute(connection, configured, [name, ranking])
 
         with translated_errors(table=table):
             prepare_schema(connection)
@@ -276,7 +283,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
             them by the query's projection; "weighted" by the weights that the model gives its bits.
         candidates
-            Rows kept by code before the exact order.
+            Rows kept by code before the exact order, in searches for up to ten rows; searches for
+            more keep more in proportion.
         probes
             Landmarks whose lists are read, 1 to 1000.
         trust_owner

@@ -18,7 +18,17 @@ from . import codes
 from .layers import Layer
 from .network import Network
 from .profiles import Profile
-from .quantization import Levels, QueryOrder, bits_of, check_levels, quantize, query_codes
+from .quantization import (
+    Levels,
+    QueryOrder,
+    Ranking,
+    bits_of,
+    check_levels,
+    quantize,
+    query_codes,
+    row_numbers,
+    weighted_query_codes,
+)
 from .vectors import MAX_DIMENSION, as_rows
 
 #: The most bits of a code, since projections travel as pgvector ``vector`` values.
@@ -360,6 +370,61 @@ class Model:
         if self.levels == 2:
             return self.encode(X), self.bit_weights
         return query_codes(self.project(X), self.levels)
+
+    def codes_and_numbers(
+        self, X: ArrayLike, metric: Metric | None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32] | None]:
+        """Compute what a table of codes has of its rows: codes, and numbers where it keeps them.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+            Rows as they are in the table.
+        metric : {"l2", "cosine", "ip"}, optional
+            That of the index; None if its codes are in a column, which has no numbers.
+
+        Returns
+        -------
+        codes : uint8 (n, ceil(n_bits / 8))
+        numbers : float32 (n, 2), optional
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        if metric is None or not self.keeps_numbers(metric):
+            return self.row_codes(X), None
+        projections = self.project(X)
+        return self.row_codes(X, projections), row_numbers(projections)
+
+    def orders(self, X: ArrayLike, metric: Metric | None) -> dict[Ranking, QueryOrder]:
+        """Return the rankings that an index of this model can have, for queries (n, dimension).
+
+        The first is the finest, which a new index has.
+
+        Parameters
+        ----------
+        X : array-like (n, dimension)
+        metric : {"l2", "cosine", "ip"}, optional
+            As for `codes_and_numbers`.
+
+        Raises
+        ------
+        InvalidInputError
+            As `project`.
+        """
+        found: dict[Ranking, QueryOrder] = {}
+        if self.bit_weights is not None:
+            found["weighted"] = QueryOrder(*weighted_query_codes(self.encode(X), self.bit_weights))
+        if metric is not None and self.keeps_numbers(metric):
+            found["asymmetric"] = self.numbered_order(X, metric)
+        elif self.network is None:
+            found["asymmetric"] = QueryOrder(*query_codes(self.project(X), self.levels))
+        # Not with 4 levels: the two next to 0 differ in both bits.
+        if self.levels == 2:
+            found["hamming"] = QueryOrder(self.encode(X)[:, None], np.ones(1, np.int64))
+        return found
 
     def numbered_order(self, X: ArrayLike, metric: Metric) -> QueryOrder:
         """Return what rows with numbers are ordered by, for queries (n, dimension); of 4 levels."""

@@ -64,6 +64,9 @@ from .codes import hamming_distances, pack, unpack
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
+#: The orders of candidates; see above.
+Ranking: TypeAlias = Literal["hamming", "asymmetric", "weighted"]
+
 # Steps between the 8 and the 16 levels of a query's projection, in standard deviations: the best
 # uniform quantisers for normal values (Max, "Quantizing for minimum distortion", 1960).
 _QUERY_STEPS: dict[Levels, float] = {2: 0.586, 4: 0.335}

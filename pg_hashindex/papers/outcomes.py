@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ..errors import HashIndexError, InvalidInputError
 from ..hashers import Hasher, make_hasher
 from ..hashers.supervision.labels import Labels
-from ..index.catalog import Ranking
-from ..models.quantization import Levels
+from ..models.quantization import Levels, Ranking
 from ..models.vectors import SparseRows
 from .methods import Method
 from .scores import Measures, Scores, score

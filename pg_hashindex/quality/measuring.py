@@ -16,8 +16,9 @@ from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..errors import InvalidInputError
-from ..index.catalog import Access, IndexRow, Ranking
+from ..index.catalog import Access, IndexRow
 from ..index.search import Hit, Search
+from ..models.quantization import Ranking
 from .query_sets import QuerySet
 
 Query = TypeVar("Query")

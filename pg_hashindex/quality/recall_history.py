@@ -11,8 +11,9 @@ from psycopg.rows import class_row
 from ..db.server_errors import translated_errors
 from ..db.statements import one_row
 from ..errors import DatabaseStateError
-from ..index.catalog import Access, HasRow, IndexRow, Ranking
+from ..index.catalog import Access, HasRow, IndexRow
 from ..index.search import as_count
+from ..models.quantization import Ranking
 from .measuring import Measured
 
 __all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "record"]

@@ -4,6 +4,24 @@ Imports `hashers`, `models`, `metrics` and `db`. Read `fitting.train` first, the
 `sampling.sample_rows`.
 """
 
-from .fitting import RowCodes, check_method_takes, distinct_bits, hasher_for, held_back, train
+from .fitting import (
+    METHOD,
+    RowCodes,
+    check_method_takes,
+    default_bits,
+    distinct_bits,
+    hasher_for,
+    held_back,
+    train,
+)
 
-__all__ = ["RowCodes", "check_method_takes", "distinct_bits", "hasher_for", "held_back", "train"]
+__all__ = [
+    "METHOD",
+    "RowCodes",
+    "check_method_takes",
+    "default_bits",
+    "distinct_bits",
+    "hasher_for",
+    "held_back",
+    "train",
+]

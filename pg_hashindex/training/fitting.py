@@ -15,12 +15,17 @@ from ..hashers.base import Hasher
 from ..hashers.numerics.rows import BlockSource, RowSource
 from ..hashers.numerics.threads import one_blas_thread
 from ..hashers.supervision.labels import Labels, Supervision
-from ..metrics import precision_at_k, recall_at_k
+from ..metrics import precision_at_k
+from ..metrics.search import CodeRanks
+from ..metrics.truth import NearestRows
 from ..models import codes
 from ..models.model import Metric, Model, check_model_name
 from ..models.network import known_rows
 from ..models.quantization import Levels
 from ..models.vectors import SparseRows, as_rows
+
+#: The method that finds the most of the true neighbours of embeddings; see docs/choosing.md.
+METHOD = "itq"
 
 #: The codes that rows get if training knows them: hashed like all others, or learned.
 RowCodes = Literal["hashed", "learned"]
@@ -28,7 +33,12 @@ RowCodes = Literal["hashed", "learned"]
 # Most rows to hold back, besides a tenth of all and of each label: enough to measure recall to 1 %.
 _HELD_BACK_ROWS = 500
 _RECALL_K = 10
-_RECALL_CANDIDATES = 200
+# Candidates are counted until they hold this part of the true neighbours, and this many at the
+# most. It is above the .95 that searches are to find, since lists of landmarks lose some too.
+_RECALL = 0.98
+_MOST_CANDIDATES = 200
+# Rows whose distances from all queries are held at a time.
+_BLOCK_ROWS = 4096
 _PRECISION_K = 50
 # Rows that recall is measured among, if rows are read in blocks.
 _MEASURED_ROWS = 50_000
@@ -38,7 +48,7 @@ _MEASURED_ROWS = 50_000
 def train(
     X: NDArray[Any] | BlockSource,
     name: str,
-    method: str,
+    method: str = METHOD,
     *,
     y: ArrayLike | None = None,
     pairs: ArrayLike | None = None,
@@ -46,7 +56,7 @@ def train(
     graph: ArrayLike | SparseRows | None = None,
     graph_features: ArrayLike | None = None,
     n_bits: int | None = None,
-    levels: Levels = 2,
+    levels: Levels | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
@@ -68,10 +78,11 @@ def train(
     y, pairs, triplets, graph, graph_features : array-like, optional
         Supervision, for methods that learn from it; see `Hasher.fit`.
     n_bits
-        Projections to learn. Each takes a bit of a code, or two with 4 levels. Every method but
-        ``sign`` needs it.
-    levels : {2, 4}
-        Levels of each projection that codes keep; 2 levels are the signs.
+        Projections to learn. Each takes a bit of a code, or two with 4 levels. By default as many
+        as `default_bits` says.
+    levels : {2, 4}, optional
+        Levels of each projection that codes keep; 2 levels are the signs. By default 4 for methods
+        that learn from rows alone, and 2 for those whose codes rank labels.
     codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an
         index gives them to these rows. Queries and other rows are hashed.
@@ -90,22 +101,26 @@ def train(
         It has a ``profile`` of up to 20,000 of the rows that it was fitted on. Its ``training``
         holds ``rows``, ``held_back_rows``, ``seconds``, ``share_of_ones`` (least, mean and greatest
         over the bits), ``distinct_bits`` (see `distinct_bits`), the number of ``learned_codes``
-        that it keeps, and ``recall`` of the held-back rows as queries among the others. With labels
-        it also holds ``label_precision`` of the labelled ones. Both rank all rows, or 50,000 if
-        rows come in blocks, by `Model.ranking_codes`; a search rounds learned weights of bits, they
-        do not. If `held_back` finds no rows, both are left out. A transductive method, which only
-        has codes for training rows, also learns from the rows held back, but not from their labels.
+        that it keeps, the kinds of ``supervision`` if there was any, and ``recall``: the fewest
+        candidates, at most 200, among which the held-back rows find .98 of their true neighbours,
+        as an index with a table of codes and no access path counts them, and the part that they
+        find. With labels it also holds ``label_precision`` of the labelled ones, by
+        `Model.ranking_codes`, which does not round learned weights of bits. Both rank all rows, or
+        50,000 if rows come in blocks. If `held_back` finds no rows, both are left out. A
+        transductive method, which only has codes for training rows, also learns from the rows held
+        back, but not from their labels.
 
     Raises
     ------
     InvalidInputError
         If a parameter or the rows cannot be used, or the rows are too few.
     """
-    known = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
+    known: dict[str, Any] = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     known["graph_features"] = graph_features
+    supervision = [what for what, value in known.items() if value is not None]
     hasher = hasher_for(
         method,
-        [what for what, value in known.items() if value is not None],
+        supervision,
         n_bits=n_bits,
         levels=levels,
         codes=codes,
@@ -120,24 +135,25 @@ def train(
         labels = None
     else:
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
+    levels = levels or hasher.default_levels(hasher.n_bits_)
     model = hasher.to_model(name, metric=metric, levels=levels)
     if codes == "learned":
         assert labels is not None  # noqa: S101
         rows = np.intersect1d(seen, labels.labelled)
         learned: NDArray[np.uint8] = vars(hasher)["codes_"]
         model = replace(model, learned=known_rows(X[rows], learned, model.n_bits))
-    return replace(
-        model,
-        training={**model.training, **_measure(model, X, seen, hidden, labels)},
-    )
+    measured = _measure(model, X, seen, hidden, labels)
+    if supervision:
+        measured["supervision"] = ", ".join(supervision)
+    return replace(model, training={**model.training, **measured})
 
 
 def hasher_for(
-    method: str,
-    known: Collection[str],
+    method: str = METHOD,
+    known: Collection[str] = (),
     *,
     n_bits: int | None = None,
-    levels: Levels = 2,
+    levels: Levels | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
@@ -169,27 +185,26 @@ def hasher_for(
     given["random_state"] = random_state
     if metric == "cosine":
         given.setdefault("normalize", "l2")
-    if "n_bits" not in given and method != "sign":
-        raise InvalidInputError(f"method {method!r} needs a number of bits; try 128")
     if is_shown() and method in HASHERS and "progress" in HASHERS[method].parameter_names():
         given.setdefault("progress", True)
     hasher = make_hasher(method, preset=preset, **given)
     hasher.check_parameters()
-    hasher.check_levels(levels)
+    if levels is not None:
+        hasher.check_levels(levels)
     if codes == "learned":
         _check_learns_codes(hasher, levels)
     check_method_takes(method, known)
     return hasher
 
 
-def _check_learns_codes(hasher: Hasher, levels: Levels) -> None:
+def _check_learns_codes(hasher: Hasher, levels: Levels | None) -> None:
     if not hasher.learns_codes:
         learning = ", ".join(name for name, kind in HASHERS.items() if kind.learns_codes)
         raise InvalidInputError(
             f"{hasher.method} learns no codes of its rows that a model could keep; methods that "
             f"do: {learning}"
         )
-    if levels != 2:
+    if levels not in (None, 2):
         raise InvalidInputError(f"learned codes are signs, with 2 levels, not {levels}")
 
 
@@ -197,7 +212,7 @@ def _fit(
     X: NDArray[Any], hasher: Hasher, random_state: int, force: bool, known: Mapping[str, Any]
 ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.intp], Labels | None]:
     """Fit on the rows that are not held back; return all rows, both parts and the labels."""
-    _check_enough(len(X), X.shape[1], hasher, force)
+    _settle_bits(len(X), X.shape[1], hasher, force)
     supervision = Supervision.read(len(X), *known.values())
     hidden = held_back(len(X), supervision, random_state)
     seen = np.setdiff1d(np.arange(len(X)), hidden)
@@ -233,7 +248,7 @@ def _fit_in_blocks(
             f"{hasher.method} only encodes its training rows, which it holds in memory; train it "
             "on an array"
         )
-    _check_enough(source.n_rows, source.dimension, hasher, force)
+    _settle_bits(source.n_rows, source.dimension, hasher, force)
     hidden = held_back(source.n_rows, Supervision.read(source.n_rows), random_state)
     seen = np.setdiff1d(np.arange(source.n_rows), hidden)
     hasher.fit(source.restricted_to(seen).blocks)
@@ -243,8 +258,22 @@ def _fit_in_blocks(
     return X, np.arange(len(hidden), len(X)), np.arange(len(hidden))
 
 
-def _check_enough(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
-    n_bits = hasher.n_bits or dimension
+def default_bits(hasher: Hasher, n_rows: int, dimension: int) -> int:
+    """Return the projections that a hasher is to learn from rows if none are asked for.
+
+    As many as its method's default, but at most one for ten rows. ``sign`` has one for each
+    dimension.
+    """
+    most = hasher.default_bits(dimension)
+    return most if hasher.method == "sign" else max(1, min(most, n_rows // 10))
+
+
+def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
+    """Choose the number of bits if none is given, and refuse too few rows for it."""
+    fewer = default_bits(hasher, n_rows, dimension)
+    if hasher.n_bits is None and fewer < hasher.default_bits(dimension):
+        hasher.n_bits = fewer
+    n_bits = hasher.n_bits or hasher.default_bits(dimension)
     least = max(1000, 10 * n_bits)
     if n_rows < least and not force:
         raise InvalidInputError(
@@ -317,8 +346,7 @@ def _measure(
     hidden: NDArray[np.intp],
     labels: Labels | None,
 ) -> dict[str, Any]:
-    seen_codes = model.row_codes(X[seen])
-    query_codes, weights = model.ranking_codes(X[hidden])
+    seen_codes, numbers = model.codes_and_numbers(X[seen], model.metric)
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {
         "held_back_rows": len(hidden),
@@ -330,21 +358,12 @@ def _measure(
         },
     }
     if len(hidden) and len(seen) > _RECALL_K:
-        recall = recall_at_k(
-            X[hidden],
-            X[seen],
-            query_codes,
-            seen_codes,
-            k=_RECALL_K,
-            candidates=min(_RECALL_CANDIDATES, len(seen)),
-            metric=model.metric,
-            weights=weights,
-        )
+        candidates, recall = _enough(model, X[hidden], X[seen], seen_codes, numbers)
         measured["recall"] = {
             "k": _RECALL_K,
-            "candidates": min(_RECALL_CANDIDATES, len(seen)),
+            "candidates": candidates,
             "among": len(seen),
-            "value": round(float(recall), 4),
+            "value": round(recall, 4),
         }
     if model.learned is not None:
         measured["learned_codes"] = len(model.learned.arrays["codes"])
@@ -356,8 +375,9 @@ def _measure(
         # At most the rows that share a label with each of them, else precision could not reach 1.
         k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:
+            query_codes, weights = model.ranking_codes(X[hidden[asked]])
             precision = precision_at_k(
-                query_codes[asked],
+                query_codes,
                 seen_codes[among],
                 same,
                 k,
@@ -369,3 +389,29 @@ def _measure(
                 "value": round(float(precision), 4),
             }
     return measured
+
+
+def _enough(
+    model: Model,
+    queries: NDArray[Any],
+    rows: NDArray[Any],
+    packed: NDArray[np.uint8],
+    numbers: NDArray[np.float32] | None,
+) -> tuple[int, float]:
+    """Return how many candidates hold enough of the true neighbours of queries, and what part.
+
+    Rows have codes, and numbers beside them where an index keeps some.
+    """
+    nearest = NearestRows(queries, _RECALL_K, model.metric)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        nearest.add(rows[start : start + _BLOCK_ROWS])
+    neighbours, right = nearest.found()
+    ranking, order = next(iter(model.orders(queries, model.metric).items()))
+    weights = right * nearest.weights()
+    ranks = CodeRanks({ranking: order}, packed, neighbours, weights, _RECALL_K, numbers)
+    recall = 0.0
+    for candidates in range(_RECALL_K, min(_MOST_CANDIDATES, len(rows)) + 1):
+        recall = ranks.recall(candidates, ranking)
+        if recall >= _RECALL:
+            break
+    return candidates, recall

@@ -40,8 +40,7 @@ UNSUPERVISED_ROWS = 20_000
 def sample_rows(method: str) -> int:
     """Return the default number of rows to train a method on."""
     known = HASHERS.get(method)
-    supervised = known is None or known.learns_from or known.takes_graph
-    return SAMPLE_ROWS if supervised else UNSUPERVISED_ROWS
+    return UNSUPERVISED_ROWS if known is not None and known.ranks_by_distance() else SAMPLE_ROWS
 
 
 @dataclass(frozen=True, eq=False)

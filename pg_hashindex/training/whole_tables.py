@@ -14,7 +14,7 @@ from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..models.model import Model
 from ..models.vectors import are_trainable
-from .fitting import train
+from .fitting import METHOD, train
 from .sampling import warn_of_untrainable
 
 __all__ = ["train_on_table"]
@@ -25,7 +25,7 @@ def train_on_table(
     table: str,
     column: str,
     name: str,
-    method: str,
+    method: str = METHOD,
     **options: Any,
 ) -> Model:
     """Fit a hasher on all rows of a table that have a vector, which need not fit in memory.

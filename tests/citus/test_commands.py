@@ -417,3 +417,23 @@ def test_a_model_that_python_evaluates_is_refused(session, rows):
         assert one(session, "SELECT count(*) FROM hashindex.index") == 0
     finally:
         store.drop(session, known.name)
+
+
+def test_landmarks_from_10000_rows_on(session):
+    """Rows are counted on the shards."""
+    more = (
+        f"INSERT INTO {TABLE} SELECT 100000 + g, 'a', ARRAY(SELECT sin(g * d) FROM "
+        "generate_series(1, 8) d)::vector FROM generate_series(%s::int, %s::int) g"
+    )
+    missing = 10_000 - one(session, f"SELECT count(*) FROM {TABLE}")
+    session.execute(more.encode(), [1, missing - 1])
+    named = {"table": TABLE, "column": "embedding", "model": MODEL}
+    index = HashIndex.create(session, INDEX, **named)
+    assert (index.access, index.building) == ("scan", None)
+    index.drop()
+    session.execute(more.encode(), [missing, missing])
+    index = HashIndex.create(session, INDEX, **named)
+    assert (index.access, index.building) == ("scan", "landmarks")
+    index.encode()
+    assert (index.access, index.building) == ("landmarks", None)
+    assert_fresh(index)

@@ -86,11 +86,11 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     np.save(tmp_path / "rows.npy", rows)
     second = on(
         "model", "train", "m", "--from", str(tmp_path / "rows.npy"), "--method", "lsh",
-        "--bits", "24", "--metric", "cosine", "--json",
+        "--bits", "24", "--levels", "2", "--metric", "cosine", "--json",
     )  # fmt: skip
     assert json.loads(second.stdout)["version"] == 2
     models = json.loads(on("model", "list", "--json").stdout)
-    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
+    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 32), ("m", 2, 24)]
     assert "m:1" in on("model", "show", "m:1").stdout
 
     created = on("index", "create", "docs_idx", *source, "--model", "m:1", "--json")
@@ -190,7 +190,6 @@ def test_refused(on, arguments, code, message):
     [
         (["--bits", "8", "--table", "nothing", "--column", "v"], 'relation "nothing" does not'),
         (["--bits", "8", "--table", '"My Docs"', "--column", "w"], "no column 'w'"),
-        (["--table", '"My Docs"', "--column", "v"], "needs a number of bits"),
         (["--bits", "0", "--table", '"My Docs"', "--column", "v"], "got 0"),
         (["--bits", "200", "--table", '"My Docs"', "--column", "v"], "too few"),
         (["--bits", "8", "--table", '"My Docs"', "--column", "v", "--sample", "500"], "too few"),
@@ -224,12 +223,12 @@ def test_levels(on, docs):
 def test_training_warns_of_low_recall(on, docs):
     """With the next thing to try, as long as there is one."""
     train = ["model", "train", "m", "--table", docs, "--column", "v", "--method", "itq", "--bits"]
-    warned = on(*train, 1).stderr
+    warned = on(*train, 1, "--levels", "2").stderr
     assert re.search(r"warning: recall@10 is 0.\d\d within 200 candidates of 1080 rows", warned)
     assert "try --levels 4 next" in warned
     assert f"pg-hashindex tune --table '{docs}' --column v --recall 0.95" in warned
-    assert "try --bits 2 next" in on(*train, 1, "--levels", "4").stderr
-    assert "warning" not in on(*train, 8, "--levels", "4").stderr
+    assert "try --bits 2 next" in on(*train, 1).stderr
+    assert "warning" not in on(*train, 8).stderr
 
 
 def test_bad_parameters(on, docs):
@@ -426,11 +425,11 @@ def test_demo(run, server, server_folder, monkeypatch):
     for _ in range(2):
         result = run("demo", "--stop", *arguments)
         for word in (
-            "Nearest packages by packages_sgh (128 bits, sgh)",
-            "Nearest packages by packages_itq (128 bits, itq)",
+            "Nearest packages by packages_sgh (512 bits, sgh)",
+            "Nearest packages by packages_itq (512 bits, itq)",
             "candidates",
             "exact search",
-            "One code takes 16 bytes, one vector 1536",
+            "One code takes 64 bytes, one vector 1536",
         ):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr

@@ -1,6 +1,7 @@
 """pg-hashindex quickstart: one command from a table to searches, cut off and run again anywhere."""
 
 import re
+from functools import partial
 
 import numpy as np
 import psycopg
@@ -16,6 +17,7 @@ from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import reaching
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.quality.tuning import Advice, Goal, Trial, recommend
+from pg_hashindex.training import train
 
 pytestmark = pytest.mark.newest
 
@@ -232,7 +234,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
-    monkeypatch.setattr("pg_hashindex.cli.quickstart._LANDMARK_ROWS", ROWS)
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
     start("--anyway", "--yes")
     index = HashIndex.open(bare, NAME)
     assert (index.access, index.building) == ("landmarks", None)
@@ -244,13 +246,13 @@ def test_landmarks_of_large_tables(start, bare, monkeypatch):
     ("recall", "chosen", "said"),
     [
         # Lists are what is missing.
-        (lambda probes, _: 0.5 + probes / 512, (256, 20), None),
+        (lambda probes, _: 0.5 + probes / 512, (320, 20), None),
         # The codes rank the true rows late; the more lists, the later.
-        (lambda probes, kept: 0.7 + kept / 12000 - probes / 6400, (64, 3200), None),
-        (lambda probes, kept: 0.8 + (probes >= 128) * (kept >= 1600) * 0.17, (128, 1600), None),
-        # As it was met: .804 with 64 probes, .794 with 128, .785 with 256.
-        (lambda probes, _: 0.814 - probes / 6400, (64, 20), "64 probes find 0.804, and more do"),
-        (lambda _, kept: min(0.9, 0.5 + kept / 4000), (64, 1600), "the codes of model docs_v:1"),
+        (lambda probes, kept: 0.7 + kept / 12000 - probes / 6400, (80, 3200), None),
+        (lambda probes, kept: 0.8 + (probes >= 160) * (kept >= 1600) * 0.17, (160, 1600), None),
+        # As it was met: .804 with some probes, .794 with twice as many, .774 with four times.
+        (lambda probes, _: 0.814 - probes / 8000, (80, 20), "80 probes find 0.804, and more do"),
+        (lambda _, kept: min(0.9, 0.5 + kept / 4000), (80, 1600), "the codes of model docs_v:1"),
     ],
 )  # fmt: skip
 def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chosen, said):
@@ -258,7 +260,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
     def measure(self, index, candidates, done, *, probes):
         found = recall(probes, candidates)
-        assert HashIndex.open(bare, NAME).probes == 64  # nothing is configured in between
+        assert HashIndex.open(bare, NAME).probes == 80  # nothing is configured in between
         return Measured(
             candidates,
             found,
@@ -274,7 +276,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
             0,
         )
 
-    monkeypatch.setattr("pg_hashindex.cli.quickstart._LANDMARK_ROWS", ROWS)
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
     monkeypatch.setattr(Measuring, "measure", measure)
     result = start("--anyway", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
@@ -439,15 +441,26 @@ def test_usage(start):
         assert "Invalid value for '--recall'" in start("--recall", wrong, code=2).stderr
     both = start("--tune", "--filter-columns", "part", code=2)
     assert "--tune makes an index without --filter-columns" in both.stderr
+    assert "--smallest is found by --tune" in start("--smallest", code=2).stderr
+    assert "memory is '1 mile'" in start("--memory", "1 mile", code=2).stderr
+
+
+def test_memory_reaches_the_build(start, bare, monkeypatch):
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    little = start("--anyway", "--yes", "--memory", "64MB", code=3).stderr
+    assert "in 64MB of memory; the least is --memory 257MB" in little
+    # The rest is done by the same command with more.
+    start("--anyway", "--yes", "--memory", "300MB")
+    assert HashIndex.open(bare, NAME).access == "landmarks"
 
 
 def test_a_recall_out_of_reach(start, bare, monkeypatch):
     """It is said, with what to try; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.reaching.CANDIDATES", (10,))
-    monkeypatch.setattr("pg_hashindex.cli.quickstart._BITS", 2)
+    monkeypatch.setattr("pg_hashindex.cli.quickstart.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.reaching._MOST_CANDIDATES", 10)
     result = start("--anyway", "--yes", "--recall", "1", code=1)
-    assert "recall 1 is not reached: 200 candidates find 0.9" in result.stderr
+    assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
     assert f"find what reaches it: pg-hashindex tune {NAME} --recall 1" in result.stderr
     assert HashIndex.open(bare, NAME).waiting() == 0
 

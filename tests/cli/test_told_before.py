@@ -20,7 +20,6 @@ TABLE = ["--table", "items", "--column", "embedding"]
         (["--method", "itq", "--bits", "9"], "itq gives at most one bit for each dimension"),
         (["--method", "pcah", "--bits", "9"], "at most one bit for each dimension"),
         (["--method", "sdh", "--bits", "8"], "sdh learns from labels; give some (--labels)"),
-        (["--method", "itq"], "needs a number of bits"),
         (["--method", "itq", "--bits", "8", "--param", "x=1"], "'x'"),
     ],
 )

@@ -65,7 +65,8 @@ def test_a_table(on, docs, connection, tmp_path):
 def test_json(on, docs):
     source = ("tune", "--table", docs, "--column", "v", "-k", "5", "--json", *QUICK)
     printed = json.loads(on(*source, "--recall", "0.9", "--max-bytes", "100000000").stdout)
-    assert printed["goal"] == {"recall": 0.9, "k": 5, "max_ms": None, "max_bytes": 100_000_000}
+    limits = {"max_ms": None, "max_bytes": 100_000_000, "smallest": False}
+    assert printed["goal"] == {"recall": 0.9, "k": 5} | limits
     assert printed["recommended"]["recall"] >= 0.9
     assert printed["applied"] is None
     assert (printed["rows"], printed["sample_rows"], printed["queries"]) == (1200, 1170, 30)
@@ -110,6 +111,29 @@ def test_apply_to_a_table(on, docs, connection, monkeypatch):
     assert (made.model, made.method, made.candidates) == ("made", "lsh", 30)
     assert made.summary().codes == 1200
     assert "exists already" in on(*source, "--name", "made", code=3).stderr
+
+
+def test_limits_of_bytes_and_memory(on, docs, monkeypatch):
+    """The former reaches the recommendation, the latter the build of what is applied."""
+    seen = []
+
+    def encode(self, memory=None):
+        seen.append(memory)
+
+    monkeypatch.setattr(HashIndex, "encode", encode)
+    source = ("tune", "--table", docs, "--column", "v", "--recall", "0.5", *QUICK)
+    chosen = Trial("codes", 0.9, 0, 1.0, 0.9, method="lsh", bits=64, access="scan", candidates=30)
+    wanted = []
+
+    def recommend(trials, goal):
+        wanted.append(goal.smallest)
+        return chosen, "the test says so"
+
+    monkeypatch.setattr(running, "recommend", recommend)
+    on(*source, "--smallest", "--memory", "300MB", "--apply", "--name", "made")
+    assert wanted == [True]
+    assert seen[-1] == 300 << 20
+    assert "memory is '1 mile'" in on(*source, "--memory", "1 mile", code=2).stderr
 
 
 def test_the_statements_for_codes_make_them(on, docs, connection, monkeypatch):

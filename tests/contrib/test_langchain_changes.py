@@ -9,7 +9,6 @@ from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, store
 from pg_hashindex import HashIndex, operations, store
 from pg_hashindex.contrib.documents import table
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, InvalidInputError
-from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
 
@@ -27,14 +26,14 @@ def test_an_index_that_misses_documents_is_not_used(make_store, connection):
     index = HashIndex.create(
         connection, "late", table="langchain_documents", column="embedding", model="other_idx"
     )
-    index.configure(ranking="hamming")
     whole = made.similarity_search("question", 120, candidates=1)
     assert len(whole) == 120
     index.encode()
     found = made.similarity_search("question", 1, candidates=1)
     query = np.array(EMBEDDINGS.embed_query("question"))
-    hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
-    assert [document.id for document in found] == [IDS[np.lexsort((IDS, hamming))[0]]]
+    order = model.orders(query[None], "cosine")["asymmetric"]
+    far = order.distances(slice(None), *model.codes_and_numbers(VECTORS, "cosine"))[0]
+    assert [document.id for document in found] == [IDS[np.argmin(far)]]
 
 
 def test_a_table_that_was_dropped_and_made_again(make_store, connection):

@@ -240,7 +240,7 @@ def test_too_few_documents_are_not_trained_on(make_store):
     made = make_store()
     with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 bits"):
         made.train_index()
-    assert made.train_index(force=True).n_bits == DIMENSION
+    assert made.train_index(force=True).n_projections == DIMENSION
 
 
 def test_half_precision_and_columns_of_the_user_s_own(url, connection):

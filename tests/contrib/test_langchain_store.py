@@ -15,7 +15,6 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from pg_hashindex import HashIndex, store
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.models.codes import hamming_distances
 
 pytestmark = pytest.mark.newest
 
@@ -59,10 +58,10 @@ def test_a_trained_index_is_what_searches_go_by(make_store, connection):
     model = made.train_index(method="lsh", n_bits=16, force=True)
     assert store.load(connection, "langchain_documents_idx").checksum == model.checksum
     assert model.metric == "cosine"
-    HashIndex.open(connection, "langchain_documents_idx").configure(ranking="hamming")
     query = np.array(EMBEDDINGS.embed_query("question"))
-    hamming = hamming_distances(model.encode(query[None]), model.encode(VECTORS))[0]
-    kept = np.lexsort((IDS, hamming))[:12]
+    order = model.orders(query[None], "cosine")["asymmetric"]
+    far = order.distances(slice(None), *model.codes_and_numbers(VECTORS, "cosine"))[0]
+    kept = np.argsort(far)[:12]
     nearest = kept[np.argsort(distances_to(query, "cosine")[kept])][:10]
     assert set(nearest) != set(np.argsort(distances_to(query, "cosine"))[:10])
     for each in (made, before, HashIndexVectorStore(EMBEDDINGS, connection)):

@@ -64,7 +64,7 @@ def test_the_round_trip(project, connection, second, vectors):
     text = project.generate("layout")
     assert body(text, "upgrade") == [
         "op.drop_hash_index('items_idx', table='items', column='embedding', model='lsh:2', "
-        "key='id', access='landmarks', candidates=77, probes=64)",
+        "key='id', access='landmarks', candidates=77, probes=80)",
         "op.create_hash_index('items_idx', 'items', 'embedding', model='lsh', layout='column')",
     ]
     project.upgrade()

@@ -319,7 +319,9 @@ def test_default_number_of_bits(name, rows):
     if name == "sign" or HASHERS[name].bits_within_dimension:
         n_bits = D
     else:
-        n_bits = 64 if name in ("dpsh", "bgdh") else 128
+        n_bits = 256 if HASHERS[name].ranks_by_distance() else 128
+        # Two fewer than the rows; networks have fewer by default.
+        n_bits = {"sth": 198, "dpsh": 64, "bgdh": 64}.get(name, n_bits)
     hasher = make(name, n_bits=None, **FEW_STEPS.get(name, {})).fit(rows[:200], LABELS[:200])
     assert (hasher.n_bits, hasher.n_bits_) == (None, n_bits)
     if name in ("sign", BASE, "sgh", "dpsh"):
@@ -354,7 +356,7 @@ def test_the_number_of_bits_is_the_most_that_a_method_finds(name, X, n_bits):
 
 
 def test_rows_without_any_bit_are_refused_as_before():
-    with pytest.raises(InvalidInputError, match="n_bits is 128, but .* distinct rows .* 2;"):
+    with pytest.raises(InvalidInputError, match="n_bits is 256, but .* distinct rows .* 2;"):
         make("sth", n_bits=None).fit(np.eye(2))
 
 

@@ -26,7 +26,7 @@ def index(listed):
 
 
 def test_every_row_is_in_one_list(index):
-    assert (index.access, index.building, index.probes) == ("landmarks", None, 64)
+    assert (index.access, index.building, index.probes) == ("landmarks", None, 80)
     assert_listed(index)
     lists = index.lists()
     assert lists is not None

@@ -54,10 +54,10 @@ def test_equals_the_definition(index, vectors, ranking):
         np.testing.assert_allclose([hit.distance for hit in hits], distances, rtol=1e-5)
 
 
-def test_default_candidates_are_200_or_k(index, vectors):
+def test_default_candidates_are_200_and_more_for_more_answers(index, vectors):
     query = -vectors[0]
-    for k in (10, 250):
-        wanted = expected(index, vectors, query, k, 200)
+    for k in (10, 13, 250):
+        wanted = expected(index, vectors, query, k, 20 * max(k, 10))
         assert [hit.id for hit in index.search(query, k)] == wanted
 
 

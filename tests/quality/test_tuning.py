@@ -5,6 +5,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -135,6 +136,31 @@ def test_an_exact_scan_alone_wins_nothing():
 def test_of_equally_fast_ones_the_smallest():
     trials = [trial(0.97, 2.0, 9_000), trial(0.97, 2.1, 5_000), trial(0.99, 2.4, 10)]
     assert recommend(trials, Goal(0.95))[0] is trials[1]
+
+
+def test_the_smallest_if_it_is_wanted():
+    """Within the limit of time; no index at all only where that is the fastest."""
+    exact = trial(1.0, 50.0, 0, kind="exact")
+    trials = [exact, trial(0.97, 2.0, 9_000), trial(0.96, 8.0, 5_000), trial(0.9, 1.0, 10)]
+    for goal, wanted in (
+        (Goal(0.95, smallest=True), 2),
+        (Goal(0.95, max_ms=5, smallest=True), 1),
+        (Goal(0.98, smallest=True), 0),
+    ):
+        assert recommend(trials, goal)[0] is trials[wanted]
+    assert (
+        ": the smallest that reaches recall 0.95" in recommend(trials, Goal(0.95, smallest=True))[1]
+    )
+    fast = [replace(exact, p50_ms=2.0), *trials[1:]]
+    assert recommend(fast, Goal(0.95, smallest=True))[0] is fast[0]
+
+
+def test_the_small_choice_is_among_the_first():
+    """128 projections of 4 levels, half of the default's bytes, while there is time to train."""
+    bench = SimpleNamespace(drawn=SimpleNamespace(X=np.zeros((1, 384))))
+    tried = [one.name for one in tried_models.of_table(bench, 0)]  # type: ignore[arg-type]
+    assert tried[:2] == ["itq 256 x 2 bits", "itq 128 x 2 bits"]
+    assert len(tried) == len(set(tried))
 
 
 def test_plain_codes_are_named_where_they_win():

@@ -8,7 +8,7 @@ from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.quantization import quantize
-from pg_hashindex.quality.tuning.models import Candidate, EncodedSample, orders
+from pg_hashindex.quality.tuning.models import Candidate, EncodedSample
 
 ROWS, DIMENSION = 1500, 16
 
@@ -52,10 +52,10 @@ def test_places_are_those_of_brute_force(clusters, levels):
     true = np.argsort(exact, axis=1)[:, :5]
     assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
     assert (right.sum(axis=1) == 5).all()
-    ranks = CodeRanks(orders(model, Q), model.encode(X), numbers, right, 5)
+    ranks = CodeRanks(model.orders(Q, None), model.encode(X), numbers, right, 5)
     hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
     asymmetric = _distances(model, Q, X)
-    rankings = tuple(orders(model, Q))
+    rankings = tuple(model.orders(Q, None))
     assert rankings == (("asymmetric", "hamming") if levels == 2 else ("asymmetric",))
     for ranking, far in zip(rankings, (asymmetric, hamming), strict=False):
         # Among ties any order may come: the mean over many.
@@ -104,7 +104,7 @@ def test_rows_that_are_stored_many_times(metric, order):
     weights = right * nearest.weights()
     assert weights.sum(axis=1) == pytest.approx([100] * 5)
     model = ITQ(n_bits=8, random_state=0).fit(distinct).to_model("itq")
-    ranks = CodeRanks(orders(model, Q), model.encode(X), numbers, weights, 10)
+    ranks = CodeRanks(model.orders(Q, None), model.encode(X), numbers, weights, 10)
     same = (hamming_distances(model.encode(Q), model.encode(X)) == 0).sum(axis=1)
     # As many candidates as rows of the query's own code: a hundred of them are right.
     expected = np.minimum(20 * 100 / same, 10).mean() / 10
@@ -143,7 +143,7 @@ def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table():
     for rows in (X, X[:300]):
         nearest = NearestRows(Q, 10, "l2")
         nearest.add(rows)
-        ranks.append(CodeRanks(orders(model, Q), model.encode(rows), *nearest.found(), 10))
+        ranks.append(CodeRanks(model.orders(Q, None), model.encode(rows), *nearest.found(), 10))
     full, sample = ranks
     coded = EncodedSample(
         Candidate("itq", lambda: model), model, 0.0, ("asymmetric",), full, 1.0, sample

@@ -169,13 +169,11 @@ def test_a_halfvec_column_and_partitions(filled):
         ({"column_name": "label"}, "is of type text, not vector or halfvec"),
         ({"method": "ksh"}, 'method "ksh" cannot be trained in SQL'),
         ({"method": None}, "cannot be trained in SQL"),
-        ({"bits": None}, 'method "itq" needs a number of bits'),
         ({"bits": 0}, "bits is 0; it must be 1 to 24"),
         ({"bits": 25}, "bits is 25; it must be 1 to 24"),
         ({"method": "sign", "bits": 23}, "bits is 23; it must be 24 or left out"),
         ({"method": "lsh", "bits": 8001, "levels": 4}, "it must be 1 to 8000"),
         ({"levels": 3}, "levels is 3; it must be 2 or 4"),
-        ({"levels": None}, "levels is NULL"),
         ({"metric": "l1"}, 'metric "l1" is unknown'),
         ({"metric": None}, "is unknown"),
         ({"sample": 0}, "sample is 0"),
@@ -210,7 +208,23 @@ def test_one_clear_error_and_nothing_half_made(filled, given, message):
 def test_force_takes_few_rows(filled):
     with pytest.raises(psycopg.Error, match="too few"):
         train(filled, method="lsh", bits=500)
-    assert train(filled, method="lsh", bits=500, force=True).n_bits == 500
+    assert train(filled, method="lsh", bits=500, force=True).n_projections == 500
+
+
+def test_defaults_are_those_of_python(filled):
+    """4 levels, and as many projections as rows and dimensions allow."""
+
+    def shape(**given):
+        model = train(filled, **given)
+        return model.method, model.n_projections, model.levels
+
+    assert shape() == ("itq", 24, 4)
+    assert shape(levels=2) == ("itq", 24, 2)
+    assert shape(bits=8) == ("itq", 8, 4)
+    assert shape(method="lsh") == ("lsh", 120, 4)
+    assert shape(method="lsh", sample=900, force=True) == ("lsh", 90, 4)
+    assert shape(method="lsh", bits=8001, force=True) == ("lsh", 8001, 2)
+    assert shape(method="sign") == ("sign", 24, 4)
 
 
 @pytest.mark.newest
@@ -221,7 +235,7 @@ def test_sign_takes_rows_for_its_means_alone(filled):
         "INSERT INTO wide SELECT array_agg(sin(n * j) ORDER BY j)::real[]::vector(200) "
         "FROM generate_series(1, 1000) n, generate_series(1, 200) j GROUP BY n"
     )
-    assert train(filled, method="sign", bits=None, table_name="wide").n_bits == 200
+    assert train(filled, method="sign", bits=None, table_name="wide").n_projections == 200
 
 
 @pytest.mark.newest

@@ -10,6 +10,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.supervision.labels import Supervision
 from pg_hashindex.models import codes
+from pg_hashindex.models.quantization import row_numbers
 from pg_hashindex.server.data import load_packages
 from pg_hashindex.training import distinct_bits, held_back, train
 
@@ -20,33 +21,84 @@ def embeddings():
 
 
 def test_measurements_of_training(embeddings):
-    model = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    options = {"n_bits": 64, "levels": 2, "metric": "cosine", "random_state": 5}
+    model = train(embeddings, "texts", "itq", **options)
     summary = model.training
     assert summary["rows"] == 1800
     assert summary["held_back_rows"] == 200
     assert summary["recall"]["among"] == 1800
-    assert 0.8 < summary["recall"]["value"] <= 1
+    # No more are counted.
+    assert summary["recall"]["candidates"] == 200
+    assert 0.95 < summary["recall"]["value"] < 0.98
     shares = summary["share_of_ones"]
     assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
     assert summary["distinct_bits"] == 64
+    assert "supervision" not in summary
     assert model.metric == "cosine"
     assert model.parameters["normalize"] == "l2"
     assert model.layers[0].kind == "normalize"
-    again = train(embeddings, "texts", "itq", n_bits=64, metric="cosine", random_state=5)
+    again = train(embeddings, "texts", "itq", **options)
     assert again.checksum == model.checksum
 
 
-def test_sign_needs_no_bits(embeddings):
-    assert train(embeddings, "s", "sign", force=True).n_bits == 384
-    with pytest.raises(InvalidInputError, match="'itq' needs a number of bits"):
-        train(embeddings, "s", "itq")
+def test_recall_is_counted_as_an_index_will(embeddings):
+    """By codes and numbers: without numbers, rows of many lengths need many more candidates."""
+    lengths = np.exp(np.random.default_rng(3).standard_normal(len(embeddings)))
+    X = (embeddings * lengths[:, None]).astype(np.float32)
+    model = train(X, "texts", "itq", n_bits=64, levels=4, metric="l2", random_state=1)
+    hidden = held_back(len(X), Supervision.read(len(X)), 1)
+    queries, rows = X[hidden], np.delete(X, hidden, axis=0)
+    far = ((queries[:, None].astype(np.float64) - rows) ** 2).sum(axis=2)
+    true = np.argsort(far, axis=1)[:, :10]
+    numbers = row_numbers(model.project(rows))
+
+    def recall(order, candidates):
+        kept = np.argsort(order, axis=1, kind="stable")[:, :candidates]
+        return np.mean([np.isin(true[q], kept[q]).mean() for q in range(len(queries))])
+
+    order = model.numbered_order(queries, "l2")
+    with_numbers = order.distances(slice(None), model.encode(rows), numbers)
+    found = model.training["recall"]
+    assert found["value"] == pytest.approx(recall(with_numbers, found["candidates"]), abs=2e-4)
+    assert recall(with_numbers, found["candidates"] - 1) < 0.98 <= found["value"]
+    codes_alone = order.distances(slice(None), model.encode(rows))
+    assert recall(codes_alone, found["candidates"]) < 0.95
+
+
+def test_defaults(embeddings):
+    """ITQ, 4 levels, 256 projections or what rows and dimensions allow; 2 levels for labels."""
+
+    def shape(X, *method, **options):
+        model = train(X, "m", *method, force=True, **options)
+        return model.method, model.n_projections, model.levels
+
+    y = np.arange(2000) % 300
+    wide = np.random.default_rng(0).standard_normal((2600, 300)).astype(np.float32)
+    assert shape(wide) == ("itq", 256, 4)
+    assert shape(embeddings) == ("itq", 200, 4)
+    assert shape(embeddings, levels=2) == ("itq", 200, 2)
+    assert shape(embeddings[:9, :4]) == ("itq", 1, 4)
+    assert shape(wide[:, :20], n_bits=8) == ("itq", 8, 4)
+    assert shape(wide[:, :20]) == ("itq", 20, 4)
+    assert shape(embeddings, "sign") == ("sign", 384, 4)
+    assert shape(lambda: iter([wide]), "pcah") == ("pcah", 256, 4)
+    assert shape(embeddings, "sdh", y=y, parameters={"n_anchors": 50}) == ("sdh", 128, 2)
+    assert shape(embeddings[:50], "sth") == ("sth", 5, 4)
+    assert shape(embeddings, "agh", n_bits=8) == ("agh", 8, 2)
+    with pytest.raises(InvalidInputError, match="cghash learns weights of bits.* not 4"):
+        train(embeddings, "m", "cghash", y=y, levels=4)
+    # A code has 16,000 bits at the most.
+    long = np.random.default_rng(0).standard_normal((20, 8001)).astype(np.float32)
+    assert shape(long, "sign") == ("sign", 8001, 2)
+    assert shape(long[:, :8000], "sign") == ("sign", 8000, 4)
 
 
 @pytest.mark.parametrize(("rows", "bits", "least"), [(999, 8, 1000), (1999, 200, 2000)])
 def test_too_few_rows(embeddings, rows, bits, least):
     with pytest.raises(InvalidInputError, match=f"{rows} rows are too few .* {least}"):
         train(embeddings[:rows], "few", "lsh", n_bits=bits)
-    assert train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True).n_bits == bits
+    few = train(embeddings[:rows], "few", "lsh", n_bits=bits, force=True)
+    assert few.n_projections == bits
 
 
 def test_bits_and_seed_are_no_parameters_of_the_method(embeddings):
@@ -76,6 +128,7 @@ def test_two_classes_make_copies(embeddings):
     y = (embeddings[:, 0] > 0).astype(int)
     model = train(embeddings, "m", "itq-cca", y=y, n_bits=32)
     assert model.training["distinct_bits"] < 5
+    assert model.training["supervision"] == "labels"
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -187,4 +240,4 @@ def test_how_training_runs_is_not_in_the_model(embeddings):
     assert elsewhere.checksum == plain.checksum
     # Methods that have no bar train all the same.
     with show_progress():
-        assert train(X, "m", "lsh", n_bits=8).n_bits == 8
+        assert train(X, "m", "lsh", n_bits=8).n_projections == 8

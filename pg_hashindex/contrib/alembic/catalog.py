@@ -76,9 +76,7 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
             spec = replace(spec, schema=None)
         defaults = {
             "metric": row["model_metric"],
-            "access": "scan",
             "ranking": row["model_ranking"],
-            "candidates": 200,
             "filter_columns": [],
         }
         found[spec.name] = Existing(

@@ -19,7 +19,8 @@ from alembic.operations.ops import OpContainer
 from ...db import schema
 from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Ranking
+from ...index.catalog import Access
+from ...models.quantization import Ranking
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import SETTINGS, IndexSpec, PlacedIndexOptions
 

@@ -17,8 +17,6 @@ from .connections import Connections, Source
 from .indexed import IndexedDocuments
 from .table import COLUMN, DocumentTable
 
-_MOST_BITS = 256
-
 
 def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
     """Refuse unknown options, which would be ignored: a misspelt filter, say."""
@@ -63,11 +61,11 @@ class DocumentStore:
         self,
         name: str | None = None,
         *,
-        method: str = "itq",
+        method: str = training.METHOD,
         n_bits: int | None = None,
         rows: int = SAMPLE_ROWS,
         parameters: dict[str, Any] | None = None,
-        access: Access = "scan",
+        access: Access | None = None,
         random_state: int = 0,
         force: bool = False,
     ) -> Model:
@@ -82,9 +80,7 @@ class DocumentStore:
             The name of the index and of the model; by default the table's name with ``_idx``.
         method
             A method that learns from vectors only.
-        n_bits
-            By default 256, or the number of dimensions if that is less; ``sign`` takes none.
-        rows, parameters, random_state, force
+        rows, n_bits, parameters, random_state, force
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
         access
             As `pg_hashindex.HashIndex.create`.
@@ -117,8 +113,6 @@ class DocumentStore:
             name = name or default_index_name(f"{documents.table.name}_idx")
             documents.check_name(lent, name)
             drawn = sampling.sample_table(lent, table, COLUMN, rows=rows, random_state=random_state)
-            if n_bits is None and method != "sign":
-                n_bits = min(_MOST_BITS, drawn.X.shape[1])
             model = training.train(
                 drawn.X,
                 name,

@@ -41,8 +41,8 @@ class HashIndex(SchemaItem):
     layout : {"table", "column"}
         Codes in a table of their own, or in a column of the table, which must not be mapped.
     access : {"scan", "landmarks"}, optional
-        How searches find candidates; ``scan`` at first by default. Any other is built by
-        ``pg-hashindex index encode``.
+        How searches find candidates; by default as for `pg_hashindex.HashIndex.create`, by the
+        rows that the table has then. Landmarks are built by ``pg-hashindex index encode``.
     ranking : {"hamming", "asymmetric", "weighted"}, optional
         How candidates are ordered; the model decides by default.
     candidates, probes : int, optional

@@ -8,8 +8,9 @@ from typing import Any, TypedDict, get_args
 from psycopg import sql
 
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Layout, Ranking, check_index_name
+from ...index.catalog import Access, Layout, check_index_name
 from ...models.model import Metric
+from ...models.quantization import Ranking
 
 #: The options that `configure_index` changes in an index; others need another index.
 SETTINGS = ("access", "ranking", "candidates", "probes")

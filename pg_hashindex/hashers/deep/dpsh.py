@@ -168,7 +168,7 @@ class DPSH(Hasher):
                 "checkpoint needs a random_state: without it each training is different"
             )
 
-    def _default_bits(self, dimension: int) -> int:
+    def default_bits(self, dimension: int) -> int:  # noqa: D102
         return 64
 
     def _graph(

@@ -8,10 +8,10 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Ranking
+from ...index.catalog import Access
 from ...index.search import as_count
 from ...models.model import Metric, Model
-from ...models.quantization import Levels, bits_of
+from ...models.quantization import Levels, Ranking, bits_of
 
 #: Codes of pg_hashindex, pgvector's HNSW over vectors or over their signs, or no index.
 Kind = Literal["codes", "pgvector", "binary_quantize", "centred_binary_quantize", "exact"]
@@ -51,12 +51,15 @@ class Goal:
         The most milliseconds that the median query may take.
     max_bytes
         The most bytes that may be added to the table.
+    smallest
+        Whether to recommend the fewest bytes, instead of the least time.
     """
 
     recall: float
     k: int = 10
     max_ms: float | None = None
     max_bytes: int | None = None
+    smallest: bool = False
 
     def check(self) -> None:
         """Refuse values out of range."""
@@ -73,6 +76,11 @@ class Goal:
         return (self.max_ms is None or trial.p50_ms <= self.max_ms) and (
             self.max_bytes is None or trial.bytes <= self.max_bytes
         )
+
+    @property
+    def best(self) -> str:
+        """The kind of trial to recommend, in words."""
+        return "the smallest" if self.smallest else "the fastest"
 
     @property
     def limits(self) -> str:
@@ -249,9 +257,10 @@ def frontier(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
-    """Choose the fastest trial that reaches a goal, and say why.
+    """Choose the fastest trial that reaches a goal, or the smallest, and say why.
 
     Among trials whose medians differ by less than a tenth, the one with the fewest bytes is chosen.
+    The exact scan, which adds nothing, is the smallest only if no index is faster.
 
     Returns
     -------
@@ -265,6 +274,8 @@ def recommend(trials: Sequence[Trial], goal: Goal) -> tuple[Trial | None, str]:
         return None, _unreached(trials, goal)
     least = min(trial.p50_ms for trial in reaching)
     near = [trial for trial in reaching if trial.p50_ms <= least * _SAME_TIME + _SAME_MS]
+    if goal.smallest and all(trial.kind != "exact" for trial in near):
+        near = [trial for trial in reaching if trial.kind != "exact"]
     chosen = min(near, key=lambda trial: (trial.bytes, trial.p50_ms))
     if all(trial.kind == "exact" for trial in trials):
         return chosen, (
@@ -309,7 +320,7 @@ def _rounded(ms: float) -> str:
 
 
 def _why(chosen: Trial, reaching: Sequence[Trial], goal: Goal) -> str:
-    which = "the fastest" if len(reaching) > 1 else "the only one"
+    which = "the only one" if len(reaching) == 1 else goal.best
     words = (
         f"{chosen.label}: {which} that reaches recall {goal.recall:g}{goal.limits}, with recall "
         f"{chosen.recall:.3f} in {_rounded(chosen.p50_ms)} ms"

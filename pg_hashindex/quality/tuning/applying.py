@@ -12,6 +12,7 @@ from ...db.statements import execute
 from ...errors import HashIndexError, InvalidInputError, MissingRightsError, UnknownIndexError
 from ...index.catalog import check_index_name
 from ...index.handle import HashIndex
+from ...index.landmarks.memory import DEFAULT_MEMORY
 from ...models import store
 from ...models.model import check_model_name
 from .advice import Advice, Trial, name_codes
@@ -44,7 +45,13 @@ def check_free(connection: Connection, name: str, table: str | None = None) -> N
     )
 
 
-def apply(connection: Connection, advice: Advice, *, name: str | None = None) -> HashIndex:
+def apply(
+    connection: Connection,
+    advice: Advice,
+    *,
+    name: str | None = None,
+    memory: str | int = DEFAULT_MEMORY,
+) -> HashIndex:
     """Store advice as the defaults of the index it is about, or create the index it describes.
 
     If an index was tuned, the best settings with its own model are stored, even if something else
@@ -61,6 +68,8 @@ def apply(connection: Connection, advice: Advice, *, name: str | None = None) ->
         Not inside a transaction.
     name
         The name of the new model and index; required if a table was tuned.
+    memory
+        As for `HashIndex.encode`.
 
     Raises
     ------
@@ -90,7 +99,7 @@ def apply(connection: Connection, advice: Advice, *, name: str | None = None) ->
             if advice.index is None:
                 # No search uses the new index yet.
                 index.configure(**chosen.configuration)
-            index.configure(access=chosen.access).encode()
+            index.configure(access=chosen.access).encode(memory=memory)
             index.configure(**chosen.configuration)
         return HashIndex.open(connection, index.name)
 
@@ -120,6 +129,7 @@ def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) ->
             id_column=advice.id_column,
             model=reference,
             metric=advice.metric,
+            access=chosen.access,
         )
     except BaseException as error:
         # Ctrl-C comes here too.

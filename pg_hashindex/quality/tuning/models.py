@@ -16,19 +16,11 @@ from numpy.typing import NDArray
 
 from ...errors import InvalidInputError
 from ...hashers import HASHERS, Sign
-from ...index.catalog import IndexRow, Layout, Ranking
+from ...index.catalog import IndexRow, Layout
 from ...metrics.search import CodeRanks
 from ...metrics.truth import NearestRows
 from ...models.model import Metric, Model
-from ...models.quantization import (
-    LEVELS,
-    Levels,
-    QueryOrder,
-    bits_of,
-    query_codes,
-    row_numbers,
-    weighted_query_codes,
-)
+from ...models.quantization import LEVELS, Levels, Ranking, bits_of
 from ...training import train
 from .advice import SIGNS, name_codes
 from .bench import Bench
@@ -65,14 +57,15 @@ class Candidate:
 def of_table(bench: Bench, seed: int) -> list[Candidate]:
     """Return models to train for a table, the most promising first.
 
-    ``itq`` is the best learned method on embeddings, ``sign`` and ``lsh`` are plain codes, ``pcah``
-    and ``sgh`` follow; the first three with one and with two bits of each projection. Projections
-    are limited to the dimensions if the method needs that.
+    ``itq`` is the best learned method on embeddings, with as many projections as training takes by
+    default, and with half of them, in half of the bytes. ``sign`` and ``lsh`` are plain codes,
+    ``pcah`` and ``sgh`` follow; the first three with one and with two bits of each projection.
+    Projections are limited to the dimensions if the method needs that.
     """
     d = bench.drawn.X.shape[1]
     fitting = sorted({min(n, d) for n in _PROJECTIONS})
-    wanted: list[tuple[str, int, Levels]] = [("itq", min(256, d), 4), ("itq", min(128, d), 2)]
-    wanted += [("sign", d, 4), ("sign", d, 2), ("itq", min(128, d), 4)]
+    wanted: list[tuple[str, int, Levels]] = [("itq", min(256, d), 4), ("itq", min(128, d), 4)]
+    wanted += [("sign", d, 4), ("sign", d, 2), ("itq", min(128, d), 2)]
     wanted += [("itq", n, levels) for n in reversed(fitting) for levels in LEVELS]
     wanted += [("lsh", 256, 4), ("lsh", 256, 2), ("sgh", 128, 2), ("pcah", min(128, d), 2)]
     wanted += [("lsh", 128, 2), ("lsh", 512, 2), ("lsh", 64, 2)]
@@ -136,28 +129,6 @@ def _to_train(
 
     name = name_codes(method, n_projections * bits_of(levels), levels)
     return Candidate(name, make, None, layout)
-
-
-def orders(
-    model: Model, queries: NDArray[np.float32], metric: Metric | None = None
-) -> dict[Ranking, QueryOrder]:
-    """Return the rankings that a model can serve, the best first.
-
-    They count the numbers of rows that codes in a table have if a metric is given.
-    """
-    found: dict[Ranking, QueryOrder] = {}
-    if model.bit_weights is not None:
-        found["weighted"] = QueryOrder(
-            *weighted_query_codes(model.encode(queries), model.bit_weights)
-        )
-    if metric is not None and model.keeps_numbers(metric):
-        found["asymmetric"] = model.numbered_order(queries, metric)
-    elif model.network is None:
-        found["asymmetric"] = QueryOrder(*query_codes(model.project(queries), model.levels))
-    # Plain Hamming distance is no good for 4 levels: it puts the two levels next to 0 far apart.
-    if model.levels == 2:
-        found["hamming"] = QueryOrder(model.encode(queries)[:, None], np.ones(1, np.int64))
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +240,7 @@ def code_all(
             candidate,
             model,
             took,
-            tuple(orders(model, bench.drawn.Q[:1])),
+            tuple(model.orders(bench.drawn.Q[:1], None)),
             of_full,
             part / k,
             of_sample,
@@ -303,19 +274,16 @@ def _ranks(
     for block in rows:
         nearest.add(block)
         for (model, metric), part, beside in zip(models, parts, numbers, strict=True):
-            if metric is None or not model.keeps_numbers(metric):
-                part.append(model.row_codes(block))
-                continue
-            projections = model.project(block)
-            part.append(model.row_codes(block, projections))
-            beside.append(row_numbers(projections))
+            packed, of_rows = model.codes_and_numbers(block, metric)
+            part.append(packed)
+            beside += [] if of_rows is None else [of_rows]
     neighbours, right = nearest.found()
     weights = right * nearest.weights()
     found = []
     for (model, metric), part, beside in zip(models, parts, numbers, strict=True):
-        asked = orders(model, bench.drawn.Q, metric)
-        of_rows = np.concatenate(beside) if beside else None
-        found.append(CodeRanks(asked, np.concatenate(part), neighbours, weights, k, of_rows))
+        asked = model.orders(bench.drawn.Q, metric)
+        together = np.concatenate(beside) if beside else None
+        found.append(CodeRanks(asked, np.concatenate(part), neighbours, weights, k, together))
         part.clear()
     return found
 

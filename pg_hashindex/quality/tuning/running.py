@@ -32,12 +32,12 @@ from ...db.progress import Progress, tell
 from ...db.server_errors import translated_errors
 from ...db.statements import one_row
 from ...errors import InvalidInputError
-from ...index.catalog import Access, HasRow, IndexRow, Ranking
+from ...index.catalog import Access, HasRow, IndexRow
 from ...index.handle import HashIndex
 from ...index.landmarks import landmark_count
 from ...models import codes, store
 from ...models.model import Metric
-from ...models.quantization import bits_of
+from ...models.quantization import Ranking, bits_of
 from ..doctor_catalog import metric_of_column
 from ..pgvector_index import PgvectorIndex, VectorColumn
 from ..sizes import HNSW_DIMENSIONS, hnsw_bytes
@@ -176,7 +176,7 @@ def _tune(
         _estimate_signs(bench, coded)
         learned = [one for one in coded if one.name not in SIGNS]
         for one in worth_building(bench, learned):
-            CodeTrials(bench, one).run()
+            CodeTrials(bench, one, budget.memory).run()
         chosen, reason = recommend(bench.trials, goal)
         if chosen is not None and not drawn.whole:
             reason += f"; estimated from {bench.sample} of {bench.full} rows: measure it there"
@@ -237,7 +237,8 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     commands = [["index", "configure", name, *chosen.options]]
     if advice.index is None:
         key = ["--id", advice.id_column]
-        commands = [train, ["index", "create", name, *table, *key, "--model", "NAME"], *commands]
+        options = ["--model", "NAME", "--access", chosen.access or "scan"]
+        commands = [train, ["index", "create", name, *table, *key, *options], *commands]
     elif not chosen.own:
         commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
     search = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {})").format(
@@ -329,8 +330,8 @@ def _give_memory(connection: Connection, n_bytes: float) -> None:
 class CodeTrials:
     """One model on the scratch table, until it is dropped."""
 
-    def __init__(self, bench: Bench, coded: EncodedSample) -> None:
-        self.bench, self.coded = bench, coded
+    def __init__(self, bench: Bench, coded: EncodedSample, memory: str | int) -> None:
+        self.bench, self.coded, self.memory = bench, coded, memory
         self.index: HashIndex | None = None
         self.choices = bench.choices(CANDIDATES)
         self._model_name: str | None = None
@@ -372,6 +373,7 @@ class CodeTrials:
             model=reference,
             metric=bench.metric,
             layout=self.coded.candidate.layout,
+            access="scan",
         )
         self.index.encode()
         self._ranking = self.index.ranking
@@ -412,7 +414,7 @@ class CodeTrials:
         if access != "scan":
             bench.say(f"building {access} of {bench.sample} rows by {self.coded.name}")
             start = time.perf_counter()
-            index.configure(access=access).encode()
+            index.configure(access=access).encode(memory=self.memory)
             seconds += time.perf_counter() - start
         bench.say(f"measuring {self.coded.name} by {access}")
         summary = index.summary()

@@ -14,6 +14,7 @@ from ...db.server_errors import translated_errors
 from ...db.statements import execute, one_row
 from ...db.table_source import TableSource, find_relation
 from ...errors import InvalidInputError
+from ...index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ...index.search import as_count
 from ...models.model import Metric
 from ..query_sets import read_log
@@ -45,6 +46,8 @@ class Budget:
         Minutes after which nothing more is begun.
     random_state
         Seed of every draw.
+    memory
+        The memory to take for building landmarks; see `HashIndex.encode`.
     """
 
     sample: int = 50_000
@@ -52,6 +55,7 @@ class Budget:
     queries_from: str | None = None
     minutes: float = 5.0
     random_state: int = 0
+    memory: str | int = DEFAULT_MEMORY
 
     def check(self) -> None:
         """Refuse values out of range."""
@@ -59,6 +63,7 @@ class Budget:
         as_count("queries", self.queries)
         if not self.minutes > 0:
             raise InvalidInputError(f"minutes must be above 0, got {self.minutes}")
+        as_bytes(self.memory)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Codes of 192 bits instead of 128: another model for the index, which is searched as before."""
+"""Longer codes, by another model for the index, which is searched as before."""
 
 from pg_hashindex.contrib.alembic import swap_hash_model
 

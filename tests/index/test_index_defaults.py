@@ -1,0 +1,173 @@
+"""What a new index has if nothing is said: its access path, and the candidates of its searches."""
+
+import json
+from math import ceil
+
+import numpy as np
+import pytest
+from pgvector import Vector
+from psycopg.types.json import Jsonb
+
+from pg_hashindex import store
+from pg_hashindex.db.connection import connect
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.newest
+
+ROWS = 10_000
+
+
+@pytest.fixture
+def many_template(make_template):
+    """Table many: v has 10,000 vectors of 4 dimensions, unit the same ones at length 1."""
+
+    def fill(connection):
+        rows = np.random.default_rng(2).standard_normal((ROWS, 4)).astype(np.float32)
+        units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        connection.execute("CREATE TABLE many (id int PRIMARY KEY, v vector(4), unit vector(4))")
+        with connection.cursor() as cursor, cursor.copy("COPY many FROM STDIN") as copy:
+            for number, (row, unit) in enumerate(zip(rows, units, strict=True)):
+                copy.write_row((number, Vector(row), Vector(unit)))
+        connection.execute("ANALYZE many")
+        model = LSH(n_bits=12, random_state=3).fit(units)
+        taught = {"supervision": "labels", "recall": {"candidates": 31, "among": 5000}}
+        store.save(connection, model.to_model("lsh"))
+        store.save(connection, model.to_model("taught", training=taught))
+
+    return make_template("many", fill)
+
+
+@pytest.fixture
+def many(make_database, many_template):
+    with connect(make_database(many_template)) as connection:
+        yield connection
+
+
+def create(connection, **options):
+    named = {"table": "many", "column": "v", "model": "lsh", **options}
+    return HashIndex.create(connection, "many_idx", **named)
+
+
+def wanted(index):
+    """Return the access path that searches will have, and drop the index."""
+    access = index.building or index.access
+    index.drop()
+    return access
+
+
+def test_landmarks_from_10000_rows_on(many):
+    assert wanted(create(many)) == "landmarks"
+    assert wanted(create(many, access="scan")) == "scan"
+    assert wanted(create(many, layout="column")) == "scan"
+    # Labels are not ranked by lists of near vectors.
+    assert wanted(create(many, model="taught")) == "scan"
+    assert wanted(create(many, model="taught", access="landmarks")) == "landmarks"
+    # The greatest inner products are with long rows, of any direction.
+    assert wanted(create(many, metric="ip")) == "scan"
+    assert wanted(create(many, metric="ip", column="unit")) == "landmarks"
+    # Rows without a vector do not count.
+    many.execute("UPDATE many SET v = NULL WHERE id = 7")
+    assert wanted(create(many)) == "scan"
+    many.execute("TRUNCATE many")
+    assert wanted(create(many)) == "scan"
+    many.execute("SELECT hashindex.declare_index('many_idx', 'many', 'v', 'lsh')")
+    assert wanted(HashIndex.open(many, "many_idx")) == "scan"
+
+
+def test_encoding_builds_them(many):
+    index = create(many)
+    assert (index.access, index.building) == ("scan", "landmarks")
+    index.encode()
+    assert (index.access, index.building) == ("landmarks", None)
+
+
+def test_declared_in_one_transaction(many):
+    """It scans at first: building landmarks would keep writers waiting."""
+    many.execute("SELECT hashindex.declare_index('many_idx', 'many', 'v', 'lsh')")
+    index = HashIndex.open(many, "many_idx")
+    assert (index.access, index.building, index.waiting()) == ("scan", "landmarks", 0)
+    many.execute("SELECT hashindex.build_landmarks('many_idx')")
+    assert index.access == "landmarks"
+
+
+def measured(connection, name, training, levels=2):
+    """Save a model that says this of its training."""
+    hasher = LSH(n_bits=12, random_state=3).fit(np.eye(4, dtype=np.float32))
+    store.save(connection, hasher.to_model(name, training=training, levels=levels))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("recall", "expected"),
+    [
+        ({"candidates": 31, "among": 20_000}, 31),
+        # Twice as many rows.
+        ({"candidates": 31, "among": 5_000}, ceil(31 * 2**0.2)),
+        ({"candidates": 200, "among": 5_000}, ceil(200 * 2**0.2)),
+        ({"candidates": 1, "among": 20_000}, 10),
+        # A file may say anything.
+        ({"candidates": -5, "among": -1}, ceil(10 * 10_000**0.2)),
+        ({"candidates": 10**400, "among": 10**400}, 200),
+        ({"candidates": "31", "among": 5_000}, 200),
+        ({"candidates": None, "among": 5_000}, 200),
+        ({"candidates": 31}, 200),
+        ([31], 200),
+        ("31", 200),
+        (None, 200),
+    ],
+    ids=str,
+)
+def test_candidates_are_those_that_training_measured(many, recall, expected):
+    many.execute(
+        "INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, levels, "
+        "parameters, training, checksum, layers) "
+        "SELECT 'm', 1, method, dimension, n_bits, metric, levels, parameters, %s, checksum, "
+        "layers FROM hashindex.model WHERE name = 'lsh'",
+        [Jsonb({"recall": recall}, dumps=json.dumps)],
+    )
+    assert create(many, model="m", access="scan").candidates == expected
+
+
+def test_candidates_of_another_order_were_not_measured(many):
+    training = {"recall": {"candidates": 31, "among": 20_000}}
+    four = measured(many, "four", training, levels=4)
+
+    def candidates(**options):
+        index = create(many, access="scan", **options)
+        found = index.candidates
+        index.drop()
+        return found
+
+    assert candidates(model=four) == 31
+    # Codes in a column have no numbers.
+    assert candidates(model=four, layout="column") == 200
+    assert candidates(model=measured(many, "two", training), layout="column") == 31
+    assert candidates(model=four, metric="cosine") == 200
+    assert candidates(model="taught") == 200
+
+
+def test_more_answers_need_more_candidates(many):
+    index = create(many, access="scan").configure(candidates=30)
+    index.encode()
+    query = np.array([0.3, -0.1, 0.2, 0.5], np.float32)
+    for k in (1, 10):
+        assert index.search(query, k) == index.search(query, k, candidates=30)
+    for layout in ("plain", "filtered"):
+        options = {"filter": "id >= 0"} if layout == "filtered" else {}
+        found = index.search(query, 50, **options)
+        assert found == index.search(query, 50, candidates=150, **options)
+        assert found != index.search(query, 50, candidates=50, **options)
+    most = "SELECT hashindex._candidates_for(%s, %s)"
+    assert many.execute(most, [2**31 - 1, 2**31 - 1]).fetchone() == (2**31 - 1,)
+
+
+def test_a_swap_keeps_chosen_candidates_alone(many):
+    index = create(many, access="scan", model=measured(many, "a", {}))
+    index.encode()
+    other = measured(many, "b", {"recall": {"candidates": 31, "among": 20_000}})
+    many.execute("SELECT hashindex.swap_model('many_idx', %s)", [other])
+    assert index.candidates == 31
+    index.configure(candidates=40)
+    many.execute("SELECT hashindex.swap_model('many_idx', 'lsh')")
+    assert index.candidates == 40
