@@ -22,7 +22,6 @@ WARM_UP = 20
 #: Queries of one system in a row before the next system's turn.
 TURN = 25
 ROUNDS = 2
-BATCH = 100
 FIRST = 3
 
 Entry = dict[str, Any]
@@ -34,8 +33,8 @@ class Extent:
 
     ``rows``: Rows of a data set at the most. ``queries, filter_queries``: Queries of which
     recall is taken; filters ask the first ones of them. ``fresh``: Queries for cold starts.
-    ``single, batches``: Statements that insert one row and 100 rows. ``patience``: Seconds
-    after which a series of queries of one system ends.
+    ``single, batches``: Statements that insert one row, and ``batch`` rows. ``patience``:
+    Seconds after which a series of queries of one system ends.
     """
 
     k: int = 10
@@ -45,6 +44,7 @@ class Extent:
     fresh: int = 0
     single: int = 500
     batches: int = 20
+    batch: int = 100
     patience: float = math.inf
 
 
@@ -196,8 +196,12 @@ def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, floa
     }
 
 
-def inserts(database: Database, extent: Extent) -> dict[str, float]:
-    """Insert rows, one a transaction and 100 a transaction; they stay.
+def inserts(
+    database: Database, extent: Extent, filters: Sequence[str] = (*FILTERS.values(),)
+) -> dict[str, float]:
+    """Insert rows, one a transaction and a batch of them a transaction; they stay.
+
+    ``filters``: The columns of the table besides the key and the vector.
 
     Returns: ``single`` and ``batches``: rows a second, commits included.
     """
@@ -207,13 +211,13 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
     columns = filter_values(drawn.buckets[first:])
 
     def values(place: int) -> list[Any]:
-        filters = [int(columns[name][place]) for name in FILTERS.values()]
-        return [first + int(place), *filters, Vector(drawn.new_rows[place])]
+        numbers = [int(columns[name][place]) for name in filters]
+        return [first + int(place), *numbers, Vector(drawn.new_rows[place])]
 
     def rate(parts: Sequence[NDArray[np.intp]]) -> float:
         lines = [[value for place in part for value in values(place)] for part in parts]
         with database.session() as session:
-            insert = session.ask(_insert(len(parts[0]), len(FILTERS) + 2))
+            insert = session.ask(_insert(len(parts[0]), ["id", *filters, "embedding"]))
             # The first statements load and plan, so they are not timed.
             for line in lines[:FIRST]:
                 insert(*line)
@@ -221,7 +225,8 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
         return round(sum(map(len, parts[FIRST:])) / taken, 1)
 
     alone = places[: extent.single, None]
-    together = places[extent.single : extent.single + extent.batches * BATCH].reshape(-1, BATCH)
+    end = extent.single + extent.batches * extent.batch
+    together = places[extent.single : end].reshape(-1, extent.batch)
     return {"single": rate(list(alone)), "batches": rate(list(together))}
 
 
@@ -257,13 +262,13 @@ def remove_new_rows(database: Database) -> None:
     database.execute(f"DELETE FROM items WHERE id >= {len(database.drawn.rows)}")
 
 
-def _insert(rows: int, columns: int) -> str:
+def _insert(rows: int, columns: Sequence[str]) -> str:
+    width = len(columns)
     lines = (
-        f"({', '.join(f'${columns * row + column + 1}' for column in range(columns))})"
+        f"({', '.join(f'${width * row + column + 1}' for column in range(width))})"
         for row in range(rows)
     )
-    names = ", ".join(["id", *FILTERS.values(), "embedding"])
-    return f"INSERT INTO items ({names}) VALUES {', '.join(lines)} RETURNING id"
+    return f"INSERT INTO items ({', '.join(columns)}) VALUES {', '.join(lines)} RETURNING id"
 
 
 def _seconds(work: Callable[[], object]) -> float:
