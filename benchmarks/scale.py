@@ -235,7 +235,7 @@ class Run:
         entry: Entry = {}
         try:
             with Watch(self.database) as watch:
-                built = self._build_hnsw(most)
+                built = self._build_hnsw(most, watch)
             entry = {"build": built | watch.figures}
             if built["finished"]:
                 self.database.settle()
@@ -334,11 +334,9 @@ class Run:
             self.database.restart(SETTINGS)
         return result
 
-    def _build_hnsw(self, most: float) -> Entry:
+    def _build_hnsw(self, most: float, watch: Watch) -> Entry:
         """Build HNSW, and stop it after so many seconds; return how far it came, and when."""
-        statement = self.theirs.statements.create(
-            "", self.theirs.index, self.theirs._options(self.rows)
-        )
+        statement = self.theirs.statements.create("", self.theirs.index, "")
         progress: list[list[float]] = []
         with self.database.session() as building, self.database.session() as watching:
             building.set(HNSW_SETTINGS)
@@ -351,12 +349,14 @@ class Run:
                     failed.append(error)
 
             thread = threading.Thread(target=create)
-            start = time.perf_counter()
+            start, before = time.perf_counter(), watch.server_cpu()
             thread.start()
             try:
                 while thread.is_alive() and (taken := time.perf_counter() - start) < most:
                     if not progress or taken > 1.05 * progress[-1][0]:
-                        progress.append([round(taken, 1), self._share_done(watching)])
+                        cpu = watch.server_cpu() - before
+                        share = self._share_done(watching)
+                        progress.append([round(taken, 1), share, round(cpu, 1)])
                     thread.join(0.5)
                 share = self._share_done(watching)
             finally:

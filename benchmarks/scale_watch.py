@@ -41,7 +41,7 @@ class Watch:
         assert pid is not None
         self._server = psutil.Process(pid)
         self._own = psutil.Process()
-        self._began = time.perf_counter(), self._server_cpu(), self._own_cpu(), _busy()
+        self._began = time.perf_counter(), self.server_cpu(), self._own_cpu(), _busy()
         self._thread.start()
         return self
 
@@ -53,7 +53,7 @@ class Watch:
     ) -> None:
         self._stopped.set()
         self._thread.join()
-        ended = time.perf_counter(), self._server_cpu(), self._own_cpu(), _busy()
+        ended = time.perf_counter(), self.server_cpu(), self._own_cpu(), _busy()
         seconds, server, own, busy = (
             after - before for before, after in zip(self._began, ended, strict=True)
         )
@@ -73,7 +73,7 @@ class Watch:
             },
         }
 
-    def _server_cpu(self) -> float:
+    def server_cpu(self) -> float:
         """Return the CPU seconds of the server, with its processes that have ended."""
         return sum(self._server.cpu_times()[:4]) + sum(
             _cpu(process) for process in self._server.children()
