@@ -1,6 +1,5 @@
 """The systems of `retrieval.py` and `memory.py`: pgvector's, and indexes with landmarks."""
 
-import contextlib
 import json
 import os
 import re
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
 from psycopg import sql
 from retrieval_data import FILTERS
 from retrieval_server import Database
@@ -373,8 +371,8 @@ print(json.dumps([os.waitstatus_to_exitcode(status), cpu, usage.ru_maxrss * 1024
 class Ran:
     """A command of pg-hashindex that has ended.
 
-    ``steps, cpu_steps``: Seconds, and those of CPU, of the steps that its progress names.
-    ``said``: The end of what it wrote to the standard error.
+    ``steps``: Seconds of the steps that its progress names. ``said``: The end of what it wrote
+    to the standard error.
     """
 
     exit_code: int
@@ -382,7 +380,6 @@ class Ran:
     cpu_s: float
     peak_bytes: int
     steps: dict[str, float]
-    cpu_steps: dict[str, float]
     said: str
 
 
@@ -399,7 +396,7 @@ def run_command(command: str, uri: str, good: Sequence[int] = (0,)) -> Ran:
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    began: dict[str, tuple[float, float]] = {}
+    began: dict[str, float] = {}
     said, rest = "", ""
     try:
         while chunk := os.read(process.stderr.fileno(), 65_536):
@@ -407,9 +404,8 @@ def run_command(command: str, uri: str, good: Sequence[int] = (0,)) -> Ran:
             said, rest = (said + chunk.decode(errors="replace"))[-2_000:], lines[-1]
             for line in lines:
                 # Progress bars, "reading: 12%|...", and "training itq on 20000 rows" name steps.
-                step = re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line)
-                if step and step[1] not in began:
-                    began[step[1]] = time.perf_counter(), _cpu_of_child(process.pid)
+                if step := re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line):
+                    began.setdefault(step[1], time.perf_counter())
         exit_code, cpu, peak = json.loads(process.stdout.read())
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
@@ -421,19 +417,9 @@ def run_command(command: str, uri: str, good: Sequence[int] = (0,)) -> Ran:
     end = time.perf_counter()
     if exit_code not in good:
         raise RuntimeError(f"pg-hashindex {command} failed: {said.strip()}")
-    ends = [*list(began.values())[1:], (end, cpu)]
-    steps, cpu_steps = (
-        {step: e[part] - b[part] for (step, b), e in zip(began.items(), ends, strict=False)}
-        for part in (0, 1)
-    )
-    return Ran(exit_code, end - start, cpu, peak, steps, cpu_steps, said)
-
-
-def _cpu_of_child(pid: int) -> float:
-    """Return the CPU seconds of the only child of a process, 0 if it has ended."""
-    with contextlib.suppress(psutil.Error):
-        return sum(sum(child.cpu_times()[:2]) for child in psutil.Process(pid).children())
-    return 0.0
+    ends = [*list(began.values())[1:], end]
+    steps = {step: e - b for (step, b), e in zip(began.items(), ends, strict=False)}
+    return Ran(exit_code, end - start, cpu, peak, steps, said)
 
 
 SYSTEMS: dict[str, System] = {

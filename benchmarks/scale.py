@@ -431,8 +431,6 @@ def figures(ran: Ran | None) -> Entry:
         "seconds": round(ran.seconds, 2),
         "client_cpu_s": round(ran.cpu_s, 2),
         "client_peak_mb": round(ran.peak_bytes / 1e6),
-        "steps": {step: round(taken, 2) for step, taken in ran.steps.items()},
-        "client_cpu_by_step": {step: round(taken, 2) for step, taken in ran.cpu_steps.items()},
         "exit_code": ran.exit_code,
         **({} if ran.exit_code == 0 else {"said": ran.said}),
     }

@@ -21,6 +21,12 @@ _ACTIVE = """
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'
 """
 
+# A job within another one has the same number of a process.
+_PHASE = """
+    SELECT phase FROM hashindex.job WHERE state = 'running' AND phase IS NOT NULL
+    ORDER BY id DESC LIMIT 1
+"""
+
 
 class Watch:
     """Sample the server of a database from a thread, from the first of two marks to the second.
@@ -35,6 +41,7 @@ class Watch:
         self._thread = threading.Thread(target=self._sample)
         self._peak, self._loads = 0, [os.getloadavg()[0]]
         self._statements: dict[str, float] = defaultdict(float)
+        self._phases: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def __enter__(self) -> "Watch":
         pid = self._database.server.status.pid
@@ -71,6 +78,10 @@ class Watch:
                 for name, cpu in sorted(self._statements.items(), key=lambda item: -item[1])
                 if cpu >= _LEAST_CPU_S
             },
+            # Seconds, and those of CPU of the client and of the server.
+            "phases": {
+                name: [round(value, 2) for value in values] for name, values in self._phases.items()
+            },
         }
 
     def server_cpu(self) -> float:
@@ -80,10 +91,17 @@ class Watch:
         )
 
     def _own_cpu(self) -> float:
+        """Return the CPU seconds of this process and of the commands that it has run."""
         return sum(self._own.cpu_times()[:4])
+
+    def _client_cpu(self) -> float:
+        """Return the same with the commands that run now."""
+        children = self._own.children(recursive=True)
+        return self._own_cpu() + sum(map(_cpu, children))
 
     def _sample(self) -> None:
         known: dict[int, float] = {}
+        before = time.perf_counter(), self._client_cpu(), self.server_cpu()
         with self._database.session() as session:
             while not self._stopped.wait(_EVERY_S):
                 processes = {child.pid: _cpu(child) for child in self._server.children()}
@@ -93,6 +111,12 @@ class Watch:
                     taken = processes.get(pid, 0.0) - known.get(pid, 0.0)
                     self._statements[named(query)] += max(0.0, taken)
                 known = processes
+                now = time.perf_counter(), self._client_cpu(), self.server_cpu()
+                for (phase,) in session.connection.execute(_PHASE).fetchall():
+                    of_phase = self._phases[phase]
+                    for place in range(3):
+                        of_phase[place] += now[place] - before[place]
+                before = now
 
 
 def named(query: str) -> str:
