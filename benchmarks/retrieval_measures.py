@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from common import cpu_seconds
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import FILTERS, Truth
@@ -203,7 +204,8 @@ def inserts(
 
     ``filters``: The columns of the table besides the key and the vector.
 
-    Returns: ``single`` and ``batches``: rows a second, commits included.
+    Returns: ``single`` and ``batches``: rows a second, commits included; with ``_cpu_us`` the CPU
+    of the server's process for a row.
     """
     drawn = database.drawn
     first = len(drawn.rows)
@@ -214,20 +216,24 @@ def inserts(
         numbers = [int(columns[name][place]) for name in filters]
         return [first + int(place), *numbers, Vector(drawn.new_rows[place])]
 
-    def rate(parts: Sequence[NDArray[np.intp]]) -> float:
+    def rates(name: str, parts: Sequence[NDArray[np.intp]]) -> dict[str, float]:
         lines = [[value for place in part for value in values(place)] for part in parts]
         with database.session() as session:
             insert = session.ask(_insert(len(parts[0]), ["id", *filters, "embedding"]))
             # The first statements load and plan, so they are not timed.
             for line in lines[:FIRST]:
                 insert(*line)
+            pid = session.connection.info.backend_pid
+            before = cpu_seconds(pid)
             taken = _seconds(lambda: [insert(*line) for line in lines[FIRST:]])
-        return round(sum(map(len, parts[FIRST:])) / taken, 1)
+            cpu = cpu_seconds(pid) - before
+        rows = sum(map(len, parts[FIRST:]))
+        return {name: round(rows / taken, 1), f"{name}_cpu_us": round(1e6 * cpu / rows, 1)}
 
     alone = places[: extent.single, None]
     end = extent.single + extent.batches * extent.batch
     together = places[extent.single : end].reshape(-1, extent.batch)
-    return {"single": rate(list(alone)), "batches": rate(list(together))}
+    return rates("single", list(alone)) | rates("batches", list(together))
 
 
 def churn(database: Database, patience: float) -> Entry:

@@ -195,11 +195,10 @@ class Run:
         return before | summed | most | {"bytes": taken, "cut_off": False}
 
     def search(self) -> Entry:
-        found = self._searched([self.ours])
-        return found | found.pop("systems")["ours"]
+        return self._searched([self.ours])
 
     def held(self) -> Entry:
-        return {"memory": self._held(self.ours, self._parts()["search"])}
+        return {"memory": self._held(self.ours, self._parts()["search"]["systems"]["ours"])}
 
     def writes(self) -> Entry:
         try:
@@ -242,7 +241,7 @@ class Run:
                 entry["build"]["bytes"] = sum(self.theirs.sizes(self.database).values())
                 self._save("hnsw", entry | {"cut_off": True})
                 entry["search"] = self._searched(
-                    [self.theirs, self.ours], {"ours": self._parts()["search"]}
+                    [self.theirs, self.ours], self._parts()["search"]["systems"]
                 )
                 self._save("hnsw", entry | {"cut_off": True})
                 entry["memory"] = self._held(self.theirs, entry["search"]["systems"]["hnsw"])

@@ -280,7 +280,7 @@ def memory(whole: Mapping[str, Any]) -> str:
 def scale(whole: Mapping[str, Any]) -> str:
     """Draw CPU time of builds and searches against the number of rows, ours and HNSW."""
     found = scale_report.parts_by_rows(whole)
-    drawing = Drawing(860, 400, "CPU time of builds and searches against the number of rows")
+    drawing = Drawing(890, 400, "CPU time of builds and searches against the number of rows")
     builds: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
     searches: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
     stopped: list[tuple[float, float, str]] = []
@@ -294,8 +294,7 @@ def scale(whole: Mapping[str, Any]) -> str:
         if hnsw.get("finished"):
             builds["hnsw"].append(foretold[-1])
         elif hnsw:
-            words = f"{100 * hnsw['share']:.0f} % of {rows / 1e6:g} million"
-            stopped.append((hnsw["share"] * rows, hnsw["server_cpu_s"], words))
+            stopped.append((*foretold[-1], f"{100 * hnsw['share']:.0f} % done"))
         for system, points in searches.items():
             if "0.95" in scale_report.of_system(parts, system):
                 points.append((rows, scale_report.search_cpu(parts, system)))

@@ -572,7 +572,7 @@ def scaled(rows, cpu, hnsw):
             "seconds": cpu, "client_cpu_s": 0.75 * cpu, "server_cpu_s": 0.25 * cpu,
             "bytes": 200 * rows, "client_peak_mb": 300 + 180 * rows / 1e6, "server_peak_mb": 4_300,
         },
-        "search": {"0.95": point},
+        "search": {"systems": {"ours": {"0.95": point}}},
         "hnsw": {"build": hnsw},
         "swap": {"exit_code": 2},
     }  # fmt: skip
