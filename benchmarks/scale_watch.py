@@ -13,6 +13,7 @@ import psutil
 from retrieval_server import Database
 
 _EVERY_S = 0.5
+_TO_END_S = 1.0
 # Statements that took less of the CPU are not named.
 _LEAST_CPU_S = 0.2
 
@@ -60,7 +61,10 @@ class Watch:
     ) -> None:
         self._stopped.set()
         self._thread.join()
-        ended = time.perf_counter(), self.server_cpu(), self._own_cpu(), _busy()
+        end = time.perf_counter()
+        # The CPU time of a process is its parent's only after it has been waited for.
+        time.sleep(_TO_END_S)
+        ended = end, self.server_cpu(), self._own_cpu(), _busy()
         seconds, server, own, busy = (
             after - before for before, after in zip(self._began, ended, strict=True)
         )

@@ -717,6 +717,13 @@ def scale() -> str:
     return table(["rows", *head], scale_report.table(whole)) if head else NOT_YET
 
 
+def scale_phases() -> str:
+    """Where the CPU time of a build goes."""
+    whole = read("scale")
+    head = [f"{rows / 1e6:g} million" for rows in scale_report.parts_by_rows(whole)]
+    return table(["phase", *head], scale_report.phases(whole)) if head else NOT_YET
+
+
 def scale_sizes() -> str:
     """What was measured, and what is to be expected of more rows."""
     head = [f"{rows / 1e6:g} million" for rows in scale_report.SIZES]
@@ -760,6 +767,7 @@ TABLES = {
     "sizes": sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,
+    "scale-phases": scale_phases,
 }
 
 

@@ -575,6 +575,7 @@ def scaled(rows, cpu, hnsw):
         "search": {"systems": {"ours": {"0.95": point}}},
         "hnsw": {"build": hnsw},
         "swap": {"exit_code": 2},
+        "rebalance": {"phases": {"reading rows": [9, 1e-5 * rows, 2e-6 * rows]}},
     }  # fmt: skip
 
 
@@ -611,5 +612,6 @@ def test_more_rows_are_extrapolated_and_said_to_be(scale):
     assert lines["bytes a row"] == ["200", "200"]
     assert lines["recall .95: p50 / p95 / CPU, ms"] == ["4.00 / 8.00 / 1.0", "4.00 / 8.00 / 8.0"]
     assert lines["swap: s / CPU s"] == ["refused", "refused"]
+    assert report.phases(whole) == [["reading rows", *["10.0 + 2.0"] * 2]]
     # Nothing is shown of what was not measured at any size.
     assert "vacuum" not in str(lines)
