@@ -53,10 +53,11 @@ def extrapolated(whole: Whole) -> list[list[str]]:
     seconds and p50 grow with a power of the rows, which the measured sizes tell.
     """
     found = parts_by_rows(whole)
-    return [
+    written = [
         [what, *(_at(found, rows, figure, law, digits) for rows in SIZES)]
         for what, figure, law, digits in LAWS
     ]
+    return [line for line in written if any(line[1:])]
 
 
 def phases(whole: Whole) -> list[list[str]]:
@@ -71,7 +72,7 @@ def phases(whole: Whole) -> list[list[str]]:
         summed: dict[str, NDArray[np.float64]] = {}
         for run in runs or [parts.get("rebalance", {})]:
             for phase, (_, client, server) in run.get("phases", {}).items():
-                summed[phase] = summed.get(phase, np.zeros(2)) + (client, server)
+                summed[phase] = np.add(summed.get(phase, 0.0), (client, server))
         for phase, cpu in summed.items():
             client, server = 1e6 * cpu / rows
             taken.setdefault(phase, {})[rows] = f"{client:.1f} + {server:.1f}"
