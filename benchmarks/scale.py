@@ -352,7 +352,7 @@ class Run:
             thread.start()
             try:
                 while thread.is_alive() and (taken := time.perf_counter() - start) < most:
-                    if not progress or taken > 1.05 * progress[-1][0]:
+                    if not progress or taken > 1.2 * progress[-1][0]:
                         cpu = watch.server_cpu() - before
                         share = self._share_done(watching)
                         progress.append([round(taken, 1), share, round(cpu, 1)])
