@@ -182,6 +182,7 @@ def _rates(writes: Mapping[str, float], what: str) -> str:
 FIGURES: dict[str, Callable[[Parts, int], str]] = {
     "load: s / CPU s": _command("load"),
     "build: s / CPU s": _command("build"),
+    "other work meanwhile, CPU s": lambda p, n: f"{p['build']['others_cpu_s']:.0f}",
     "build: peak memory of the client, MB": lambda p, n: f"{p['build']['client_peak_mb']:,}",
     "build: of the server, beside shared_buffers, MB": lambda p, n: (
         f"{p['build']['server_peak_mb']:,}"
