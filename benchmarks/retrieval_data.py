@@ -27,7 +27,7 @@ ROWS = {
 MOST_OF_VECTOR = 2_000
 #: Rows that are inserted afterwards.
 NEW_ROWS = 2_500
-_PACKAGES = ROWS["packages"]
+PACKAGES = ROWS["packages"]
 
 #: Filters: the column that is 0 for this percentage of rows.
 FILTERS = {10: "tenth", 50: "half"}
@@ -37,7 +37,7 @@ CLUSTERS, SPREAD, DECAY = 500, 0.7, 0.6
 
 _BLOCK_ROWS = 16_384
 # Distances that differ by less are ties, since pgvector computes in float32.
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def draw(
         return DataSet.of(name, rows, queries, fresh, rng)
     with np.load(folder / "packages.npz") as archive:
         X = archive["X"].astype(np.float32)
-    rows, held_back = X[:_PACKAGES], X[_PACKAGES:]
+    rows, held_back = X[:PACKAGES], X[PACKAGES:]
     if name == "packages":
         fresh = between(held_back, rows, n_fresh, rng)
         return DataSet.of(name, rows[:n], held_back[:n_queries], fresh, rng)
@@ -139,8 +139,16 @@ def between(
     j, k = rng.integers(len(others), size=(2, n))
     result = np.empty((n, own.shape[1]), np.float32)
     for block in _blocks(n):
-        made = own[i[block]] + np.float32(STEP) * (others[j[block]] - others[k[block]])
-        result[block] = made / np.linalg.norm(made, axis=1, keepdims=True)
+        result[block] = stepped(own[i[block]], others[j[block]], others[k[block]])
+    return result
+
+
+def stepped(
+    x: NDArray[np.float32], to: NDArray[np.float32], away: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return ``normalise(x + 0.35 (to - away))`` of rows."""
+    made = x + np.float32(STEP) * (to - away)
+    result: NDArray[np.float32] = made / np.linalg.norm(made, axis=1, keepdims=True)
     return result
 
 
@@ -160,7 +168,7 @@ class Truth:
                 nearest.add(drawn.rows[passing[block]])
             ids = passing[nearest.found()[0]]
             distances = np.sort(self.distances(np.arange(len(ids)), ids), axis=1)[:, :k]
-            self.exact[share] = Answers([*(distances + _ROUNDING)], [])
+            self.exact[share] = Answers([*(distances + ROUNDING)], [])
 
     def distances(self, queries: NDArray[np.intp], ids: NDArray[np.intp]) -> NDArray[np.float64]:
         """Compute the distances (m, c) of queries (m,) to rows (m, c), by their numbers."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from common import cpu_seconds
 from numpy.typing import NDArray
 from pgvector import Vector
 from retrieval_data import FILTERS, Truth
@@ -22,7 +23,6 @@ WARM_UP = 20
 #: Queries of one system in a row before the next system's turn.
 TURN = 25
 ROUNDS = 2
-BATCH = 100
 FIRST = 3
 
 Entry = dict[str, Any]
@@ -34,8 +34,8 @@ class Extent:
 
     ``rows``: Rows of a data set at the most. ``queries, filter_queries``: Queries of which
     recall is taken; filters ask the first ones of them. ``fresh``: Queries for cold starts.
-    ``single, batches``: Statements that insert one row and 100 rows. ``patience``: Seconds
-    after which a series of queries of one system ends.
+    ``single, batches``: Statements that insert one row, and ``batch`` rows. ``patience``:
+    Seconds after which a series of queries of one system ends.
     """
 
     k: int = 10
@@ -45,6 +45,7 @@ class Extent:
     fresh: int = 0
     single: int = 500
     batches: int = 20
+    batch: int = 100
     patience: float = math.inf
 
 
@@ -196,10 +197,15 @@ def percentiles(milliseconds: Sequence[float], name: str = "") -> dict[str, floa
     }
 
 
-def inserts(database: Database, extent: Extent) -> dict[str, float]:
-    """Insert rows, one a transaction and 100 a transaction; they stay.
+def inserts(
+    database: Database, extent: Extent, filters: Sequence[str] = (*FILTERS.values(),)
+) -> dict[str, float]:
+    """Insert rows, one a transaction and a batch of them a transaction; they stay.
 
-    Returns: ``single`` and ``batches``: rows a second, commits included.
+    ``filters``: The columns of the table besides the key and the vector.
+
+    Returns: ``single`` and ``batches``: rows a second, commits included; with ``_cpu_us`` the CPU
+    of the server's process for a row.
     """
     drawn = database.drawn
     first = len(drawn.rows)
@@ -207,22 +213,27 @@ def inserts(database: Database, extent: Extent) -> dict[str, float]:
     columns = filter_values(drawn.buckets[first:])
 
     def values(place: int) -> list[Any]:
-        filters = [int(columns[name][place]) for name in FILTERS.values()]
-        return [first + int(place), *filters, Vector(drawn.new_rows[place])]
+        numbers = [int(columns[name][place]) for name in filters]
+        return [first + int(place), *numbers, Vector(drawn.new_rows[place])]
 
-    def rate(parts: Sequence[NDArray[np.intp]]) -> float:
+    def rates(name: str, parts: Sequence[NDArray[np.intp]]) -> dict[str, float]:
         lines = [[value for place in part for value in values(place)] for part in parts]
         with database.session() as session:
-            insert = session.ask(_insert(len(parts[0]), len(FILTERS) + 2))
+            insert = session.ask(_insert(len(parts[0]), ["id", *filters, "embedding"]))
             # The first statements load and plan, so they are not timed.
             for line in lines[:FIRST]:
                 insert(*line)
+            pid = session.connection.info.backend_pid
+            before = cpu_seconds(pid)
             taken = _seconds(lambda: [insert(*line) for line in lines[FIRST:]])
-        return round(sum(map(len, parts[FIRST:])) / taken, 1)
+            cpu = cpu_seconds(pid) - before
+        rows = sum(map(len, parts[FIRST:]))
+        return {name: round(rows / taken, 1), f"{name}_cpu_us": round(1e6 * cpu / rows, 1)}
 
     alone = places[: extent.single, None]
-    together = places[extent.single : extent.single + extent.batches * BATCH].reshape(-1, BATCH)
-    return {"single": rate(list(alone)), "batches": rate(list(together))}
+    end = extent.single + extent.batches * extent.batch
+    together = places[extent.single : end].reshape(-1, extent.batch)
+    return rates("single", list(alone)) | rates("batches", list(together))
 
 
 def churn(database: Database, patience: float) -> Entry:
@@ -257,13 +268,13 @@ def remove_new_rows(database: Database) -> None:
     database.execute(f"DELETE FROM items WHERE id >= {len(database.drawn.rows)}")
 
 
-def _insert(rows: int, columns: int) -> str:
+def _insert(rows: int, columns: Sequence[str]) -> str:
+    width = len(columns)
     lines = (
-        f"({', '.join(f'${columns * row + column + 1}' for column in range(columns))})"
+        f"({', '.join(f'${width * row + column + 1}' for column in range(width))})"
         for row in range(rows)
     )
-    names = ", ".join(["id", *FILTERS.values(), "embedding"])
-    return f"INSERT INTO items ({names}) VALUES {', '.join(lines)} RETURNING id"
+    return f"INSERT INTO items ({', '.join(columns)}) VALUES {', '.join(lines)} RETURNING id"
 
 
 def _seconds(work: Callable[[], object]) -> float:

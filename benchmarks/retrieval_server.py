@@ -118,9 +118,10 @@ class Database:
 
 
 @contextlib.contextmanager
-def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
-    """Start a server in a folder that is removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="pg_hashindex-retrieval-"))
+def running(settings: Mapping[str, str], kept: Path | None = None) -> Iterator[EmbeddedServer]:
+    """Start a server in a folder; without one, in a folder that is removed afterwards."""
+    folder = kept or Path(tempfile.mkdtemp(prefix="pg_hashindex-retrieval-"))
+    folder.mkdir(parents=True, exist_ok=True)
     # If this process is root, the server runs as another user.
     folder.chmod(0o755)
     try:
@@ -131,7 +132,8 @@ def running(settings: Mapping[str, str]) -> Iterator[EmbeddedServer]:
         finally:
             server.stop()
     finally:
-        shutil.rmtree(folder)
+        if kept is None:
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager

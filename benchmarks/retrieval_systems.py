@@ -1,7 +1,9 @@
 """The systems of `retrieval.py` and `memory.py`: pgvector's, and indexes with landmarks."""
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -308,7 +310,7 @@ class Ours(System):
         steps: dict[str, float] = {}
         for name, command in self.commands(len(database.drawn.rows), seed).items():
             start = time.perf_counter()
-            inside = run_command(command, database.uri)
+            inside = run_command(command, database.uri).steps
             steps[name] = time.perf_counter() - start
             steps |= {f"{name}: {step}": taken for step, taken in inside.items()}
         return steps
@@ -355,30 +357,69 @@ class Ours(System):
         )
 
 
-def run_command(command: str, uri: str) -> dict[str, float]:
-    """Run a command of pg-hashindex; return the seconds of the steps that its progress names."""
+# The peak of a process includes the process that it was forked from, so fork from a small one.
+_SMALL = """
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+cpu = usage.ru_utime + usage.ru_stime
+print(json.dumps([os.waitstatus_to_exitcode(status), cpu, usage.ru_maxrss * 1024]))
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command of pg-hashindex that has ended.
+
+    ``steps``: Seconds of the steps that its progress names. ``said``: The end of what it wrote
+    to the standard error.
+    """
+
+    exit_code: int
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    steps: dict[str, float]
+    said: str
+
+
+def run_command(command: str, uri: str, good: Sequence[int] = (0,)) -> Ran:
+    """Run a command of pg-hashindex; raise RuntimeError if it ends with another exit code."""
     program = Path(sys.executable).with_name("pg-hashindex")
+    start = time.perf_counter()
     process = subprocess.Popen(
-        [str(program), *command.split()],
+        [sys.executable, "-c", _SMALL, str(program), *command.split()],
         env=os.environ | {"PG_HASHINDEX_DATABASE_URL": uri},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,
     )
+    assert process.stdout is not None
     assert process.stderr is not None
     began: dict[str, float] = {}
     said, rest = "", ""
-    while chunk := os.read(process.stderr.fileno(), 65_536):
-        lines = re.split(r"[\r\n]", rest + chunk.decode(errors="replace"))
-        said, rest = (said + chunk.decode(errors="replace"))[-2_000:], lines[-1]
-        for line in lines:
-            # Progress bars, "reading: 12%|...", and "training itq on 20000 rows" name steps.
-            if step := re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line):
-                began.setdefault(step[1], time.perf_counter())
-    process.stderr.close()
-    if process.wait():
+    try:
+        while chunk := os.read(process.stderr.fileno(), 65_536):
+            lines = re.split(r"[\r\n]", rest + chunk.decode(errors="replace"))
+            said, rest = (said + chunk.decode(errors="replace"))[-2_000:], lines[-1]
+            for line in lines:
+                # Progress bars, "reading: 12%|...", and "training itq on 20000 rows" name steps.
+                if step := re.match(r"([a-z][a-z ]+?)(?:: +\d| on \d)", line):
+                    began.setdefault(step[1], time.perf_counter())
+        exit_code, cpu, peak = json.loads(process.stdout.read())
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        process.stdout.close()
+        process.stderr.close()
+        process.wait()
+    end = time.perf_counter()
+    if exit_code not in good:
         raise RuntimeError(f"pg-hashindex {command} failed: {said.strip()}")
-    ends = [*list(began.values())[1:], time.perf_counter()]
-    return {step: end - start for (step, start), end in zip(began.items(), ends, strict=False)}
+    ends = [*list(began.values())[1:], end]
+    steps = {step: e - b for (step, b), e in zip(began.items(), ends, strict=False)}
+    return Ran(exit_code, end - start, cpu, peak, steps, said)
 
 
 SYSTEMS: dict[str, System] = {

@@ -9,12 +9,7 @@ again, compares both models, and switches; a check and a rollback follow.
 """
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +17,7 @@ from typing import Any
 from common import DATA_FOLDER, RESULTS, machine, scratch, write
 from retrieval_data import draw
 from retrieval_server import database, running
+from retrieval_systems import run_command
 
 OUTPUT = RESULTS / "size.json"
 QUICK_ROWS = 5_000
@@ -41,31 +37,14 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )  # fmt: skip
 
 
-# The peak of a process includes the process that it was forked from, so fork from a small one.
-_SMALL = """
-import json, os, subprocess, sys
-process = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=open(sys.argv[1], "w"))
-_, status, usage = os.wait4(process.pid, 0)
-print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
-"""
-
-
 def run(command: str, uri: str) -> dict[str, Any]:
     """Run a command, and return its seconds and its peak memory."""
-    program = Path(sys.executable).with_name("pg-hashindex")
-    environment = os.environ | {"PG_HASHINDEX_DATABASE_URL": uri}
-    started = time.perf_counter()
-    with tempfile.NamedTemporaryFile() as said:
-        small = [sys.executable, "-c", _SMALL, said.name, str(program), *command.split()]
-        done = subprocess.run(small, env=environment, stdout=subprocess.PIPE, check=True)
-        exit_code, peak_kib = json.loads(done.stdout)
-        seconds = time.perf_counter() - started
-        tail = said.read().decode(errors="replace")[-2_000:]
+    ran = run_command(command, uri, good=range(256))
     return {
-        "seconds": round(seconds, 1),
-        "peak_mb": round(peak_kib * 1024 / 1e6),
-        "exit_code": exit_code,
-        **({"said": tail} if exit_code not in (0, 1) else {}),
+        "seconds": round(ran.seconds, 1),
+        "peak_mb": round(ran.peak_bytes / 1e6),
+        "exit_code": ran.exit_code,
+        **({"said": ran.said} if ran.exit_code not in (0, 1) else {}),
     }
 
 

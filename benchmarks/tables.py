@@ -9,6 +9,7 @@ import memory_report
 import numpy as np
 import protocols
 import retrieval_report
+import scale_report
 from common import RESULTS, ROOT, table
 
 Record = dict[str, Any]
@@ -709,6 +710,26 @@ def citus_sizes() -> str:
     return f"{table(head, lines)}\n\n{fitted}, {costs}, {stored} on each."
 
 
+def scale() -> str:
+    """All that was measured of a million rows and more."""
+    whole = read("scale")
+    head = [f"{rows / 1e6:g} million" for rows in scale_report.parts_by_rows(whole)]
+    return table(["rows", *head], scale_report.table(whole)) if head else NOT_YET
+
+
+def scale_phases() -> str:
+    """Where the CPU time of a build goes."""
+    whole = read("scale")
+    head = [f"{rows / 1e6:g} million" for rows in scale_report.parts_by_rows(whole)]
+    return table(["phase", *head], scale_report.phases(whole)) if head else NOT_YET
+
+
+def scale_sizes() -> str:
+    """What was measured, and what is to be expected of more rows."""
+    head = [f"{rows / 1e6:g} million" for rows in scale_report.SIZES]
+    return table(["rows", *head], scale_report.extrapolated(read("scale")))
+
+
 TABLES = {
     "citus": citus,
     "citus-sizes": citus_sizes,
@@ -744,6 +765,9 @@ TABLES = {
     "labels": labels,
     "few-labels": few_labels,
     "sizes": sizes,
+    "scale": scale,
+    "scale-sizes": scale_sizes,
+    "scale-phases": scale_phases,
 }
 
 

@@ -1,7 +1,8 @@
 """Draw docs/pictures: python docs/make_pictures.py [papers|report].
 
 Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
-projections, codes, centres and recalls. Those of memory show what benchmarks/memory.py measured.
+projections, codes, centres and recalls. Those of memory and scale show what benchmarks/memory.py
+and scale.py measured.
 With the word "papers", only the figures of the papers' protocols are drawn, from the results of
 benchmarks/protocols.py and semi_supervised.py; with "report", only the picture of a report is
 taken, on an embedded server, by chromium.
@@ -31,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import memory_report
 import protocols
+import scale_report
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
@@ -275,6 +277,79 @@ def memory(whole: Mapping[str, Any]) -> str:
     return drawing.svg()
 
 
+def scale(whole: Mapping[str, Any]) -> str:
+    """Draw CPU time of builds and searches against the number of rows, ours and HNSW."""
+    found = scale_report.parts_by_rows(whole)
+    drawing = Drawing(890, 400, "CPU time of builds and searches against the number of rows")
+    builds: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
+    searches: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
+    stopped: list[tuple[float, float, str]] = []
+    foretold: list[tuple[float, float]] = []
+    for rows, parts in found.items():
+        if "bytes" in parts.get("build", {}):
+            builds["ours"].append((rows, scale_report.build_cpu(parts, rows)))
+        hnsw = parts.get("hnsw", {}).get("build", {})
+        if hnsw:
+            foretold.append((rows, scale_report.hnsw_build_cpu(parts, rows)))
+        if hnsw.get("finished"):
+            builds["hnsw"].append(foretold[-1])
+        elif hnsw:
+            stopped.append((*foretold[-1], f"{100 * hnsw['share']:.0f} % done"))
+        for system, points in searches.items():
+            if "0.95" in scale_report.of_system(parts, system):
+                points.append((rows, scale_report.search_cpu(parts, system)))
+    dashed = {"hnsw": foretold}
+    _panel(drawing, 60, "build, CPU seconds", builds, dashed, stopped)
+    _panel(drawing, 470, "search at recall@10 .95, CPU ms", searches, {}, [])
+    for y, name in ((60, "hnsw"), (82, "ours")):
+        drawing.line([(745, y), (770, y)], *LINES[name])
+        words, bold = memory_report.NAMES[name], name == "ours"
+        drawing.text(776, y + 5, words, anchor="start", size=13, fill=LINES[name][0], bold=bold)
+    if foretold != builds["hnsw"]:
+        drawing.line([(745, 104), (770, 104)], LINES["hnsw"][0], 2, "6 4")
+        drawing.text(776, 109, "estimated", anchor="start", size=13, fill=LINES["hnsw"][0])
+    return drawing.svg()
+
+
+def _panel(
+    drawing: Drawing,
+    left: float,
+    title: str,
+    curves: Mapping[str, list[tuple[float, float]]],
+    dashed: Mapping[str, list[tuple[float, float]]],
+    stopped: list[tuple[float, float, str]],
+) -> None:
+    """Draw curves on logarithmic axes; ``stopped`` are points with words."""
+    drawn = [*curves.values(), *dashed.values(), [point[:2] for point in stopped]]
+    points = [point for curve in drawn for point in curve]
+    low, high = np.log10(points).min(axis=0) - 0.1, np.log10(points).max(axis=0) + 0.1
+    top, bottom, width = 60, 330, 270
+
+    def at(rows: float, value: float) -> tuple[float, float]:
+        x, y = (np.log10([rows, value]) - low) / (high - low)
+        return left + width * float(x), bottom - (bottom - top) * float(y)
+
+    for tick in [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 5)]:
+        if low[1] <= np.log10(tick) <= high[1]:
+            y = at(1, tick)[1]
+            drawing.line([(left, y), (left + width, y)], "#dde3ea", 1)
+            drawing.text(left - 8, y + 5, f"{tick:,g}", anchor="end", size=13)
+    for rows in sorted({rows for curve in curves.values() for rows, _ in curve}):
+        drawing.text(at(rows, 1)[0], bottom + 20, f"{rows / 1e6:g} million", size=13)
+    drawing.text(left + width / 2, bottom + 45, "rows")
+    drawing.text(left, 35, title, anchor="start", bold=True)
+    for name, curve in dashed.items():
+        drawing.line([at(*point) for point in curve], LINES[name][0], 2, "6 4")
+    for name, curve in curves.items():
+        drawing.line([at(*point) for point in curve], *LINES[name])
+        for point in curve:
+            drawing.circle(*at(*point), 3.5, LINES[name][0])
+    for rows, value, words in stopped:
+        x, y = at(rows, value)
+        drawing.circle(x, y, 4, "#ffffff", LINES["hnsw"][0], 1.5)
+        drawing.text(x - 8, y - 6, words, anchor="end", size=12, fill=LINES["hnsw"][0])
+
+
 def papers() -> None:
     """Draw the figures of the papers as ``bench hash --plot`` does, in 48 colours."""
     from PIL import Image
@@ -361,6 +436,8 @@ elif __name__ == "__main__" and sys.argv[1:] == ["papers"]:
 elif __name__ == "__main__":
     for measured in memory_report.measured():
         (TARGET / f"memory-{measured['data']}.svg").write_text(memory(measured))
+    if whole := scale_report.measured():
+        (TARGET / "scale.svg").write_text(scale(whole))
     X = load_packages().embedding
     flat = plane(X)
     for name, svg in {

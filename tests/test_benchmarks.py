@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 import subprocess
+import time
 from importlib import import_module
 from pathlib import Path
 
@@ -472,3 +473,146 @@ def test_the_tables_of_citus(monkeypatch, tmp_path):
     sizes = tables.citus_sizes()
     assert "| 100 million | 4 | 8 | 10 | 38 | 0.4 | 66 | 26 |" in sizes
     assert "a = 10.0 ms and b = 2.00 ms a shard" in sizes
+
+
+@pytest.fixture
+def scale(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def module(part=""):
+        return import_module(f"scale{part}")
+
+    return module
+
+
+def test_rows_of_blocks_are_made_when_they_are_read(scale, monkeypatch):
+    data = scale("_data")
+    monkeypatch.setattr(data, "BLOCK", 64)
+    others = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
+    rows = data.BlockRows(others, 200)
+    blocks = [*rows.blocks()]
+    assert [(first, len(block)) for first, block in blocks] == [
+        (0, 64),
+        (64, 64),
+        (128, 64),
+        (192, 8),
+    ]
+    whole = np.concatenate([block for _, block in blocks])
+    assert np.array_equal(whole, whole.astype(np.float16))
+    assert np.linalg.norm(whole, axis=1) == pytest.approx(1, abs=2e-3)
+    assert len(np.unique(whole, axis=0)) > 190
+    numbers = np.array([[199, 0, 64], [63, 0, 130]])
+    np.testing.assert_array_equal(rows[numbers], whole[numbers])
+    # With fewer rows the first ones are the same.
+    np.testing.assert_array_equal(data.BlockRows(others, 100)[np.arange(100)], whole[:100])
+
+
+def test_the_truth_of_blocks_is_that_of_brute_force(scale, monkeypatch, tmp_path):
+    data = scale("_data")
+    monkeypatch.setattr(data, "BLOCK", 64)
+    rng = np.random.default_rng(1)
+    others, queries = (rng.standard_normal((n, 8)).astype(np.float32) for n in (30, 5))
+    rows = data.BlockRows(others, 500)
+    drawn = data.HalfDataSet("x", rows, queries, queries, queries, np.zeros(500, np.int32))
+    assert drawn.type == "halfvec"
+    X = rows[np.arange(500)].astype(float)
+    unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    far = 1 - unit @ X.T / np.linalg.norm(X, axis=1)
+    saved = tmp_path / "truth.npy"
+    for _ in range(2):
+        truth = data.BlockTruth(drawn, 10, saved)
+        assert np.array(truth.exact[100].distances) == pytest.approx(np.sort(far)[:, :10], abs=2e-6)
+        right = np.argsort(far, axis=1)[:, :10]
+        assert truth.recall(right) == 1
+        assert truth.recall(np.where(np.arange(10) < 4, np.argsort(-far)[:, :10], right)) == 0.6
+        # The second time nothing is computed.
+        monkeypatch.setattr(data, "nearest_by_blocks", None)
+
+
+@pytest.mark.newest
+def test_blocks_are_loaded(scale, retrieval, server, monkeypatch):
+    if server.version != 18:
+        pytest.skip("one version of PostgreSQL is enough for a benchmark")
+    data, servers = scale("_data"), retrieval("_server")
+    monkeypatch.setattr(data, "BLOCK", 64)
+    rows = data.BlockRows(np.random.default_rng(2).standard_normal((30, 8)).astype(np.float32), 100)
+    drawn = data.HalfDataSet("x", rows, *[np.empty((0, 8), np.float32)] * 3, np.zeros(100))
+    database = servers.Database(server, "scale_of_blocks", drawn)
+    servers.new_database(server, database.name)
+    with scale("_watch").Watch(database) as watch:
+        data.load_blocks(database)
+    with database.session() as session:
+        loaded = session.connection.execute("SELECT id, embedding FROM items ORDER BY 1").fetchall()
+    assert [key for key, _ in loaded] == list(range(100))
+    np.testing.assert_array_equal([v.to_numpy() for _, v in loaded], rows[np.arange(100)])
+    assert watch.figures["seconds"] > 0
+    assert watch.figures["server_cpu_s"] >= 0
+
+
+def test_statements_of_a_kind_have_one_name(scale):
+    named = scale("_watch").named
+    assert named("COPY t12 FROM 'a b' WHERE x = 3") == "COPY tN FROM N WHERE x = N"
+    assert len(named("x" * 300)) == 80
+
+
+def test_a_part_is_cut_off(scale):
+    module = scale()
+    with pytest.raises(module.PartCutOffError), module.at_most(0.01):
+        time.sleep(5)
+    with module.at_most(60):
+        pass
+
+
+def scaled(rows, cpu, hnsw):
+    """Return the parts of so many rows: 800 bytes of table and 200 of index for each."""
+    point = {"p50_ms": 4.0, "p95_ms": 8.0, "cpu_ms": cpu / 100, "recall": 0.96, "reached": True}
+    return {
+        "load": {"seconds": 2, "client_cpu_s": 1, "server_cpu_s": 1, "table_bytes": 800 * rows},
+        "build": {
+            "seconds": cpu, "client_cpu_s": 0.75 * cpu, "server_cpu_s": 0.25 * cpu,
+            "others_cpu_s": 0.0, "bytes": 200 * rows,
+            "client_peak_mb": 300 + 180 * rows / 1e6, "server_peak_mb": 4_300,
+        },
+        "search": {"systems": {"ours": {"0.95": point}}},
+        "hnsw": {"build": hnsw},
+        "swap": {"exit_code": 2},
+        "rebalance": {"phases": {"reading rows": [9, 1e-5 * rows, 2e-6 * rows]}},
+    }  # fmt: skip
+
+
+def test_more_rows_are_extrapolated_and_said_to_be(scale):
+    """CPU time grows with the power 1.5 of the rows; HNSW's does so too, within its build."""
+    report = scale("_report")
+    whole_hnsw = {"finished": True, "seconds": 9, "server_cpu_s": 1_000.0, "server_peak_mb": 8_000}
+    # A tenth of four million rows takes as long as the whole of 400,000.
+    progress = [
+        [t, share, 1_000 * (4 * share) ** 1.5] for t, share in enumerate((0, 0.02, 0.05, 0.1))
+    ]
+    stopped = {
+        "finished": False, "seconds": 9, "server_cpu_s": progress[-1][2], "share": 0.1,
+        "progress": progress, "server_peak_mb": 8_000,
+    }  # fmt: skip
+    sizes = {
+        "4000000": {"parts": scaled(4_000_000, 800.0, stopped)},
+        "1000000": {"parts": scaled(1_000_000, 100.0, whole_hnsw)},
+    }
+    whole = {"sizes": sizes}
+    assert list(report.parts_by_rows(whole)) == [1_000_000, 4_000_000]
+    assert report.hnsw_build_cpu(sizes["4000000"]["parts"], 4_000_000) == pytest.approx(8_000)
+    found = {line[0]: line[1:] for line in report.extrapolated(whole)}
+    assert found["table, GB"] == ["~8.0", "~24.0", "~80.0"]
+    assert found["index, GB"] == ["~2.0", "~6.0", "~20.0"]
+    assert found["client's memory, GB"] == ["~2.1", "~5.7", "~18.3"]
+    # 100 s times the power 1.5 of 10, 30 and 100.
+    assert found["build, CPU hours"] == ["~0.88", "~4.56", "~27.78"]
+    assert found["HNSW's build, CPU hours"] == ["~8.8", "~45.6", "~277.8"]
+    third = {"sizes": {"10000000": {"parts": scaled(10**7, 3_600.0, whole_hnsw)}, **sizes}}
+    assert {line[0]: line[1] for line in report.extrapolated(third)}["build, CPU hours"] == "1.00"
+    lines = {line[0]: line[1:] for line in report.table(whole)}
+    assert lines["HNSW build: s / CPU s"] == ["9 / 1000", "9 / 253, 10.0 % done"]
+    assert lines["bytes a row"] == ["200", "200"]
+    assert lines["recall .95: p50 / p95 / CPU, ms"] == ["4.00 / 8.00 / 1.0", "4.00 / 8.00 / 8.0"]
+    assert lines["swap: s / CPU s"] == ["refused", "refused"]
+    assert report.phases(whole) == [["reading rows", *["10.0 + 2.0"] * 2]]
+    # Nothing is shown of what was not measured at any size.
+    assert "vacuum" not in str(lines)
