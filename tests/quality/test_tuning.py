@@ -286,8 +286,8 @@ def test_the_full_table_shows_what_was_estimated(connection, monkeypatch, data):
     advice = tune_table(connection, "packages", "v", Goal(0.95), budget, metric="cosine")
     assert (advice.rows, advice.sample_rows) == (4500, 3000)
     # A quarter of the lists that 3000 rows have.
-    assert any(one.startswith("landmarks with more than 26 probes") for one in advice.left_out)
-    assert {one.probes for one in advice.trials} == {None, 8, 16}
+    assert any(one.startswith("landmarks with more than 37 probes") for one in advice.left_out)
+    assert {one.probes for one in advice.trials} == {None, 8, 16, 32}
     best = [
         next(one for one in advice.trials if one.access == access and one.recall >= least)
         for access, least in (("scan", 0.9), ("landmarks", 0.8))
@@ -300,7 +300,9 @@ def test_the_full_table_shows_what_was_estimated(connection, monkeypatch, data):
             np.mean([1 - hit.distance >= least - 1e-6 for hit in made.search(query)])
             for query, least in zip(queries, near, strict=True)
         ]
-        assert chosen.recall == pytest.approx(np.mean(found), abs=0.02), chosen.label
+        # So many lists are a larger part of those that a sample has.
+        within = 0.02 if chosen.access == "scan" else 0.04
+        assert chosen.recall == pytest.approx(np.mean(found), abs=within), chosen.label
         summary, model = made.summary(), store.describe(connection, "check")
         taken = summary.code_bytes + summary.access_bytes + model.size_bytes
         assert chosen.bytes == pytest.approx(taken, rel=0.2)
