@@ -187,15 +187,15 @@ $$;
 -- Indexes the lists of a code table. Filter columns of a fixed length follow the landmark, so that a filter on them excludes rows before
 -- they are read: with 405 lists and a filter that keeps a tenth of the rows, a search takes .78 of the time. A text may be longer than
 -- a b-tree holds. More than four columns would make the index as large as the codes.
-CREATE OR REPLACE FUNCTION hashindex._index_lists(code_table regclass) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._index_lists(code_table text) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    EXECUTE format('CREATE INDEX ON %s (landmark%s)', code_table, (
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', code_table, (
         SELECT string_agg(format(', %I', fixed.attname), '' ORDER BY fixed.attnum) FROM (
             SELECT a.attname, a.attnum FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = code_table AND starts_with(a.attname, 'filter_') AND a.attlen > 0 AND NOT a.attisdropped
+            WHERE a.attrelid = format('hashindex.%I', code_table)::regclass AND starts_with(a.attname, 'filter_') AND a.attlen > 0 AND NOT a.attisdropped
               AND (t.typtype = 'e' OR EXISTS (
                   SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
                   WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = a.atttypid
@@ -227,7 +227,7 @@ BEGIN
         i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.')
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
-    PERFORM hashindex._index_lists(format('hashindex.%I', later.code_table)::regclass);
+    PERFORM hashindex._index_lists(later.code_table);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(

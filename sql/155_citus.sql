@@ -357,7 +357,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
-    PERFORM hashindex._index_lists(format('hashindex.%I', later.code_table)::regclass);
+    PERFORM hashindex._index_lists(later.code_table);
     PERFORM hashindex._distribute_codes(later);
     PERFORM hashindex._create_functions(i);
 END

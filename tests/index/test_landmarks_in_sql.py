@@ -59,7 +59,7 @@ def test_it_encodes_and_builds(connection, items, model, metric):
     shown = connection.execute(
         "SELECT access, building, probes, next_generation, trained_rows FROM hashindex.index"
     ).fetchone()
-    assert shown == ("landmarks", None, 64, None, 300)
+    assert shown == ("landmarks", None, 80, None, 300)
     assert_fresh(HashIndex.open(connection, "items_idx"))
 
 

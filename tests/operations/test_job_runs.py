@@ -56,7 +56,9 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, partit
         "INSERT INTO large "
         "SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20000) n"
     )
-    index = HashIndex.create(connection, "large", table="large", column="v", model="lsh")
+    index = HashIndex.create(
+        connection, "large", table="large", column="v", model="lsh", access="scan"
+    )
     connection.execute(
         "INSERT INTO hashindex.large_codes (id, code) "
         "SELECT id, B'000000000000' FROM large WHERE id % 4 = 0"
