@@ -69,7 +69,7 @@ from retrieval_measures import (
     setting_of,
 )
 from retrieval_server import SETTINGS, Database, Session, running
-from retrieval_systems import Hnsw, Line, Ours, Ran, System, run_command
+from retrieval_systems import Hnsw, Ours, Ran, System, run_command
 from scale_data import BlockTruth, draw_blocks, load_blocks
 from scale_watch import Watch
 
@@ -96,23 +96,12 @@ LOG = 8 << 30
 FREE = 15 * 10**9
 #: Queries whose CPU time is taken.
 CPU_QUERIES = 500
-#: More candidates are not tried.
-MOST_CANDIDATES = 150
 # So long a part needs to end what it began.
 _MARGIN_S = 60
 
 
 class PartCutOffError(Exception):
     """A part took too long."""
-
-
-class Index(Ours):
-    """Ours, with fewer settings to try, since each takes minutes of a large table."""
-
-    def lines(self) -> Sequence[Line]:
-        return [
-            line for line in super().lines() if line[0].arguments["candidates"] <= MOST_CANDIDATES
-        ]
 
 
 class Run:
@@ -123,7 +112,7 @@ class Run:
         new = EXTENT.single + EXTENT.batches * EXTENT.batch
         drawn = draw_blocks(args.folder, rows, EXTENT.queries, EXTENT.fresh, new)
         self.database = Database(server, f"scale_{rows}", drawn)
-        self.ours = Index("ours", levels=4)
+        self.ours = Ours("ours", levels=4)
         self.theirs = Hnsw("hnsw", "halfvec", drawn.rows.shape[1])
 
     def run(self) -> None:

@@ -329,7 +329,7 @@ def _panel(
         x, y = (np.log10([rows, value]) - low) / (high - low)
         return left + width * float(x), bottom - (bottom - top) * float(y)
 
-    for tick in [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 5)]:
+    for tick in [step * 10.0**power for power in range(-1, 7) for step in (1, 2, 3, 5)]:
         if low[1] <= np.log10(tick) <= high[1]:
             y = at(1, tick)[1]
             drawing.line([(left, y), (left + width, y)], "#dde3ea", 1)
