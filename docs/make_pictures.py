@@ -284,28 +284,28 @@ def scale(whole: Mapping[str, Any]) -> str:
     builds: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
     searches: dict[str, list[tuple[float, float]]] = {"ours": [], "hnsw": []}
     stopped: list[tuple[float, float, str]] = []
-    foretold: list[tuple[float, float]] = []
+    expected: list[tuple[float, float]] = []
     for rows, parts in found.items():
         if "bytes" in parts.get("build", {}):
             builds["ours"].append((rows, scale_report.build_cpu(parts, rows)))
         hnsw = parts.get("hnsw", {}).get("build", {})
         if hnsw:
-            foretold.append((rows, scale_report.hnsw_build_cpu(parts, rows)))
+            expected.append((rows, scale_report.hnsw_build_cpu(parts, rows)))
         if hnsw.get("finished"):
-            builds["hnsw"].append(foretold[-1])
+            builds["hnsw"].append(expected[-1])
         elif hnsw:
-            stopped.append((*foretold[-1], f"{100 * hnsw['share']:.0f} % done"))
+            stopped.append((*expected[-1], f"{100 * hnsw['share']:.0f} % done"))
         for system, points in searches.items():
             if "0.95" in scale_report.of_system(parts, system):
                 points.append((rows, scale_report.search_cpu(parts, system)))
-    dashed = {"hnsw": foretold}
+    dashed = {"hnsw": expected}
     _panel(drawing, 60, "build, CPU seconds", builds, dashed, stopped)
     _panel(drawing, 470, "search at recall@10 .95, CPU ms", searches, {}, [])
     for y, name in ((60, "hnsw"), (82, "ours")):
         drawing.line([(745, y), (770, y)], *LINES[name])
         words, bold = memory_report.NAMES[name], name == "ours"
         drawing.text(776, y + 5, words, anchor="start", size=13, fill=LINES[name][0], bold=bold)
-    if foretold != builds["hnsw"]:
+    if expected != builds["hnsw"]:
         drawing.line([(745, 104), (770, 104)], LINES["hnsw"][0], 2, "6 4")
         drawing.text(776, 109, "estimated", anchor="start", size=13, fill=LINES["hnsw"][0])
     return drawing.svg()

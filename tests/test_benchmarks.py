@@ -19,24 +19,20 @@ from pg_hashindex.papers import load_split
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
+def parts_of(benchmark, monkeypatch):
+    """Return a function that imports a module of a benchmark by the end of its name."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return lambda part="": import_module(f"{benchmark}{part}")
+
+
 @pytest.fixture
 def retrieval(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def module(part=""):
-        return import_module(f"retrieval{part}")
-
-    return module
+    return parts_of("retrieval", monkeypatch)
 
 
 @pytest.fixture
 def semi_supervised(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def module(part=""):
-        return import_module(f"semi_supervised{part}")
-
-    return module
+    return parts_of("semi_supervised", monkeypatch)
 
 
 def test_queries_of_sift_are_held_out(monkeypatch, tmp_path):
@@ -477,12 +473,7 @@ def test_the_tables_of_citus(monkeypatch, tmp_path):
 
 @pytest.fixture
 def scale(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-    def module(part=""):
-        return import_module(f"scale{part}")
-
-    return module
+    return parts_of("scale", monkeypatch)
 
 
 def test_rows_of_blocks_are_made_when_they_are_read(scale, monkeypatch):
