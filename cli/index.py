@@ -103,6 +103,7 @@ def index() -> None:
 @access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
 @filter_columns_option
+@click.option("--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each.")
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -183,12 +184,13 @@ def configure(
 
 
 @index.command()
+@click.option("--tenant", help="Only the landmarks of this tenant.")
 @memory_option
 @of_index
-def rebalance(database_url: str, name: str, memory: int, as_json: bool) -> None:
+def rebalance(database_url: str, name: str, tenant: str | None, memory: int, as_json: bool) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
-        done = found.rebalance(memory=memory)
+        done = found.rebalance(memory=memory, tenant=tenant)
     answer(
         as_json,
         {"name": name} | done._asdict(),
@@ -508,6 +510,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "candidates": found.candidates,
         "probes": found.probes,
         "filter_columns": ", ".join(found.filter_columns) or None,
+        "tenant": found.tenant_column,
         "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,

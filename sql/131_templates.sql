@@ -77,6 +77,7 @@ DECLARE
     code_table text := format('%I.%I', i.code_schema, i.code_table);
     in_table boolean := i.layout = 'table';
     lists boolean := i.landmark_table IS NOT NULL;
+    divided boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p');
     u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 5) n);
     given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
     codes text := CASE WHEN in_table THEN code_table ELSE format(
@@ -109,6 +110,8 @@ DECLARE
     row_code text := CASE WHEN in_python THEN 'NULL' WHEN used.levels = 2 THEN '{ext}.binary_quantize(r.projection)'
         ELSE format('hashindex._quantize(r.projection, %s)', used.levels) END;
     row_point text := format(point, CASE WHEN projections > 0 THEN 'r.projection' ELSE 'r.vector' END);
+    has_tenant boolean := i.tenant_column IS NOT NULL;
+    tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
     filters record;
     -- Percent signs are doubled because these texts go through format() once more.
     named record;
@@ -145,6 +148,8 @@ BEGIN
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
         -- A plan that knows the keys leaves out the partitions that hold none of them.
         'part_plans', 'force_custom_plan',
+        'table_plans', CASE WHEN divided THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
+        'table_indexscan', CASE WHEN divided THEN 'on' ELSE 'off' END,
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'seqscan', CASE i.access WHEN 'landmarks' THEN 'off' ELSE 'on' END,
         'checked_query', format(
@@ -160,9 +165,15 @@ BEGIN
         'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
-            '(SELECT c.id, c.code%s FROM %s c ORDER BY %s LIMIT hashindex_pool)', CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
+            '(SELECT c.id, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
+            CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
             hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', true)
         ),
+        -- The tenant comes after the arguments of an index without tenants.
+        'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
+        'tenant_type', coalesce(tenant_type, ''), 'tenant', coalesce(quote_ident(i.tenant_column), ''),
+        'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
+        'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.id_column, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
@@ -207,8 +218,12 @@ BEGIN
             '\n        END IF;', i.storage, i.generation, i.name
         ) ELSE '' END,
         'row_landmark', CASE WHEN lists THEN format(
-            '(SELECT l.landmark FROM %s l ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1)', landmarks, row_point
+            '(SELECT l.landmark FROM %s l%s ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1)', landmarks,
+            CASE WHEN has_tenant THEN ' WHERE l.tenant = r.filter_1' END, row_point
         ) ELSE 'NULL::integer' END,
+        'among_landmarks', CASE WHEN has_tenant THEN ' l WHERE l.tenant = r.filter_1' ELSE ' l' END,
+        'is_unlisted', CASE WHEN has_tenant THEN format('k.landmark IS NULL AND EXISTS (SELECT FROM %s l WHERE l.tenant = k.filter_1)', landmarks)
+            ELSE 'k.landmark IS NULL' END,
         'row_projection', row_projection, 'row_code', row_code,
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
         'filter_sets', filters.sets, 'filter_values', filters.values,
@@ -294,11 +309,13 @@ BEGIN
     -- Otherwise anybody could put this trigger function on a table of his own.
     EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     PERFORM hashindex._create_function(
-        'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template('rank_' || i.access), parts)),
+        'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template(
+            CASE WHEN i.access = 'landmarks' AND i.tenant_column IS NOT NULL THEN 'rank_tenants' ELSE 'rank_' || i.access END
+        ), parts)),
         format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );
     PERFORM hashindex._create_function(
-        CASE WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
+        CASE WHEN i.tenant_column IS NOT NULL THEN 'search_tenant' WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
             ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
     );
     PERFORM hashindex._create_function('within', parts, format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name));

@@ -12,6 +12,9 @@ DECLARE
 BEGIN
     IF i.layout = 'column' OR used.training ? 'supervision' THEN
         RETURN 'scan';
+    ELSIF i.tenant_column IS NOT NULL THEN
+        -- All codes of a small tenant are ranked then too, and found by their index.
+        RETURN 'landmarks';
     END IF;
     EXECUTE format(
         'SELECT count(*) = 10000%s FROM (SELECT b.%I::{ext}.vector AS v FROM %I.%I b WHERE b.%2$I IS NOT NULL LIMIT 10000) r',

@@ -149,6 +149,44 @@ BEGIN
 END
 $$;
 
+-- Type of the tenants of an index, as SQL writes it under any search_path.
+CREATE OR REPLACE FUNCTION hashindex._tenant_type(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- The type of the copies, which a change of the table's column does not reach.
+    RETURN hashindex._key_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
+END
+$$;
+
+-- Refuses a column that cannot be the tenants of an index.
+CREATE OR REPLACE FUNCTION hashindex._check_tenant(i hashindex.index, base regclass) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    wrong text;
+BEGIN
+    SELECT CASE
+        WHEN i.layout = 'column' THEN format('index "%s" keeps its codes in the table itself, where the codes of a tenant are not together', i.name)
+        WHEN a.attname IS NULL THEN format('table %s has no column "%s" of tenants', base, i.tenant_column)
+        WHEN NOT EXISTS (
+            SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
+            WHERE m.amname = 'btree' AND o.opcdefault
+              AND (o.opcintype = a.atttypid OR t.typtype = 'e' AND o.opcintype = 'anyenum'::regtype OR a.atttypid = 'varchar'::regtype AND o.opcintype = 'text'::regtype)
+        ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', i.tenant_column, base, format_type(a.atttypid, a.atttypmod))
+    END INTO wrong
+    FROM (SELECT) one LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.tenant_column AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type t ON t.oid = a.atttypid;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value',
+            HINT = 'Name a column of a built-in type, such as integer, uuid or text, of a table whose index has layout table.';
+    END IF;
+END
+$$;
+
 -- How a table gets a key of one column, the wanted one if it is named. Advice that PostgreSQL would refuse is none: a partitioned table
 -- has no unique key without the columns that it is partitioned by, and no table has two primary keys.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text) RETURNS text

@@ -10,7 +10,8 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     layout text DEFAULT 'table',
     filter_columns text[] DEFAULT '{}',
     trust_owner boolean DEFAULT false,
-    access text DEFAULT NULL
+    access text DEFAULT NULL,
+    tenant text DEFAULT NULL
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -47,7 +48,11 @@ BEGIN
     i.encoded := false;
     i.ranking := (hashindex._rankings(used))[1];
     i.generation := hashindex._new_generation(0);
-    i.filter_columns := coalesce(create_index.filter_columns, '{}');
+    i.tenant_column := create_index.tenant;
+    i.filter_columns := array_remove(coalesce(create_index.filter_columns, '{}'), i.tenant_column);
+    IF i.tenant_column IS NOT NULL THEN
+        i.filter_columns := i.tenant_column || i.filter_columns;
+    END IF;
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
     -- names with ~.
     IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
@@ -102,6 +107,9 @@ BEGIN
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
     PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
+    IF i.tenant_column IS NOT NULL THEN
+        PERFORM hashindex._check_tenant(i, create_index.table_name);
+    END IF;
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     i.candidates := hashindex._usual_candidates(i, used);
@@ -139,7 +147,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean, text, text) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
 -- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.

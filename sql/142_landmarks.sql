@@ -76,6 +76,13 @@ BEGIN
 END
 $$;
 
+-- How many landmarks a tenant with so many rows should have; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
+-- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
+-- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.
+CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN rows < 4000 THEN 0 ELSE least(rows / 20, 8 * sqrt(rows))::integer END;
+
 -- Gives an index the generation that it will have with new landmarks, and makes their table; returns its catalog row. Starts over after a
 -- run that was cut off, and drops what it left.
 CREATE OR REPLACE FUNCTION hashindex._begin_generation(name text) RETURNS hashindex.index
@@ -96,9 +103,13 @@ BEGIN
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
     EXECUTE format(
-        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL) WITH (toast_tuple_target = 8160, parallel_workers = 2)',
+        'CREATE %s TABLE hashindex.%I (landmark integer PRIMARY KEY, centre {ext}.halfvec(%s) NOT NULL%s) WITH (toast_tuple_target = 8160, parallel_workers = 2)',
         nullif(hashindex._logging(base), 'LOGGED'),
-        later.landmark_table, (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id)
+        later.landmark_table, (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id),
+        CASE WHEN i.tenant_column IS NOT NULL THEN (
+            SELECT format(', tenant %s%s NOT NULL', hashindex._tenant_type(i), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
+            FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'filter_1'
+        ) END
     );
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
@@ -161,6 +172,12 @@ DECLARE
     workers text := current_setting('max_parallel_maintenance_workers');
     kilobytes bigint;
 BEGIN
+    IF i.tenant_column IS NOT NULL THEN
+        -- The landmarks of a tenant are few enough to be compared one by one.
+        EXECUTE format('CREATE INDEX ON hashindex.%I (tenant)', i.landmark_table);
+        EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);
+        RETURN;
+    END IF;
     -- pgvector's HNSW takes a halfvec of up to 4,000 dimensions; without a graph a search compares all landmarks. A run that was cut
     -- off may have left one.
     IF dimension <= 4000 AND NOT EXISTS (
@@ -186,8 +203,9 @@ $$;
 
 -- Indexes the lists of a code table. Filter columns of a fixed length follow the landmark, so that a filter on them excludes rows before
 -- they are read: with 405 lists and a filter that keeps a tenth of the rows, a search takes .78 of the time. A text may be longer than
--- a b-tree holds. More than four columns would make the index as large as the codes.
-CREATE OR REPLACE FUNCTION hashindex._index_lists(code_table text) RETURNS void
+-- a b-tree holds. More than four columns would make the index as large as the codes. The tenant, filter_1, comes first among them, of
+-- whatever length: it alone leads to codes without a landmark.
+CREATE OR REPLACE FUNCTION hashindex._index_lists(code_table text, has_tenant boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -195,8 +213,8 @@ BEGIN
     EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', code_table, (
         SELECT string_agg(format(', %I', fixed.attname), '' ORDER BY fixed.attnum) FROM (
             SELECT a.attname, a.attnum FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = format('hashindex.%I', code_table)::regclass AND starts_with(a.attname, 'filter_') AND a.attlen > 0 AND NOT a.attisdropped
-              AND (t.typtype = 'e' OR EXISTS (
+            WHERE a.attrelid = format('hashindex.%I', code_table)::regclass AND NOT a.attisdropped
+              AND (has_tenant AND a.attname = 'filter_1' OR starts_with(a.attname, 'filter_') AND a.attlen > 0) AND (t.typtype = 'e' OR EXISTS (
                   SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
                   WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = a.atttypid
               ))
@@ -218,16 +236,18 @@ DECLARE
     parts jsonb := hashindex._parts(later);
 BEGIN
     EXECUTE format(
-        'INSERT INTO hashindex.%1$I (id, landmark, code%7$s%2$s) SELECT s.id, s.landmark, s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
+        'INSERT INTO hashindex.%1$I (id, landmark, code%7$s%2$s) SELECT s.id, nullif(s.landmark, -1), s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
-        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY s.landmark',
+        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY %9$ss.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
-        i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.')
+        i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.'),
+        -- A small tenant has no landmarks, and its codes are together all the same.
+        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
-    PERFORM hashindex._index_lists(later.code_table);
+    PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(
@@ -373,7 +393,7 @@ BEGIN
             'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
             'SELECT raw.*, {row_projection} AS projection FROM ('
             'SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
-            'SELECT k.id FROM {code_table} k WHERE k.landmark IS NULL FOR NO KEY UPDATE SKIP LOCKED'
+            'SELECT k.id FROM {code_table} k WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
             ') k ON k.id = b.{key} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE r.id = c.id',
             parts
         );
@@ -381,6 +401,62 @@ BEGIN
         PERFORM set_config('hnsw.ef_search', effort, true);
     END IF;
     RETURN assigned;
+END
+$$;
+
+-- Tenants of an index, with their codes and landmarks, largest first.
+CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(index_name);
+BEGIN
+    IF i.tenant_column IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no tenants', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
+    END IF;
+    RETURN QUERY EXECUTE format(
+        'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM %I.%I c GROUP BY 1) n '
+        'ORDER BY n.codes DESC, n.tenant',
+        CASE WHEN i.landmark_table IS NULL THEN '0::bigint' ELSE format('(SELECT count(*) FROM hashindex.%I l WHERE l.tenant = n.tenant)', i.landmark_table) END,
+        i.code_schema, i.code_table
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.tenants(text) IS
+    'tenants of an index, with their codes and landmarks, largest first; a small tenant has no landmarks, and all of its codes are ranked';
+
+-- Whether the lists of a tenant no longer suit its size.
+CREATE OR REPLACE FUNCTION hashindex._has_outgrown(codes bigint, landmarks bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN hashindex._tenant_landmarks(codes) > 2 * greatest(landmarks, 100);
+
+-- Puts the codes of a tenant into the lists of new landmarks, which come after the former ones in their table; returns the number of codes.
+-- The caller holds SHARE ROW EXCLUSIVE on the table, and passes the keys of all rows of the tenant, with their landmarks.
+CREATE OR REPLACE FUNCTION hashindex._exchange_lists(name text, tenant text, first_landmark integer, keys text[], landmarks integer[])
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._locked_index(_exchange_lists.name);
+    parts jsonb := hashindex._parts(i);
+    moved bigint;
+BEGIN
+    -- Written again in the order of the lists.
+    EXECUTE format(
+        'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE c.id = t.id::%3$s RETURNING c.*, t.landmark AS list) '
+        -- A tenant that has become small has no landmarks.
+        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT m.id, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
+        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), parts ->> 'key_type'
+    ) USING keys, landmarks;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))
+    USING tenant, first_landmark;
+    RETURN moved;
 END
 $$;
 
@@ -413,6 +489,9 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
+            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
+    ELSIF i.tenant_column IS NOT NULL THEN
+        RAISE EXCEPTION 'index "%" has tenants, whose landmarks Python builds', i.name
             USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
     ELSIF hashindex._is_at_work('access', i.name) THEN
         RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name

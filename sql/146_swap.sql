@@ -42,6 +42,9 @@ BEGIN
     END IF;
     vectors := coalesce(begin_swap.column_name, i.column_name);
     filters := coalesce(begin_swap.filter_columns, i.filter_columns);
+    IF i.tenant_column IS NOT NULL THEN
+        filters := i.tenant_column || array_remove(filters, i.tenant_column);
+    END IF;
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
@@ -87,7 +90,7 @@ BEGIN
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, filters,
         true,  -- as they were asked for above
-        'scan'
+        'scan', i.tenant_column
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;

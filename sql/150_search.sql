@@ -11,9 +11,25 @@ RETURN CASE metric
     )
     ELSE 'true' END;
 
+-- Refuses to answer that a table has no rows if it was emptied and filled again. A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT
+-- sees neither the old rows nor the new ones. PostgreSQL's functions know the table's present file, and the snapshot the file that it had.
+CREATE OR REPLACE FUNCTION hashindex._check_refilled(base regclass) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+    ) THEN
+        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    END IF;
+END
+$$;
+
 -- Nearest rows of a table that match a filter, by exact distance. The one exact query, which searches fall back to. It needs no row of
--- the catalog: an older snapshot may not see it. A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor
--- the new ones. PostgreSQL's functions know the table's present file, and the snapshot the file that it had.
+-- the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
     base regclass, id_column text, column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
@@ -42,12 +58,8 @@ BEGIN
     path := set_config('search_path', coalesce(caller_path, own_path), true);
     RETURN QUERY EXECUTE statement USING query, k;
     path := pg_catalog.set_config('search_path', own_path, true);
-    IF NOT FOUND AND EXISTS (
-        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
-    ) THEN
-        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
+    IF NOT FOUND THEN
+        PERFORM hashindex._check_refilled(base);
     END IF;
 END
 $$;
@@ -96,7 +108,7 @@ $$;
 -- any is looked up.
 CREATE OR REPLACE FUNCTION hashindex._filtered_search(
     i hashindex.index, query {ext}.vector, k integer, candidates integer, probes integer, query_code bit varying, filter text,
-    where_equals jsonb, caller_path text
+    where_equals jsonb, caller_path text, tenant text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -106,7 +118,9 @@ SET enable_indexscan = on
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    wanted_rows text := hashindex._filter_of(i, filter, where_equals, caller_path);
+    wanted_tenant text := CASE WHEN i.tenant_column IS NOT NULL THEN coalesce(tenant, (hashindex._tenant_of(i, filter, where_equals)).tenant) END;
+    of_tenant text := CASE WHEN wanted_tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, wanted_tenant) END;
+    wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
     -- where_equals holds no SQL of the caller's.
     filter_path text := CASE WHEN filter IS NULL THEN current_setting('search_path') ELSE caller_path END;
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
@@ -123,8 +137,8 @@ DECLARE
         ) END)
         FROM pg_class c WHERE c.oid = base::regclass
     );
-    expected record := hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted_rows), filter_path);
-    share double precision := least(1, greatest(expected.matching, 1) / rows);
+    expected record;
+    share double precision;
     own_path text := current_setting('search_path');
     operator text := hashindex._distance_operator(i.metric);
     vector_type text := hashindex._vector_type(base::regclass, i.column_name);
@@ -144,6 +158,15 @@ BEGIN
     ELSIF lists NOT BETWEEN 1 AND 1000 THEN
         PERFORM hashindex._refuse('probes', probes, '1 to 1000');
     END IF;
+    IF i.tenant_column IS NOT NULL THEN
+        wanted_rows := concat_ws(' AND ', coalesce(nullif(wanted_rows, ''), CASE WHEN tenant IS NULL THEN 'true' END), CASE WHEN tenant IS NOT NULL THEN of_tenant END);
+    END IF;
+    expected := hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted_rows), filter_path);
+    IF of_tenant IS NOT NULL AND wanted_rows <> of_tenant THEN
+        -- The filter's share within the tenant.
+        rows := (hashindex._estimate(format('SELECT FROM %s WHERE %s', base, of_tenant), 'pg_catalog, pg_temp')).matching;
+    END IF;
+    share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
@@ -153,7 +176,7 @@ BEGIN
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
-            E'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5) c) '
+            E'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5%9$s) c) '
             'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
             '(pg_catalog.array_agg(r.id::pg_catalog.text ORDER BY r.distance, r.id))[:$6] AS ids, '
             '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
@@ -161,12 +184,13 @@ BEGIN
             'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s\n) OFFSET 0) r '
             'WHERE %8$s',
             'candidates_' || i.name, base, i.id_column, i.column_name, operator, wanted_rows, vector_type,
-            hashindex._is_comparable(i.metric, '$1')
+            hashindex._is_comparable(i.metric, '$1'),
+            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END
         );
         LOOP
             whole := least(n, 2147483647);
             path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k;
+            EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k, wanted_tenant;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
@@ -186,6 +210,45 @@ BEGIN
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
         base::regclass, i.id_column, i.column_name, i.metric, i.trusted_owners, checked, k, wanted_rows, filter_path
     ) e;
+END
+$$;
+
+-- The tenant that a filter asks for, if it is one; and whether it asks for nothing else. In SQL text, the comparison comes first, and
+-- whatever follows it is joined by AND.
+CREATE OR REPLACE FUNCTION hashindex._tenant_of(i hashindex.index, filter text, where_equals jsonb, OUT tenant text, OUT alone boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    names text[];
+    found text[];
+BEGIN
+    IF where_equals ->> i.tenant_column IS NOT NULL THEN
+        tenant := where_equals ->> i.tenant_column;
+        alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
+    -- An OR anywhere could let rows of other tenants through.
+    ELSIF filter !~* '\mor\M|\\' THEN
+        names := ARRAY(
+            SELECT CASE WHEN n.name = quote_ident(n.name) THEN format('(?:"%1$s"|%1$s)', n.name)
+                ELSE format('"%s"', regexp_replace(replace(n.name, '"', '""'), '(\W)', '\\\1', 'g')) END
+            FROM unnest(ARRAY[i.schema_name, i.table_name, i.tenant_column]) WITH ORDINALITY n(name, place) ORDER BY n.place
+        );
+        found := regexp_match(filter, format(
+            '^\s*(\(*)\s*(?:(?:%s\s*\.\s*)?%s\s*\.\s*)?%s\s*=\s*(-?[0-9]+|''(?:[^'']|'''')*'')(?:\s*::\s*"?[a-zA-Z_ ]+"?)?\s*(\)*)\s*($|[aA][nN][dD]\M)',
+            names[1], names[2], names[3]
+        ));
+        IF length(found[1]) = length(found[3]) THEN
+            tenant := replace(CASE WHEN starts_with(found[2], '''') THEN substr(found[2], 2, length(found[2]) - 2) ELSE found[2] END, '''''', '''');
+            alone := found[4] = '' AND coalesce(where_equals, '{}') = '{}';
+        END IF;
+    END IF;
+    BEGIN
+        EXECUTE format('SELECT %L::%s::text', tenant, hashindex._tenant_type(i)) INTO tenant;
+    EXCEPTION WHEN data_exception THEN
+        -- No tenant is equal to it, or only as a value of another type.
+        tenant := NULL;
+    END;
+    alone := coalesce(alone AND tenant IS NOT NULL, false);
 END
 $$;
 
@@ -272,8 +335,13 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
+    within record := CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_of(i, filter, where_equals) END;
 BEGIN
-    IF filter IS NOT NULL OR where_equals <> '{}' THEN
+    IF within.alone THEN
+        RETURN QUERY EXECUTE format(
+            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, tenant => $6::%s) s', 'search_' || i.name, hashindex._tenant_type(i)
+        ) USING query, k, candidates, probes, query_code, within.tenant;
+    ELSIF filter IS NOT NULL OR where_equals <> '{}' THEN
         RETURN QUERY SELECT f.id, f.distance
         FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
     ELSE

@@ -186,7 +186,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     encode boolean DEFAULT true,
     defer boolean DEFAULT false,
     filter_columns text[] DEFAULT '{}',
-    trust_owner boolean DEFAULT false
+    trust_owner boolean DEFAULT false,
+    tenant text DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -212,7 +213,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner, access);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner, access, tenant);
     IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
@@ -224,7 +225,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[], boolean) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader

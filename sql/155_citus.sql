@@ -237,6 +237,8 @@ BEGIN
         ),
         'plans', 'auto',
         'part_plans', 'auto',
+        'table_plans', 'auto',
+        'table_indexscan', 'on',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
         'query_codes', replace(parts ->> 'query_codes', format('hashindex._layers_of(%s)', i.model_id), layers),
@@ -357,7 +359,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
-    PERFORM hashindex._index_lists(later.code_table);
+    PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
     PERFORM hashindex._distribute_codes(later);
     PERFORM hashindex._create_functions(i);
 END
@@ -390,8 +392,8 @@ BEGIN
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(
-            'CROSS JOIN LATERAL (SELECT l.landmark FROM %s l ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1) l', parts ->> 'landmarks',
-            replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
+            'LEFT JOIN LATERAL (SELECT l.landmark FROM %s l%s ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1) l ON true', parts ->> 'landmarks',
+            CASE WHEN i.tenant_column IS NOT NULL THEN format(' WHERE l.tenant = b.%I', i.tenant_column) END, replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
         ) END, pages, format('hashindex.%I', 'project_' || i.storage)
     ) ELSE format(
         -- The table is joined to itself, so that each row is encoded once. A trigger may write the code of a newer vector meanwhile.

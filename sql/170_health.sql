@@ -200,12 +200,16 @@ BEGIN
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted FROM lists l',
         code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END
     ) INTO found USING codes / greatest(landmarks, 1);
+    IF i.tenant_column IS NOT NULL THEN
+        -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
+        found.unlisted := 0;
+    END IF;
     SELECT abs(s.correlation) INTO together FROM pg_stats s
     WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
     wrong := array_remove(ARRAY[
         CASE WHEN found.in_long > 0.05 * found.n THEN
             format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
-        CASE WHEN together < 0.7 AND codes > 10000 THEN
+        CASE WHEN together < 0.7 AND codes > 10000 AND i.tenant_column IS NULL THEN
             'codes of one landmark are no longer stored together: searches read more pages' END
     ], NULL);
     RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, found.longest::double precision,
@@ -218,6 +222,16 @@ BEGIN
         CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
             format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
     ], NULL);
+    IF i.tenant_column IS NOT NULL THEN
+        wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t WHERE hashindex._has_outgrown(t.codes, t.landmarks));
+        RETURN QUERY SELECT 'tenants', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, cardinality(wrong)::double precision,
+            CASE WHEN wrong = '{}' THEN 'the lists of each tenant suit its size'
+                 ELSE format('searches of %s tenants are slow, since they have outgrown their lists: %s%s', cardinality(wrong),
+                             array_to_string(wrong[:5], ', '), CASE WHEN cardinality(wrong) > 5 THEN ', ...' END) END,
+            CASE WHEN cardinality(wrong) BETWEEN 1 AND 5 THEN format('pg-hashindex index rebalance %s --tenant %s', i.name, hashindex._shell_word(wrong[1]))
+                 WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
+        RETURN;
+    END IF;
     RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
         CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
              ELSE array_to_string(wrong, '; ') END,

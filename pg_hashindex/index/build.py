@@ -110,7 +110,9 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, memory: int)
             raise
 
 
-def rebalance(index: IndexRow, *, memory: str | int = DEFAULT_MEMORY) -> Rebalanced:
+def rebalance(
+    index: IndexRow, *, memory: str | int = DEFAULT_MEMORY, tenant: str | None = None
+) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
     most_memory = as_bytes(memory)
     with (
@@ -132,6 +134,8 @@ def rebalance(index: IndexRow, *, memory: str | int = DEFAULT_MEMORY) -> Rebalan
             build = _landmark_build(index)(
                 index, job, Throttle(None), access="landmarks", building=None, memory=most_memory
             )
+            if tenant is not None:
+                return Rebalanced(*build.run_tenant(tenant))
             before = build.count_landmarks()
             rows = build.run()
             return Rebalanced(rows or 0, before, build.count_landmarks())

@@ -42,7 +42,8 @@ _CATALOG: LiteralString = """
            i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
-           i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
+           i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
+           CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
            m.network ->> 'kind'::text AS network,
            (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
@@ -231,6 +232,8 @@ class IndexRow:
     swap_state: SwapState | None
     filter_columns: list[str]
     encoded: bool
+    tenant_column: str | None
+    tenant_type: str | None
     network: NetworkKind | None
     #: An owner of the table who is not trusted, and why that matters.
     untrusted: list[str] | None

@@ -89,6 +89,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         access: Access | None = None,
         ranking: Ranking | None = None,
         filter_columns: Sequence[str] = (),
+        tenant: str | None = None,
         trust_owner: bool = False,
         patience: float | None = None,
     ) -> Self:
@@ -129,6 +130,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         filter_columns
             Columns of the table that are copied beside the codes. A filter on only these drops rows
             before they are read from the table.
+        tenant
+            A column of tenants, of which most searches want the rows of one. Each large tenant gets
+            landmarks of its own, and codes are stored tenant by tenant.
         trust_owner
             Whether to trust the owners of the table, of its partitions and of their schemas, where
             they are not the administrator, the owner of schema ``hashindex``. Each can run code
@@ -148,7 +152,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         def make() -> None:
             execute(
                 connection,
-                "SELECT hashindex.create_index($1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10)",
+                "SELECT hashindex.create_index("
+                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10, tenant => $11)",
                 [
                     name,
                     table,
@@ -160,6 +165,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     list(filter_columns),
                     trust_owner or trusts_owners(connection),
                     access,
+                    tenant,
                 ],
             )
             if ranking is not None:
@@ -315,7 +321,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
-    def rebalance(self, *, memory: str | int = "1GB") -> Rebalanced:
+    def rebalance(self, *, memory: str | int = "1GB", tenant: Any = None) -> Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers do not wait; searches use the old landmarks meanwhile.
@@ -324,6 +330,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ----------
         memory
             As for `encode`.
+        tenant : optional
+            Builds the landmarks of this tenant alone. Writers wait while its rows are read once.
 
         Returns
         -------
@@ -333,8 +341,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Raises
         ------
         InvalidInputError
-            If access is not by landmarks, the connection is inside a transaction, or memory does
-            not hold the landmarks.
+            If access is not by landmarks, the connection is inside a transaction, memory does not
+            hold the landmarks, or there are no rows of the tenant.
         InUseError
             If another session is building or rebalancing the access path.
         DatabaseStateError
@@ -342,7 +350,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         from . import build
 
-        return build.rebalance(self.row, memory=memory)
+        named = None if tenant is None else str(tenant)
+        return build.rebalance(self.row, memory=memory, tenant=named)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.

@@ -63,6 +63,7 @@ class SearchOptions(TypedDict, total=False):
     probes: int | None
     where: sa.ColumnElement[bool] | None
     filter: str | None
+    tenant: Any
 
 
 class HybridOptions(TypedDict, total=False):
@@ -167,9 +168,15 @@ class Search(_Question):
     probes: int | None = None
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
+    tenant: Any = None
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
+        if self.tenant is not None and row.tenant_column is None:
+            raise InvalidInputError(
+                f"index {row.name!r} has no tenants; search with a filter instead of tenant "
+                f"{self.tenant!r}"
+            )
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
         probes = as_optional_count("probes", self.probes)
@@ -185,7 +192,17 @@ class Search(_Question):
             if self.filter is not None:
                 restriction = f"({self.filter}\n) AND {restriction}"
         params: list[Any] = [vector, k, candidates, probes]
-        if restriction is None:
+        if self.tenant is not None:
+            params += [str(self.tenant), restriction]
+            query = sql.SQL(
+                "SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, {}, $6, "
+                "tenant => $5::text::{})"
+            ).format(
+                sql.Identifier(f"search_{row.name}"),
+                self._code(row, params),
+                sql.SQL(row.tenant_type or ""),
+            )
+        elif restriction is None:
             query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, {})").format(
                 sql.Identifier(f"search_{row.name}"), self._code(row, params)
             )
@@ -340,6 +357,8 @@ class Searches(Generic[Hits, HybridHits]):
         filter : str, optional
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
+        tenant : optional
+            Only rows of this tenant are searched, if the index has tenants.
 
         Returns
         -------

@@ -1,7 +1,7 @@
 -- Ranks codes; rank_scan.sql and rank_landmarks.sql are the two ways.
 CREATE OR REPLACE FUNCTION {candidates}(
     query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
-    query_code bit varying DEFAULT NULL, checked boolean DEFAULT false
+    query_code bit varying DEFAULT NULL, checked boolean DEFAULT false{tenant_argument}
 )
 RETURNS TABLE (id {key_type})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
@@ -37,7 +37,7 @@ BEGIN
         IF {codes_are_there} THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM {candidates}($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM {candidates}($1, $2, $3, $4, $5{given_tenant}) c;
     END;
 END
 $body$

@@ -5,6 +5,6 @@
             hashindex_ids := ARRAY(SELECT c.id FROM {kept} c ORDER BY {distance} LIMIT hashindex_n);
             RETURN QUERY SELECT unnest(hashindex_ids);
         ELSE
-            RETURN QUERY EXECUTE format({filtered}, 'true', $4)
+            RETURN QUERY EXECUTE format({filtered}, {scanned}, $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
         END IF;

@@ -67,7 +67,7 @@ BEGIN
         hashindex_landmarks := 'NULL::integer';
         IF hashindex_landmark_table IS NOT NULL THEN
             SELECT {{(SELECT l.landmark FROM }} || shard_name(l.logicalrelid, l.shardid)
-                || {{ l ORDER BY l.centre OPERATOR({ext}.<->) {row_point} LIMIT 1)}} INTO hashindex_landmarks
+                || {{{among_landmarks} ORDER BY l.centre OPERATOR({ext}.<->) {row_point} LIMIT 1)}} INTO hashindex_landmarks
             FROM pg_dist_shard l WHERE l.logicalrelid = to_regclass(hashindex_landmark_table);
         END IF;
         IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN

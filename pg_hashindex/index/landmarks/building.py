@@ -13,8 +13,9 @@ changed, its rows have other places, and it is read again from the start.
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
@@ -42,6 +43,14 @@ from .table_blocks import (
     copy_format,
     landmarks_in_copy_format,
     read_block,
+    read_blocks,
+)
+from .tenants import (
+    TRAINED_SHARE,
+    TenantLandmarks,
+    TenantRows,
+    Tenants,
+    train_within,
 )
 from .training import landmark_count, train_by_blocks
 
@@ -81,26 +90,72 @@ _IN_ORDER_OF_PLACE: LiteralString = (
 )
 
 _ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
+    SELECT b.{id}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
 # With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, c.code, b.{column} FROM ONLY {leaf} b
+    SELECT b.{id}, b.ctid, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     CROSS JOIN LATERAL (SELECT k.code FROM {codes} k WHERE k.id = b.{id} OFFSET 0) c
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
 # A random share of the rows, chosen by their place.
-_DRAWN_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL
+_SHARE_OF_ROWS: LiteralString = """
       AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
           OPERATOR(pg_catalog.<) {share}
-    LIMIT {rows}
+"""
+_DRAWN_ROWS: LiteralString = """
+    SELECT b.{id}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL {part} LIMIT {rows}
 """
 _SHARES = 1 << 20
+
+# Tenants whose rows are many enough for landmarks.
+_LARGE_TENANTS: LiteralString = """
+    SELECT n.tenant::text, n.wanted FROM (
+        SELECT b.{tenant} AS tenant,
+               hashindex._tenant_landmarks(pg_catalog.count(b.{column})) AS wanted
+        FROM {table} b WHERE b.{tenant} IS NOT NULL GROUP BY b.{tenant}
+    ) n WHERE n.wanted > 0 ORDER BY n.tenant
+"""
+
+_TENANTS_OF_LANDMARKS: LiteralString = """
+    SELECT l.tenant::text, count(*) FROM {landmarks} l GROUP BY l.tenant
+    ORDER BY pg_catalog.min(l.landmark)
+"""
+
+# The tenants with landmarks by their numbers. They are hashed, and the rows come in their order.
+_NUMBERED_TENANTS: LiteralString = """
+    LEFT JOIN pg_catalog.unnest({names}::text[]) WITH ORDINALITY t(tenant, number)
+    ON t.tenant::{tenant_type} = b.{tenant}
+"""
+
+_ROWS_OF_TENANT: LiteralString = """
+    SELECT b.{id}::text, b.ctid, 0::integer, b.{column} FROM {table} b
+    WHERE b.{tenant} = {value}::{tenant_type} AND b.{column} IS NOT NULL
+"""
+
+# $1 is the tenant.
+_SIZE_OF_TENANT: LiteralString = """
+    SELECT n.rows, hashindex._tenant_landmarks(n.rows),
+           (SELECT count(*) FROM {landmarks} l WHERE l.tenant = $1::text::{tenant_type}),
+           (SELECT coalesce(pg_catalog.max(l.landmark) + 1, 0) FROM {landmarks} l)
+    FROM (
+        SELECT pg_catalog.count(b.{column}) AS rows FROM {table} b
+        WHERE b.{tenant} = $1::text::{tenant_type}
+    ) n
+"""
+
+# $1 are the tenants, $2 the numbers of their first landmarks among the new ones, $3 that of the
+# first new one.
+_LANDMARKS_OF_TENANTS: LiteralString = """
+    INSERT INTO {landmarks} (landmark, tenant, centre)
+    SELECT c.landmark + $3,
+           ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type}, c.centre
+    FROM pg_temp.hashindex_centres c ORDER BY c.landmark
+"""
 
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
@@ -138,6 +193,8 @@ class LandmarkBuild:
         self.connection = index.connection
         self._access, self._building = access, building
         self._memory = memory
+        # The tenants with landmarks, in an index that has tenants.
+        self._tenants = Tenants([], np.zeros(1, np.intp))
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
@@ -149,6 +206,11 @@ class LandmarkBuild:
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
             for part in ("staged", "touched")
         }
+        self._names |= {"tenant_number": sql.SQL(""), "tenants": sql.SQL("")}
+        self._has_tenants = index.tenant_column is not None
+        if index.tenant_column is not None:
+            self._names["tenant"] = sql.Identifier(index.tenant_column)
+            self._names["tenant_type"] = sql.SQL(index.tenant_type or "")
         # The projections that are compared with landmarks; None if vectors are.
         (self._n_projections,) = self._execute(
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
@@ -184,6 +246,76 @@ class LandmarkBuild:
             f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
             "over"
         )
+
+    def run_tenant(self, tenant: str) -> tuple[int, int, int]:
+        """Train the landmarks of one tenant again, and have searches use them.
+
+        Writers wait while its rows are read once more. Returns the rows that were put in order, and
+        its landmarks before and after.
+        """
+        if self.index.tenant_column is None:
+            raise InvalidInputError(
+                f"index {self.index.name!r} has no tenants; leave out tenant {tenant!r}"
+            )
+        if self.index.distributed:
+            raise InvalidInputError(
+                f"index {self.index.name!r} is on a distributed table; rebalance all of it"
+            )
+        self.job.phase("training landmarks")
+        table = self.index.landmarks
+        assert table is not None  # noqa: S101
+        self._names["landmarks"] = table
+        rows, wanted, before, _ = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
+        if not rows:
+            raise InvalidInputError(
+                f"{self.index.qualified_table} has no row of tenant {tenant!r}; the function "
+                f"hashindex.tenants('{self.index.name}') lists tenants"
+            )
+        query = sql.SQL(_ROWS_OF_TENANT).format(**self._names, value=sql.Literal(tenant))
+
+        def draw(number: int) -> Iterator[TenantRows]:
+            part = _part(TRAINED_SHARE, _SEED + number)
+            for block in self._blocks_of_tenant(query + part):
+                block = block.select(are_trainable(block.vectors))
+                assert block.tenants is not None  # noqa: S101
+                yield block.vectors, block.tenants
+
+        centres = self._trained_within(draw, [tenant], [wanted])
+        after = len(centres)
+
+        def exchange() -> int:
+            self._lock_table()
+            self._lock_entry()
+            self.job.phase("putting codes in the order of landmarks")
+            _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
+            points = self._halves(centres)
+            self._write_landmarks(points, first)
+            landmarks = TenantLandmarks(points, self._tenants.starts)
+            keys: list[str] = []
+            lists: list[int] = []
+            for block in self._blocks_of_tenant(query):
+                assert block.tenants is not None  # noqa: S101
+                block_points = self._points(block.vectors)
+                places = landmarks.assign(block_points, block.tenants)
+                keys += [bytes(key).decode() for key in block.keys]
+                lists += np.where(places >= 0, places + first, -1).tolist()
+            (moved,) = self._execute(
+                "SELECT hashindex._exchange_lists($1, $2, $3, $4, $5)",
+                [self.index.name, tenant, first, keys, lists],
+            ).fetchone()
+            return int(moved)
+
+        moved = retry_while_locked(self.connection, exchange, table=self.index.qualified_table)
+        return moved, int(before), after
+
+    def _blocks_of_tenant(self, query: sql.Composable) -> Iterator[Block]:
+        try:
+            yield from read_blocks(
+                self.connection, query, self._block_rows,
+                dimension=self.index.dimension, has_tenants=True,
+            )  # fmt: skip
+        except WrongDimensionError:
+            raise self._wrong_dimension() from None
 
     def count_landmarks(self) -> int:
         """Count the landmarks that the index uses."""
@@ -249,6 +381,8 @@ class LandmarkBuild:
         """Train landmarks on rows that each round draws; return None if the table has none."""
         if not rows:
             return None
+        if self._has_tenants:
+            return self._train_within()
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)
         compared = self._n_projections or dimension
         refuse_too_little(self._memory, n_landmarks, dimension, compared)
@@ -272,6 +406,50 @@ class LandmarkBuild:
                 on_round=show,
             )
 
+    def _train_within(self) -> NDArray[np.float32]:
+        """Train landmarks within large tenants."""
+        large = self._execute(_LARGE_TENANTS).fetchall()
+        names = [name for name, _ in large]
+        self._number(names)
+
+        def draw(number: int) -> Iterator[TenantRows]:
+            for block in self._drawn(TRAINED_SHARE, _SEED + number):
+                block = block.select(are_trainable(block.vectors))
+                assert block.tenants is not None  # noqa: S101
+                yield block.vectors, block.tenants
+
+        return self._trained_within(draw, names, [wanted for _, wanted in large])
+
+    def _trained_within(
+        self,
+        draw: Callable[[int], Iterator[TenantRows]],
+        names: list[str],
+        wanted: list[int],
+    ) -> NDArray[np.float32]:
+        """Train the wanted number of landmarks for each of some tenants, which become ours."""
+        dimension = self.index.dimension
+        compared = self._n_projections or dimension
+        refuse_too_little(self._memory, sum(wanted), dimension, compared)
+        with Progress("training landmarks", None, "round") as bar:
+
+            def show(done: int, rounds: int) -> None:
+                bar.total = rounds
+                bar.update(done - bar.n)
+
+            centres, starts = train_within(
+                draw, np.array(wanted, np.intp), dimension,
+                spherical=self._spherical, random_state=_SEED, on_round=show,
+            )  # fmt: skip
+        self._tenants = Tenants(names, starts)
+        return centres
+
+    def _number(self, tenants: list[str]) -> None:
+        """Have blocks tell the tenants of their rows by these numbers, 0 and up; -1 for others."""
+        self._names["tenant_number"] = sql.SQL("coalesce(t.number - 1, -1)::integer, ")
+        self._names["tenants"] = sql.SQL(_NUMBERED_TENANTS).format(
+            **self._names, names=sql.Literal(tenants)
+        )
+
     def _drawn(self, share: float, seed: int) -> Iterator[Block]:
         """Read a random share of the rows, each block in a transaction of its own."""
         leaves = self._leaves()
@@ -282,8 +460,7 @@ class LandmarkBuild:
                     **self._names,
                     leaf=sql.Identifier(leaf.schema, leaf.name),
                     place=sql.Literal(f"({page},{line})"),
-                    seed=sql.Literal(seed),
-                    share=sql.Literal(math.ceil(share * _SHARES)),
+                    part=_part(share, seed),
                     rows=sql.Literal(self._block_rows),
                 )
                 with self.connection.transaction():
@@ -346,11 +523,27 @@ class LandmarkBuild:
             result[part] = self._points(centres[part])
         return result
 
-    def _write_landmarks(self, points: NDArray[np.float16]) -> None:
-        copy = sql.SQL("COPY {landmarks} FROM STDIN (FORMAT binary)").format(**self._names)
-        with self.connection.cursor() as cursor, cursor.copy(copy) as target:
+    def _write_landmarks(self, points: NDArray[np.float16], first: int = 0) -> None:
+        target: LiteralString = "{landmarks}"
+        if self._has_tenants:
+            self._execute(
+                "CREATE TEMP TABLE hashindex_centres ON COMMIT DROP AS "
+                "SELECT landmark, centre FROM {landmarks} WITH NO DATA"
+            )
+            target = "pg_temp.hashindex_centres"
+        copy = sql.SQL("COPY " + target + " (landmark, centre) FROM STDIN (FORMAT binary)")
+        with (
+            self.connection.cursor() as cursor,
+            cursor.copy(copy.format(**self._names)) as rows,
+        ):
             for part in landmarks_in_copy_format(points):
-                target.write(part)
+                rows.write(part)
+        if self._has_tenants:
+            # A tenant without landmarks would have the number of the next one.
+            there = np.diff(self._tenants.starts) > 0
+            names = list(compress(self._tenants.names, there))
+            firsts = self._tenants.starts[:-1][there].tolist()
+            self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, first])
 
     def _read_rows(self, place: int) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""
@@ -361,13 +554,20 @@ class LandmarkBuild:
         if _fingerprint(leaves) != began_with:
             return False
         # Rounded as in the database, so that triggers and blocks assign alike.
-        landmarks = Landmarks(
-            read_block(
-                self.connection,
-                sql.SQL(_LANDMARKS).format(**self._names),
-                dimension=self._n_projections or self.index.dimension,
-            ).vectors.astype(np.float16)
-        )
+        points = read_block(
+            self.connection,
+            sql.SQL(_LANDMARKS).format(**self._names),
+            dimension=self._n_projections or self.index.dimension,
+        ).vectors.astype(np.float16)
+        landmarks: Landmarks | TenantLandmarks
+        if self._has_tenants:
+            large = self._execute(_TENANTS_OF_LANDMARKS).fetchall()
+            starts = np.concatenate([[0], np.array([n for _, n in large], np.intp).cumsum()])
+            self._tenants = Tenants([name for name, _ in large], starts)
+            self._number(self._tenants.names)
+            landmarks = TenantLandmarks(points, starts)
+        else:
+            landmarks = Landmarks(points)
         # A continued run has not seen all rows, so it does not move the landmarks.
         means = (
             ListMeans(len(landmarks.points), self.index.dimension, spherical=self._spherical)
@@ -390,7 +590,7 @@ class LandmarkBuild:
         self,
         leaves: list[_Leaf],
         place: int,
-        landmarks: Landmarks,
+        landmarks: Landmarks | TenantLandmarks,
         means: ListMeans | None,
         rows: int,
     ) -> None:
@@ -437,7 +637,9 @@ class LandmarkBuild:
             return block, number + 1 << 48
         return block, number << 48 | block.last[0] << 16 | block.last[1]
 
-    def _computed(self, block: Block, landmarks: Landmarks, means: ListMeans | None) -> bytes:
+    def _computed(
+        self, block: Block, landmarks: Landmarks | TenantLandmarks, means: ListMeans | None
+    ) -> bytes:
         projections, codes, numbers = None, block.codes, None
         if codes is None:
             # The encoder, which comes after the build, names the rows that are left out.
@@ -446,9 +648,14 @@ class LandmarkBuild:
             codes = self._model.row_codes(block.vectors, projections)
             if self._keeps_numbers:
                 numbers = row_numbers(projections)
-        places = landmarks.assign(self._points(block.vectors, projections))
+        points = self._points(block.vectors, projections)
+        if isinstance(landmarks, TenantLandmarks):
+            assert block.tenants is not None  # noqa: S101
+            places = landmarks.assign(points, block.tenants)
+        else:
+            places = landmarks.assign(points)
         if means is not None:
-            moderate = are_trainable(block.vectors)
+            moderate = are_trainable(block.vectors) & (places >= 0)
             means.add(block.select(moderate).vectors, places[moderate])
         return copy_format(block.keys, places, codes, self.index.n_bits, numbers)
 
@@ -534,6 +741,7 @@ class LandmarkBuild:
                 query,
                 dimension=self.index.dimension,
                 code_bits=self.index.n_bits if coded else None,
+                has_tenants=self._has_tenants,
             )
         except WrongDimensionError:
             raise self._wrong_dimension() from None
@@ -555,6 +763,12 @@ class LandmarkBuild:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
         query = sql.SQL(statement).format(**self._names, **more)
         return execute(self.connection, query, values)
+
+
+def _part(share: float, seed: int) -> sql.Composed:
+    """Return the condition on a random share of the rows."""
+    below = math.ceil(share * _SHARES)
+    return sql.SQL(_SHARE_OF_ROWS).format(seed=sql.Literal(seed), share=sql.Literal(below))
 
 
 def _fingerprint(leaves: list[_Leaf]) -> str:

@@ -30,6 +30,7 @@ _TRAILER = b"\xff\xff"
 _COUNT_BYTES, _LENGTH_BYTES = 2, 4
 # A block number and a line number.
 _CTID_BYTES = 6
+_TENANT_BYTES = 4
 # The dimension and an unused number.
 _VECTOR_HEADER_BYTES = 4
 _BIT_HEADER_BYTES = 4
@@ -46,6 +47,8 @@ class WrongDimensionError(Exception):
 class Block:
     """Rows of a table: keys, vectors (n, d), and codes (n, width) if the query has them.
 
+    ``tenants`` (n,) are the numbers of the rows' tenants, if the query has them.
+
     ``last`` is the page and line of the last row; (0, 0) without rows.
     """
 
@@ -53,6 +56,7 @@ class Block:
     vectors: NDArray[np.float32]
     codes: NDArray[np.uint8] | None
     last: tuple[int, int]
+    tenants: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -64,18 +68,28 @@ class Block:
         keys = self.keys
         kept = keys[wanted] if isinstance(keys, np.ndarray) else list(compress(keys, wanted))
         codes = None if self.codes is None else self.codes[wanted]
-        return Block(kept, self.vectors[wanted], codes, self.last)
+        tenants = None if self.tenants is None else self.tenants[wanted]
+        return Block(kept, self.vectors[wanted], codes, self.last, tenants)
 
 
 def read_block(
-    connection: Connection, query: sql.Composable, *, dimension: int, code_bits: int | None = None
+    connection: Connection,
+    query: sql.Composable,
+    *,
+    dimension: int,
+    code_bits: int | None = None,
+    has_tenants: bool = False,
 ) -> Block:
     """Read a query of key, ``ctid``, code where ``code_bits`` is given, and vector or halfvec.
 
-    None of them is NULL, and the query has no parameters. A vector of another dimension raises
+    The number of the tenant, an integer, comes before the vector where there are tenants. None of
+    them is NULL, and the query has no parameters. A vector of another dimension raises
     `WrongDimensionError`.
     """
-    (block,) = read_blocks(connection, query, sys.maxsize, dimension=dimension, code_bits=code_bits)
+    (block,) = read_blocks(
+        connection, query, sys.maxsize,
+        dimension=dimension, code_bits=code_bits, has_tenants=has_tenants,
+    )  # fmt: skip
     return block
 
 
@@ -86,12 +100,14 @@ def read_blocks(
     *,
     dimension: int,
     code_bits: int | None = None,
+    has_tenants: bool = False,
 ) -> Iterator[Block]:
     """Read a query as `read_block` does, block by block; the last one may be empty."""
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
     code_part = (
         0 if code_bits is None else _LENGTH_BYTES + _BIT_HEADER_BYTES + code_bytes(code_bits)
     )
+    tenant_part = _LENGTH_BYTES + _TENANT_BYTES if has_tenants else 0
     rows: list[bytes] = []
     with connection.cursor() as cursor, cursor.copy(copy) as source:
         for data in source:
@@ -102,18 +118,20 @@ def read_blocks(
             if row and row != _TRAILER:
                 rows.append(row)
             if len(rows) == most_rows:
-                yield _parse(rows, dimension, code_part)
+                yield _parse(rows, dimension, code_part, tenant_part)
                 rows = []
-    yield _parse(rows, dimension, code_part)
+    yield _parse(rows, dimension, code_part, tenant_part)
 
 
-def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
+def _parse(rows: list[bytes], dimension: int, code_part: int, tenant_part: int) -> Block:
     """Cut rows into their parts, by places that are counted from the end of the key."""
     # The numbers of the vector begin here.
-    start = _LENGTH_BYTES + _CTID_BYTES + code_part + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
+    tenant_end = _LENGTH_BYTES + _CTID_BYTES + code_part + tenant_part
+    start = tenant_end + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
     if not rows:
         codes = np.empty((0, 0), np.uint8) if code_part else None
-        return Block([], np.empty((0, dimension), np.float32), codes, (0, 0))
+        tenants = np.empty(0, np.intp) if tenant_part else None
+        return Block([], np.empty((0, dimension), np.float32), codes, (0, 0), tenants)
     key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
     # The part after the key is equally long in all rows if their vectors are.
     tail = len(rows[0]) - _KEY - key
@@ -142,10 +160,14 @@ def _parse(rows: list[bytes], dimension: int, code_part: int) -> Block:
     ctid = tails[-1, _LENGTH_BYTES : _LENGTH_BYTES + _CTID_BYTES].tobytes()
     codes = None
     if code_part:
-        end = header - _LENGTH_BYTES
+        end = tenant_end - tenant_part
         codes = tails[:, end - code_part + _LENGTH_BYTES + _BIT_HEADER_BYTES : end]
+    tenants = None
+    if tenant_part:
+        numbers = np.ascontiguousarray(tails[:, tenant_end - _TENANT_BYTES : tenant_end])
+        tenants = numbers.view(">i4")[:, 0].astype(np.intp)
     last = int.from_bytes(ctid[:4], "big"), int.from_bytes(ctid[4:], "big")
-    return Block(keys, vectors.astype(np.float32), codes, last)
+    return Block(keys, vectors.astype(np.float32), codes, last, tenants)
 
 
 def copy_format(

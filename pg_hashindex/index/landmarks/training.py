@@ -116,7 +116,7 @@ def train_by_blocks(
     n_first = 0
     for block in draw(most, 0):
         seen = seen or len(block) > 0
-        usable = _usable(block, spherical)[: most - n_first]
+        usable = usable_rows(block, spherical)[0][: most - n_first]
         first[n_first : n_first + len(usable)] = usable
         n_first += len(usable)
         if n_first == most:
@@ -130,7 +130,8 @@ def train_by_blocks(
     del first
     for done in range(rounds):
         blocks = draw(rows_per_round or training_rows(n_landmarks), 1 + done)
-        training.step((_usable(block, spherical) for block in blocks), last=done + 1 == rounds)
+        usable = (usable_rows(block, spherical)[0] for block in blocks)
+        training.step(usable, last=done + 1 == rounds)
         if on_round is not None:
             on_round(done + 1, rounds)
         if not len(training.centres):
@@ -143,12 +144,15 @@ def _fallback_landmark(dimension: int) -> NDArray[np.float32]:
     return np.eye(1, dimension, dtype=np.float32)
 
 
-def _usable(X: NDArray[np.float32], spherical: bool) -> NDArray[np.float32]:
-    """Leave out rows without a direction, if only directions count."""
-    if not spherical:
-        return X
-    X, lengths = moderate_rows(X)
-    return X if (lengths > 0).all() else X[lengths > 0]
+def usable_rows(
+    X: NDArray[np.float32], spherical: bool
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Leave out rows (n, d) without a direction, if only directions count; return which stay."""
+    kept = np.ones(len(X), np.bool_)
+    if spherical:
+        X, lengths = moderate_rows(X)
+        kept = lengths > 0
+    return X if kept.all() else X[kept], kept
 
 
 class _Training:

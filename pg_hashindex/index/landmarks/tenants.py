@@ -1,0 +1,153 @@
+"""Landmarks within tenants: a row is compared with those of its own tenant alone.
+
+The landmarks of a tenant have numbers that follow each other. They are few enough to be compared
+one by one. A small tenant has none: a search ranks all of its codes. The function
+``hashindex._tenant_landmarks`` tells how many a tenant should have.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hashers.numerics.kmeans import nearest_centres
+from ...hashers.numerics.rows import row_slices
+from .assignment import LEAST_ROWS, ListMeans
+from .space import Space, in_threads, reduced, reducing_basis
+from .training import usable_rows
+
+_ROUNDS = 3
+#: The share of the rows that a round reads: 9 for each landmark.
+TRAINED_SHARE = 9 / 20
+_BLOCK_ROWS = 8192
+_SPACE_ROWS = 8192
+
+#: Rows (n, d) and the number of the tenant of each; -1 for one without landmarks.
+TenantRows: TypeAlias = tuple[NDArray[np.float32], NDArray[np.intp]]
+
+
+class Tenants(NamedTuple):
+    """Tenants that have landmarks: their values as text, and where the landmarks of each begin.
+
+    ``starts`` (n + 1,) ends with the number of landmarks.
+    """
+
+    names: list[str]
+    starts: NDArray[np.intp]
+
+
+class TenantLandmarks:
+    """Landmarks (m, d) of tenants, prepared for assigning rows to them in batches."""
+
+    def __init__(
+        self, points: NDArray[np.floating], starts: NDArray[np.intp], *, spherical: bool = False
+    ) -> None:
+        #: As they were given.
+        self.points = points
+        self._starts = starts
+        if not len(points):
+            return
+        sample = points[:: -(-len(points) // _SPACE_ROWS)].astype(np.float32)
+        self._space = Space(sample, spherical)
+        self._basis = reducing_basis(self._space(sample))
+        self._placed = np.concatenate(
+            [
+                self._reduced(points[part].astype(np.float32, copy=False))
+                for part in row_slices(len(points), _BLOCK_ROWS)
+            ]
+        )
+
+    def assign(self, X: NDArray[np.float32], tenants: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Find the nearest landmark of each row (n, d) within its tenant; -1 where it has none."""
+        result = np.full(len(X), -1, np.intp)
+
+        def work(part: slice) -> None:
+            rows = self._reduced(X[part])
+            for tenant, members in _by_tenant(tenants[part]):
+                own = slice(self._starts[tenant], self._starts[tenant + 1])
+                if own.start < own.stop:
+                    places = nearest_centres(rows[members], self._placed[own], 1)[0][:, 0]
+                    result[part.start + members] = own.start + places
+
+        if len(self.points):
+            in_threads(work, len(X))
+        return result
+
+    def _reduced(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
+        return reduced(self._space(X), self._basis)
+
+
+def train_within(
+    draw: Callable[[int], Iterable[TenantRows]],
+    wanted: NDArray[np.intp],
+    dimension: int,
+    *,
+    spherical: bool,
+    random_state: int,
+    on_round: Callable[[int, int], None] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Train the wanted number of landmarks for each tenant (n,), by k-means within it.
+
+    ``draw`` reads about `TRAINED_SHARE` of the rows, block by block; another number gives other
+    rows. Landmarks that lose all their rows are dropped, and in the end those of fewer than three,
+    so that no landmark reveals a single row.
+
+    Returns float32 (m, d), tenant after tenant, and where those of each begin (n + 1,).
+    """
+    rng = np.random.default_rng(random_state)
+    centres, starts = _first_rows(draw(0), wanted, dimension, spherical, rng)
+    for done in range(_ROUNDS):
+        landmarks = TenantLandmarks(centres, starts, spherical=spherical)
+        means = ListMeans(len(centres), dimension, spherical=spherical)
+        for block, tenants in draw(1 + done):
+            rows, kept = usable_rows(block, spherical)
+            places = landmarks.assign(rows, tenants[kept])
+            means.add(rows[places >= 0], places[places >= 0])
+        last = done + 1 == _ROUNDS
+        centres, full = means.centres(LEAST_ROWS if last else 1)
+        centres, starts = centres[full], _starts_of(full, starts)
+        if on_round is not None:
+            on_round(done + 1, _ROUNDS)
+    return centres, starts
+
+
+def _first_rows(
+    blocks: Iterable[TenantRows],
+    wanted: NDArray[np.intp],
+    dimension: int,
+    spherical: bool,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Choose random rows of each tenant: those with the least of random numbers."""
+    starts = np.concatenate([[0], wanted.cumsum()])
+    rows = np.empty((starts[-1], dimension), np.float32)
+    least = np.full(starts[-1], np.inf)
+    for block, tenants in blocks:
+        usable, kept = usable_rows(block, spherical)
+        numbers = rng.random(len(usable))
+        for tenant, members in _by_tenant(tenants[kept]):
+            own = slice(starts[tenant], starts[tenant + 1])
+            both = np.concatenate([least[own], numbers[members]])
+            size = own.stop - own.start
+            chosen = np.argpartition(both, size - 1)[:size] if size else np.empty(0, np.intp)
+            added = chosen[chosen >= size]
+            freed = own.start + np.setdiff1d(np.arange(size), chosen)
+            rows[freed] = usable[members[added - size]]
+            least[freed] = both[added]
+    there = np.isfinite(least)
+    return rows[there], _starts_of(there, starts)
+
+
+def _starts_of(kept: NDArray[np.bool_], starts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return where the landmarks of each tenant begin among those that are kept."""
+    return np.concatenate([[0], kept.cumsum()])[starts]
+
+
+def _by_tenant(tenants: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Yield each tenant that has landmarks, with the places of its rows."""
+    order = np.argsort(tenants, kind="stable")
+    present, firsts = np.unique(tenants[order], return_index=True)
+    for tenant, members in zip(present.tolist(), np.split(order, firsts[1:]), strict=True):
+        if tenant >= 0:
+            yield tenant, members

@@ -1,0 +1,41 @@
+        n_probes integer := CASE WHEN coalesce($3, {probes}) BETWEEN 1 AND 1000 THEN coalesce($3, {probes}) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
+        point {ext}.halfvec := {point};
+        done text;
+        lists integer[];
+    BEGIN
+        -- Reads the lists of the tenant's landmarks that are nearest to the query, and codes without a landmark, which are all of a small
+        -- tenant. So few landmarks are compared faster than a graph is searched. Where lists hold too few codes, more are read. Without a
+        -- tenant, the lists of all tenants are looked up.
+        LOOP
+            IF $7 IS NULL THEN
+                lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
+                );
+            ELSE
+                lists := ARRAY(
+                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
+                );
+            END IF;
+            done := set_config('enable_indexscan', 'off', true);
+            IF $4 IS NOT NULL THEN
+                -- Without the subquery, the planner would look up statistics.
+                EXECUTE format(
+                    'SELECT ARRAY(' || {filtered} || ')',
+                    'c.landmark = ANY (ARRAY(SELECT unnest($8))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $9' ELSE '' END, $4
+                ) INTO hashindex_ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
+            ELSIF $7 IS NULL THEN
+                hashindex_ids := ARRAY(
+                    SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
+                );
+            ELSE
+                hashindex_ids := ARRAY(
+                    SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
+                    ORDER BY {distance} LIMIT hashindex_n
+                );
+            END IF;
+            done := set_config('enable_indexscan', 'on', true);
+            EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
+            n_probes := 8 * n_probes;
+        END LOOP;
+        RETURN QUERY SELECT unnest(hashindex_ids);

@@ -1,0 +1,69 @@
+-- Orders the candidates by exact distance, within one tenant. Fewer than k of them are compared with all rows of the tenant: rows may
+-- lack a code. Without a tenant, or with a filter besides, it is a search like any with a filter.
+CREATE OR REPLACE FUNCTION {search}(
+    query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
+    query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
+    caller_path text DEFAULT current_setting('search_path'), tenant {tenant_type} DEFAULT NULL
+)
+RETURNS TABLE (id {key_type}, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path FROM CURRENT
+SET jit = off
+SET plan_cache_mode = {table_plans}
+SET enable_indexscan = {table_indexscan}
+AS $body$
+#variable_conflict use_column
+DECLARE
+    -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
+    hashindex_query {ext}.vector := {checked_query};
+    hashindex_point {vector_type} := hashindex_query;
+    hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
+    hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, {n})), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_locked boolean;
+    hashindex_keys {key_type}[];
+    r record;
+    hashindex_found integer := 0;
+    hashindex_ids {key_type}[];
+    hashindex_distances double precision[];
+BEGIN
+    IF $9 IS NULL OR $6 IS NOT NULL OR $7 <> '{}' THEN
+        RETURN QUERY SELECT f.id::{key_type}, f.distance
+        FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
+        RETURN;
+    ELSIF NOT ({codes_are_hidden}) THEN
+        -- Locks the table first, then codes, in the order that all other functions use.
+        hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
+        hashindex_keys := ARRAY(SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
+        FOR r IN
+            SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
+            FROM {table}
+            WHERE {table}.{tenant} = $9 AND {table}.{key} = ANY (hashindex_keys) AND {table}.{column} IS NOT NULL
+            ORDER BY distance, id
+            LIMIT hashindex_k
+        LOOP
+            CONTINUE WHEN NOT ({is_comparable});
+            hashindex_found := hashindex_found + 1;
+            hashindex_ids[hashindex_found] := r.id;
+            hashindex_distances[hashindex_found] := r.distance;
+        END LOOP;
+        IF hashindex_found = hashindex_k THEN
+            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN;
+        END IF;
+    END IF;
+    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
+    RETURN QUERY SELECT r.id, r.distance
+    FROM (
+        SELECT {table}.{key}::{key_type} AS id, ({table}.{column} {operator} hashindex_point) + 0 AS distance
+        FROM {table}
+        WHERE {table}.{tenant} = $9 AND {table}.{column} IS NOT NULL
+        ORDER BY distance, id
+        LIMIT hashindex_k
+    ) r
+    WHERE {is_comparable};
+    IF NOT FOUND THEN
+        PERFORM hashindex._check_refilled({table_literal}::regclass);
+    END IF;
+END
+$body$

@@ -1,0 +1,328 @@
+"""An index with tenants: landmarks within each, searches within one, and rows that move."""
+
+import uuid
+
+import numpy as np
+import psycopg
+import pytest
+import sqlalchemy as sa
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers.itq import ITQ
+from pg_hashindex.index.handle import HashIndex
+
+#: Rows by tenant; None is one more tenant. Those of 100 rows and more get landmarks here.
+SIZES = {1: 500, 2: 150, 3: 60, 4: 7, None: 20}
+TENANTS = [tenant for tenant, size in SIZES.items() for _ in range(size)]
+VECTORS = np.random.default_rng(3).standard_normal((len(TENANTS), 16)).astype(np.float32)
+QUERIES = np.random.default_rng(4).standard_normal((5, 16)).astype(np.float32)
+#: More than all rows: searches with these are exact.
+ALL = {"candidates": 1000, "probes": 1000}
+
+
+@pytest.fixture
+def make(connection):
+    """Return a function that makes the table, with tenants of some type, and its index."""
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer "
+        "LANGUAGE sql IMMUTABLE RETURN CASE WHEN rows < 100 THEN 0 ELSE rows / 20 END"
+    )
+
+    def made(kind="integer", value=lambda tenant: tenant, **options):
+        connection.execute(
+            f"CREATE TABLE things (id bigint PRIMARY KEY, tenant {kind}, price integer, "
+            "embedding vector(16))".encode()
+        )
+        order = np.random.default_rng(5).permutation(len(TENANTS))
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO things VALUES (%s, %s, %s, %s)",
+                [
+                    (
+                        int(row),
+                        None if TENANTS[row] is None else value(TENANTS[row]),
+                        int(row) % 10,
+                        Vector(VECTORS[row]),
+                    )
+                    for row in order
+                ],
+            )
+        store.save(connection, ITQ(n_bits=16, levels=4, random_state=1).fit(VECTORS).to_model("m"))
+        index = HashIndex.create(
+            connection, "things_idx", table="things", column="embedding", model="m",
+            tenant="tenant", **options,
+        )  # fmt: skip
+        index.encode()
+        return index
+
+    return made
+
+
+@pytest.fixture
+def index(make):
+    return make()
+
+
+def nearest(index, query, k, condition):
+    """Return the keys of the nearest rows that meet a condition, by the exact query."""
+    rows = index.connection.execute(
+        f"SELECT id FROM things WHERE {condition} AND embedding IS NOT NULL "
+        f"ORDER BY (embedding <=> %s) + 0, id LIMIT {k}".encode(),
+        [Vector(query)],
+    )
+    return [key for (key,) in rows.fetchall()]
+
+
+def keys(hits):
+    return [hit.id for hit in hits]
+
+
+def of(tenant):
+    return "tenant IS NULL" if tenant is None else f"tenant = {tenant}"
+
+
+def assert_whole(index):
+    """Every row with a vector has a code in a list of its tenant, or in none if it has none."""
+    codes, landmarks = index.connection.execute(
+        "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
+    ).fetchone()
+    ((wrong, missing),) = index.connection.execute(
+        f"SELECT count(*) FILTER (WHERE c.id IS NOT NULL AND (c.filter_1 IS DISTINCT FROM b.tenant "
+        f"OR c.landmark IS DISTINCT FROM coalesce(l.landmark, (SELECT min(o.landmark) "
+        f"FROM hashindex.{landmarks} o WHERE o.tenant = b.tenant)))), "
+        f"count(*) FILTER (WHERE c.id IS NULL) "
+        f"FROM things b LEFT JOIN hashindex.{codes} c USING (id) "
+        f"LEFT JOIN hashindex.{landmarks} l ON l.landmark = c.landmark AND l.tenant = b.tenant "
+        f"WHERE b.embedding IS NOT NULL".encode()
+    ).fetchall()
+    assert (wrong, missing) == (0, 0)
+
+
+def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
+    assert index.access == "landmarks"
+    codes, landmarks = index.connection.execute(
+        "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
+    ).fetchone()
+    counted = index.connection.execute(
+        f"SELECT l.tenant, count(*), min(n.rows) FROM hashindex.{landmarks} l JOIN "
+        f"(SELECT landmark, count(*) AS rows FROM hashindex.{codes} GROUP BY landmark) n "
+        "USING (landmark) GROUP BY l.tenant ORDER BY 1".encode()
+    ).fetchall()
+    assert [tenant for tenant, _, _ in counted] == [1, 2]
+    assert 20 <= counted[0][1] <= 25
+    assert 5 <= counted[1][1] <= 7
+    places = index.connection.execute(
+        f"SELECT filter_1, landmark FROM hashindex.{codes} ORDER BY ctid".encode()
+    ).fetchall()
+    assert places == sorted(places, key=lambda p: [(part is None, part or 0) for part in p])
+    assert_whole(index)
+
+
+@pytest.mark.parametrize("tenant", [1, 2, 3, 4])
+def test_a_search_within_a_tenant_is_exact_with_all_its_lists(index, tenant):
+    for query in QUERIES:
+        exact = nearest(index, query, 10, of(tenant))
+        assert keys(index.search(query, 10, tenant=tenant, **ALL)) == exact
+        found = keys(index.search(query, 10, tenant=tenant, probes=4, candidates=40))
+        assert len(found) == len(exact)
+        assert set(found) <= {row for row, own in enumerate(TENANTS) if own == tenant}
+
+
+def test_a_search_reads_few_lists_of_its_tenant(index):
+    statement = b"""
+        SELECT count(*) FROM hashindex.candidates_things_idx(%s, 500, 3, tenant => 1)
+    """
+    # More candidates than three lists hold: the next ones are read too, and those of no other.
+    assert index.connection.execute(statement, [Vector(QUERIES[0])]).fetchone() == (500,)
+    few = statement.replace(b"500", b"20")
+    assert index.connection.execute(few, [Vector(QUERIES[0])]).fetchone() == (20,)
+
+
+@pytest.mark.parametrize("tenant", [1, 3, 4, None])
+def test_every_way_to_ask_for_a_tenant_finds_the_same(index, tenant):
+    exact = nearest(index, QUERIES[0], 10, of(tenant))
+    table = sa.table("things", sa.column("tenant", sa.Integer))
+    ways = [
+        index.search(QUERIES[0], 10, filter=of(tenant), **ALL),
+        index.search(QUERIES[0], 10, where=table.c.tenant == tenant, **ALL),
+    ]
+    assert [keys(way) for way in ways] == [exact] * len(ways)
+    value = "null" if tenant is None else tenant
+    by_json = index.connection.execute(
+        "SELECT id::bigint FROM hashindex.search('things_idx', %s, 10, 1000, 1000, %s::jsonb)",
+        [Vector(QUERIES[0]), f'{{"tenant": {value}}}'],
+    )
+    assert [key for (key,) in by_json] == exact
+
+
+def test_other_filters_within_a_tenant(index):
+    for condition in ("price < 3", "price < 9", "id > 100 AND price <> 4"):
+        exact = nearest(index, QUERIES[1], 10, f"tenant = 1 AND ({condition})")
+        assert keys(index.search(QUERIES[1], 10, tenant=1, filter=condition, **ALL)) == exact
+        both = f"tenant = 1 AND ({condition})"
+        assert keys(index.search(QUERIES[1], 10, filter=both, **ALL)) == exact
+    with pytest.raises(InvalidInputError):
+        index.search(QUERIES[1], 10, tenant=1, filter="true) OR (true")
+    assert index.search(QUERIES[1], 10, tenant=1, filter="tenant = 2") == []
+
+
+def test_filters_on_kept_columns_within_a_tenant(make):
+    index = make(filter_columns=["price"])
+    assert index.filter_columns == ["tenant", "price"]
+    for query in QUERIES:
+        exact = nearest(index, query, 10, "tenant = 1 AND price = 3")
+        found = index.search(query, 10, tenant=1, filter="price = 3", **ALL)
+        assert keys(found) == exact
+
+
+def test_without_a_tenant_all_are_searched(index):
+    for query in QUERIES:
+        assert keys(index.search(query, 10, **ALL)) == nearest(index, query, 10, "true")
+        found = keys(index.search(query, 10))
+        assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
+
+
+def test_a_tenant_that_does_not_exist(index):
+    assert index.search(QUERIES[0], 10, tenant=99) == []
+    assert index.search(QUERIES[0], 10, filter="tenant = 99") == []
+    with pytest.raises(InvalidInputError, match="invalid input syntax for type integer"):
+        index.search(QUERIES[0], 10, tenant="acme")
+
+
+def test_rows_and_tenants_that_move_stay_found(index):
+    run = index.connection.execute
+    changes = [
+        "UPDATE things SET tenant = 2 WHERE id % 7 = 0",
+        "UPDATE things SET tenant = 5 WHERE tenant = 3",
+        "UPDATE things SET tenant = NULL WHERE id = 11",
+        "DELETE FROM things WHERE tenant = 4",
+        "INSERT INTO things SELECT id + 10000, 1, 0, embedding FROM things WHERE tenant = 2",
+        "INSERT INTO things SELECT id + 20000, 77, 0, embedding FROM things WHERE tenant = 5",
+        "UPDATE things SET embedding = NULL WHERE id % 5 = 0",
+        "INSERT INTO things VALUES (3, 9, 0, NULL) ON CONFLICT (id) DO UPDATE SET tenant = 77",
+    ]
+    for change in changes:
+        run(change.encode())
+        assert_whole(index)
+        for tenant in (1, 2, 3, 4, 5, 77):
+            exact = nearest(index, QUERIES[2], 10, of(tenant))
+            assert keys(index.search(QUERIES[2], 10, tenant=tenant, **ALL)) == exact
+    index.rebalance()
+    assert_whole(index)
+    for tenant in (1, 2, 3, 4, 5, 77):
+        exact = nearest(index, QUERIES[2], 10, of(tenant))
+        assert keys(index.search(QUERIES[2], 10, tenant=tenant, **ALL)) == exact
+
+
+def test_rows_written_without_triggers_get_their_lists_by_encode(index):
+    run = index.connection.execute
+    run("ALTER TABLE things DISABLE TRIGGER USER")
+    run("INSERT INTO things SELECT id + 10000, tenant, 0, embedding FROM things WHERE id % 3 = 0")
+    run("ALTER TABLE things ENABLE TRIGGER USER")
+    assert keys(index.search(QUERIES[2], 10, tenant=4, **ALL)) == nearest(
+        index, QUERIES[2], 10, of(4)
+    )
+    assert index.encode() == len(TENANTS[::3])
+    assert_whole(index)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("text", lambda tenant: f'it\'s {tenant} "%s" {{x}}'),
+        ("uuid", lambda tenant: uuid.UUID(int=tenant)),
+        ("varchar(20)", str),
+        ("numeric(5, 1)", lambda tenant: tenant + 0.5),
+        ("date", lambda tenant: f"2026-01-{tenant:02}"),
+        ("boolean", lambda tenant: tenant == 1),
+    ],
+)
+def test_tenants_of_other_types(make, kind, value):
+    index = make(kind, value)
+    assert_whole(index)
+    literal = psycopg.sql.Literal(value(2)).as_string(index.connection)
+    exact = nearest(index, QUERIES[0], 10, f"tenant = {literal}")
+    assert keys(index.search(QUERIES[0], 10, tenant=value(2), **ALL)) == exact
+    assert keys(index.search(QUERIES[0], 10, filter=f"tenant = {literal}", **ALL)) == exact
+
+
+TEXTS = {
+    "tenant = 7": ("7", True),
+    " tenant=7 ": ("7", True),
+    "things.tenant = 7": ("7", True),
+    '"things"."tenant" = 7': ("7", True),
+    "public.things.tenant = '7'::integer": ("7", True),
+    "((tenant = 7))": ("7", True),
+    "tenant = 7 AND price < 3": ("7", False),
+    "(tenant = 7) and price BETWEEN 1 AND 2": ("7", False),
+    "tenant = 7 OR price < 3": (None, False),
+    "tenant = 7 AND price < 3 OR true": (None, False),
+    "(tenant = 7 AND price < 3) IS FALSE": (None, False),
+    "tenant = 7 IS NULL": (None, False),
+    "NOT tenant = 7": (None, False),
+    "other.tenant = 7": (None, False),
+    "tenant = price": (None, False),
+    "tenant = 7.5": (None, False),
+    "tenant = 'acme'": (None, False),
+    "tenant = '7' || '1'": (None, False),
+    "tenant = 7 + 1": (None, False),
+    "price = 7": (None, False),
+    '"Tenant" = 7': (None, False),
+    "tenant = ANY (ARRAY[7])": (None, False),
+    "tenant = 7 -- or": (None, False),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_tenants_are_recognised_in_filters(index, text):
+    found = index.connection.execute(
+        "SELECT t.tenant, t.alone FROM hashindex.index i, hashindex._tenant_of(i, %s, NULL) t",
+        [text],
+    ).fetchone()
+    assert found == TEXTS[text]
+
+
+def test_a_swap_keeps_the_tenants(index):
+    store.save(
+        index.connection, ITQ(n_bits=16, levels=4, random_state=2).fit(VECTORS).to_model("other")
+    )
+    from pg_hashindex import operations
+
+    operations.swap(index, "other")
+    now = HashIndex.open(index.connection, "things_idx")
+    assert (now.model, now.tenant_column, now.access) == ("other", "tenant", "landmarks")
+    assert_whole(now)
+    assert keys(now.search(QUERIES[0], 10, tenant=1, **ALL)) == nearest(now, QUERIES[0], 10, of(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tenant": "nobody"}, 'no column "nobody"'),
+        ({"tenant": "tenant", "layout": "column"}, "in the table itself"),
+        ({"tenant": "shape"}, "have no order"),
+        ({"tenant": "id"}, "key or the vector"),
+        ({"tenant": "embedding"}, "key or the vector|no order"),
+    ],
+)
+def test_columns_that_are_no_tenants(connection, options, message):
+    connection.execute(
+        "CREATE TABLE things (id bigint PRIMARY KEY, tenant integer, shape json, "
+        "embedding vector(16))"
+    )
+    store.save(connection, ITQ(n_bits=16, random_state=1).fit(VECTORS).to_model("m"))
+    with pytest.raises(InvalidInputError, match=message):
+        HashIndex.create(
+            connection, "things_idx", table="things", column="embedding", model="m", **options
+        )
+    assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
+
+
+def test_an_index_without_tenants_refuses_one(connection, items, model):
+    index = HashIndex.create(
+        connection, "items_idx", table=items, column="embedding", model=model.name
+    )
+    with pytest.raises(InvalidInputError, match="has no tenants"):
+        index.search(np.zeros(8), tenant=1)
