@@ -392,8 +392,10 @@ BEGIN
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',
         CASE WHEN i.landmark_table IS NOT NULL THEN format(
-            'LEFT JOIN LATERAL (SELECT l.landmark FROM %s l%s ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1) l ON true', parts ->> 'landmarks',
-            CASE WHEN i.tenant_column IS NOT NULL THEN format(' WHERE l.tenant = b.%I', i.tenant_column) END, replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
+            CASE WHEN i.tenant_column IS NULL THEN 'CROSS JOIN LATERAL (SELECT l.landmark FROM %1$s l ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l'
+                -- A small tenant has no landmark.
+                ELSE 'LEFT JOIN LATERAL (SELECT l.landmark FROM %1$s l WHERE l.tenant = b.%3$I ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l ON true' END,
+            parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
         ) END, pages, format('hashindex.%I', 'project_' || i.storage)
     ) ELSE format(
         -- The table is joined to itself, so that each row is encoded once. A trigger may write the code of a newer vector meanwhile.
