@@ -36,10 +36,11 @@ from pgvector import Vector
 from retrieval_data import ROUNDING, ROWS, draw
 from retrieval_measures import TURN, WARM_UP, answered, percentiles
 from retrieval_server import SETTINGS, Session, copy_rows, running
-from retrieval_systems import Prepared, run_command
+from retrieval_systems import run_command
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.metrics.truth import NearestRows
+from pg_hashindex.quality.measuring import Prepared
 from pg_hashindex.server.demo import new_database
 
 SEED = 20

@@ -30,12 +30,11 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     pieces text[] := string_to_array(hashindex._template(template), '$body$');
+    head text := hashindex._fill(pieces[1], parts);
     -- The signature has the arguments: another function of that name may exist.
-    signature text := hashindex._fill(
-        regexp_replace(substring(pieces[1] FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g'), parts
-    );
+    signature text := regexp_replace(substring(head FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g');
 BEGIN
-    EXECUTE hashindex._fill(pieces[1], parts) || quote_literal(hashindex._fill(pieces[2], parts));
+    EXECUTE head || quote_literal(hashindex._fill(pieces[2], parts));
     EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
     EXECUTE format('ALTER FUNCTION %s OWNER TO %s', signature, hashindex._administrator()::regrole);
     -- DROP EXTENSION is then refused for the sake of the triggers, and takes them along by CASCADE. Citus refuses this statement.
@@ -185,8 +184,9 @@ BEGIN
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             -- A build drops tables that a search under way may still look for.
-            'row_security_active(%L) OR has_column_privilege(to_regclass(%L), ''code'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
-            base, code_table, lists_are_there, seen, kept
+            'row_security_active(%L) OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
+            -- A role that may not read the tenants has the codes, but not their copies of tenants.
+            base, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, seen, kept
         ) ELSE format(
             'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
             'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept

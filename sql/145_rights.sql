@@ -337,7 +337,7 @@ BEGIN
             ))
         END, codes, grantee);
         IF landmarks IS NOT NULL THEN
-            EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);
+            EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE WHEN i.tenant_column IS NOT NULL AND 'filter_1' <> ALL (filters) THEN ' (landmark, centre)' END, landmarks, grantee);
         END IF;
         IF reveals THEN
             EXECUTE format('GRANT REFERENCES (%I) ON %s TO %s', i.code_column, codes, grantee);

@@ -235,14 +235,20 @@ BEGIN
     IF i.access = 'landmarks' AND landmarks IS NULL THEN
         RETURN NEXT 'the landmarks are gone';
     ELSIF i.access = 'landmarks' THEN
-        -- A crash empties unlogged landmarks. An empty table has none. Citus takes no empty list of columns.
+        -- A crash empties unlogged landmarks. An empty table has none, and neither have small tenants. Citus takes no empty list of columns.
         EXECUTE format(
-            'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))',
+            CASE WHEN i.tenant_column IS NULL THEN
+                'SELECT NOT EXISTS (SELECT 1 FROM %s) AND (EXISTS (SELECT 1 FROM %s) OR EXISTS (SELECT 1 FROM %I.%I b WHERE b.%I IS NOT NULL))'
+            ELSE 'SELECT NOT EXISTS (SELECT 1 FROM %s) AND EXISTS (SELECT 1 FROM %s c WHERE c.landmark IS NOT NULL)' END,
             landmarks, codes, i.schema_name, i.table_name, i.column_name
         ) INTO emptied;
         RETURN QUERY SELECT f.fault FROM (SELECT CASE
             WHEN emptied THEN 'there are no landmarks: searches read all codes'
-            WHEN coalesce(hashindex._list_projections(used, i.metric), used.dimension) <= 4000 AND NOT EXISTS (
+            WHEN i.tenant_column IS NOT NULL AND NOT EXISTS (
+                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+                WHERE x.indrelid = landmarks AND a.attname = 'tenant' AND x.indisvalid
+            ) THEN 'the b-tree over the tenants of landmarks is gone: searches read all landmarks'
+            WHEN i.tenant_column IS NULL AND coalesce(hashindex._list_projections(used, i.metric), used.dimension) <= 4000 AND NOT EXISTS (
                 SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
                 WHERE x.indrelid = landmarks AND a.amname = 'hnsw' AND x.indisvalid
             ) THEN 'the HNSW over landmarks is gone: searches compare all of them'

@@ -248,8 +248,8 @@ BEGIN
         'codes_are_seen', seen,
         'codes_are_kept', 'true',
         'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
-            'row_security_active(%s) OR has_column_privilege(to_regclass(%s), ''code'', ''SELECT'') IS NOT TRUE OR NOT %s',
-            parts ->> 'table_literal', parts ->> 'code_table_literal', seen
+            'row_security_active(%s) OR has_column_privilege(to_regclass(%s), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s',
+            parts ->> 'table_literal', parts ->> 'code_table_literal', CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, seen
         ) ELSE format(
             'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
             'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 from pgvector import Vector
 
-from pg_hashindex import store
-from pg_hashindex.errors import InvalidInputError
+from pg_hashindex import operations, store
+from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
 
@@ -20,6 +20,11 @@ VECTORS = np.random.default_rng(3).standard_normal((len(TENANTS), 16)).astype(np
 QUERIES = np.random.default_rng(4).standard_normal((5, 16)).astype(np.float32)
 #: More than all rows: searches with these are exact.
 ALL = {"candidates": 1000, "probes": 1000}
+
+
+def trained(name, seed):
+    hasher = ITQ(n_bits=16, random_state=seed).fit(VECTORS)
+    return hasher.to_model(name, metric="cosine", levels=4)
 
 
 @pytest.fixture
@@ -49,7 +54,7 @@ def make(connection):
                     for row in order
                 ],
             )
-        store.save(connection, ITQ(n_bits=16, levels=4, random_state=1).fit(VECTORS).to_model("m"))
+        store.save(connection, trained("m", 1))
         index = HashIndex.create(
             connection, "things_idx", table="things", column="embedding", model="m",
             tenant="tenant", **options,
@@ -68,7 +73,7 @@ def index(make):
 def nearest(index, query, k, condition):
     """Return the keys of the nearest rows that meet a condition, by the exact query."""
     rows = index.connection.execute(
-        f"SELECT id FROM things WHERE {condition} AND embedding IS NOT NULL "
+        f"SELECT id FROM things WHERE {condition.replace('%', '%%')} AND embedding IS NOT NULL "
         f"ORDER BY (embedding <=> %s) + 0, id LIMIT {k}".encode(),
         [Vector(query)],
     )
@@ -91,10 +96,10 @@ def assert_whole(index):
     ((wrong, missing),) = index.connection.execute(
         f"SELECT count(*) FILTER (WHERE c.id IS NOT NULL AND (c.filter_1 IS DISTINCT FROM b.tenant "
         f"OR c.landmark IS DISTINCT FROM coalesce(l.landmark, (SELECT min(o.landmark) "
-        f"FROM hashindex.{landmarks} o WHERE o.tenant = b.tenant)))), "
+        f'FROM hashindex."{landmarks}" o WHERE o.tenant = b.tenant)))), '
         f"count(*) FILTER (WHERE c.id IS NULL) "
-        f"FROM things b LEFT JOIN hashindex.{codes} c USING (id) "
-        f"LEFT JOIN hashindex.{landmarks} l ON l.landmark = c.landmark AND l.tenant = b.tenant "
+        f'FROM things b LEFT JOIN hashindex."{codes}" c USING (id) '
+        f'LEFT JOIN hashindex."{landmarks}" l ON l.landmark = c.landmark AND l.tenant = b.tenant '
         f"WHERE b.embedding IS NOT NULL".encode()
     ).fetchall()
     assert (wrong, missing) == (0, 0)
@@ -106,15 +111,15 @@ def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
         "SELECT code_table, landmark_table FROM hashindex.index WHERE name = 'things_idx'"
     ).fetchone()
     counted = index.connection.execute(
-        f"SELECT l.tenant, count(*), min(n.rows) FROM hashindex.{landmarks} l JOIN "
-        f"(SELECT landmark, count(*) AS rows FROM hashindex.{codes} GROUP BY landmark) n "
+        f'SELECT l.tenant, count(*), min(n.rows) FROM hashindex."{landmarks}" l JOIN '
+        f'(SELECT landmark, count(*) AS rows FROM hashindex."{codes}" GROUP BY landmark) n '
         "USING (landmark) GROUP BY l.tenant ORDER BY 1".encode()
     ).fetchall()
     assert [tenant for tenant, _, _ in counted] == [1, 2]
     assert 20 <= counted[0][1] <= 25
     assert 5 <= counted[1][1] <= 7
     places = index.connection.execute(
-        f"SELECT filter_1, landmark FROM hashindex.{codes} ORDER BY ctid".encode()
+        f'SELECT filter_1, landmark FROM hashindex."{codes}" ORDER BY ctid'.encode()
     ).fetchall()
     assert places == sorted(places, key=lambda p: [(part is None, part or 0) for part in p])
     assert_whole(index)
@@ -285,11 +290,7 @@ def test_tenants_are_recognised_in_filters(index, text):
 
 
 def test_a_swap_keeps_the_tenants(index):
-    store.save(
-        index.connection, ITQ(n_bits=16, levels=4, random_state=2).fit(VECTORS).to_model("other")
-    )
-    from pg_hashindex import operations
-
+    store.save(index.connection, trained("other", 2))
     operations.swap(index, "other")
     now = HashIndex.open(index.connection, "things_idx")
     assert (now.model, now.tenant_column, now.access) == ("other", "tenant", "landmarks")
@@ -312,7 +313,7 @@ def test_columns_that_are_no_tenants(connection, options, message):
         "CREATE TABLE things (id bigint PRIMARY KEY, tenant integer, shape json, "
         "embedding vector(16))"
     )
-    store.save(connection, ITQ(n_bits=16, random_state=1).fit(VECTORS).to_model("m"))
+    store.save(connection, trained("m", 1))
     with pytest.raises(InvalidInputError, match=message):
         HashIndex.create(
             connection, "things_idx", table="things", column="embedding", model="m", **options
@@ -326,3 +327,66 @@ def test_an_index_without_tenants_refuses_one(connection, items, model):
     )
     with pytest.raises(InvalidInputError, match="has no tenants"):
         index.search(np.zeros(8), tenant=1)
+
+
+def test_a_tenant_that_grows_is_named_and_its_lists_are_built_again(index):
+    run = index.connection.execute
+    before = {
+        tenant: landmarks
+        for tenant, _, landmarks in run("SELECT * FROM hashindex.tenants('things_idx')").fetchall()
+    }
+    assert before["3"] == before["4"] == before[None] == 0
+    rows = np.random.default_rng(8).standard_normal((4500, 16)).astype(np.float32)
+    with index.connection.cursor() as cursor, cursor.copy("COPY things FROM STDIN") as copy:
+        for number, row in enumerate(rows):
+            copy.write_row((50_000 + number, 3, 1, Vector(row)))
+    found = {row[0]: row for row in run("SELECT * FROM hashindex.health('things_idx')").fetchall()}
+    assert found["tenants"][1] == "warning"
+    assert "have outgrown their lists: 3" in found["tenants"][3]
+    assert found["tenants"][4] == "pg-hashindex index rebalance things_idx --tenant 3"
+    done = index.rebalance(tenant=3)
+    assert (done.rows, done.landmarks_before) == (SIZES[3] + len(rows), 0)
+    assert 200 <= done.landmarks <= 228
+    assert_whole(index)
+    after = {
+        tenant: landmarks
+        for tenant, _, landmarks in run("SELECT * FROM hashindex.tenants('things_idx')").fetchall()
+    }
+    assert after == before | {"3": done.landmarks}
+    for tenant in (1, 2, 3):
+        exact = nearest(index, QUERIES[0], 10, of(tenant))
+        assert keys(index.search(QUERIES[0], 10, tenant=tenant, **ALL)) == exact
+    found = {row[0]: row for row in run("SELECT * FROM hashindex.health('things_idx')").fetchall()}
+    assert found["tenants"][1] == "ok"
+    assert {name for name, row in found.items() if row[1] != "ok"} <= {"drift"}
+    # Again, from lists that it has; and when it has become small.
+    assert index.rebalance(tenant=3).landmarks_before == done.landmarks
+    run("DELETE FROM things WHERE id > 50010")
+    assert index.rebalance(tenant=3).landmarks == 0
+    assert_whole(index)
+
+
+def test_what_cannot_be_rebalanced(index, connection):
+    with pytest.raises(InvalidInputError, match="no row of tenant '99'"):
+        index.rebalance(tenant=99)
+    with pytest.raises(InvalidInputError, match="invalid input syntax"):
+        index.rebalance(tenant="acme")
+
+
+def test_a_role_that_may_not_read_tenants_searches_exactly(index, as_role):
+    reader = as_role("reader")
+    index.connection.execute("GRANT SELECT (id, embedding) ON things TO reader")
+    index.grant("reader")
+    found = HashIndex.open(reader, "things_idx").search(QUERIES[0], 10)
+    assert keys(found) == nearest(index, QUERIES[0], 10, "true")
+    with pytest.raises(MissingRightsError):
+        HashIndex.open(reader, "things_idx").search(QUERIES[0], 10, tenant=1)
+    (landmarks,) = index.connection.execute("SELECT landmark_table FROM hashindex.index").fetchone()
+    reader.execute(f'SELECT centre FROM hashindex."{landmarks}"'.encode())
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.execute(f'SELECT tenant FROM hashindex."{landmarks}"'.encode())
+    index.connection.execute("GRANT SELECT ON things TO reader")
+    index.grant("reader")
+    assert keys(HashIndex.open(reader, "things_idx").search(QUERIES[0], 10, tenant=1, **ALL)) == (
+        nearest(index, QUERIES[0], 10, of(1))
+    )
