@@ -13,6 +13,7 @@ from pg_hashindex.index.catalog import Access, IndexRow, Layout, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.quantization import Ranking
+from pg_hashindex.quality.tenant_recall import tenants
 
 from ._shared import (
     LANGUAGES,
@@ -582,6 +583,11 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
         "search": f"SELECT * FROM {found.search_function}({arguments})",
     }
+    if found.tenant_column is not None:
+        largest = tenants(found, most=3)
+        shown["tenant"] = f"{found.tenant_column}; largest: " + ", ".join(
+            f"{one.tenant} ({one.codes} codes)" for one in largest
+        )
     given = {key.replace("_", " "): value for key, value in shown.items() if value is not None}
     print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
     if summary.waiting:

@@ -218,8 +218,11 @@ BEGIN
             '\n        END IF;', i.storage, i.generation, i.name
         ) ELSE '' END,
         'row_landmark', CASE WHEN lists THEN format(
-            '(SELECT l.landmark FROM %s l%s ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1)', landmarks,
-            CASE WHEN has_tenant THEN ' WHERE l.tenant = r.filter_1' END, row_point
+            '(SELECT l.landmark FROM %1$s l%3$s ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1)', landmarks, row_point,
+            CASE WHEN has_tenant THEN format(
+                ' WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM %s o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark '
+                'ORDER BY o.centre OPERATOR({ext}.<->) %s LIMIT 8))', landmarks, row_point
+            ) END
         ) ELSE 'NULL::integer' END,
         'among_landmarks', CASE WHEN has_tenant THEN ' l WHERE l.tenant = r.filter_1' ELSE ' l' END,
         'is_unlisted', CASE WHEN has_tenant THEN format('k.landmark IS NULL AND EXISTS (SELECT FROM %s l WHERE l.tenant = k.filter_1)', landmarks)

@@ -107,7 +107,7 @@ BEGIN
         nullif(hashindex._logging(base), 'LOGGED'),
         later.landmark_table, (SELECT coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id),
         CASE WHEN i.tenant_column IS NOT NULL THEN (
-            SELECT format(', tenant %s%s NOT NULL', hashindex._tenant_type(i), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
+            SELECT format(', tenant %s%s NOT NULL, leader integer NOT NULL', hashindex._tenant_type(i), ' COLLATE ' || nullif(a.attcollation, 0)::regcollation)
             FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'filter_1'
         ) END
     );
@@ -173,8 +173,11 @@ DECLARE
     kilobytes bigint;
 BEGIN
     IF i.tenant_column IS NOT NULL THEN
-        -- The landmarks of a tenant are few enough to be compared one by one.
+        -- The landmarks of a tenant are few enough for a search to compare one by one. A written row is compared with the leaders of its
+        -- tenant, and then with the landmarks that the nearest of them lead.
         EXECUTE format('CREATE INDEX ON hashindex.%I (tenant)', i.landmark_table);
+        EXECUTE format('CREATE INDEX ON hashindex.%I (tenant) WHERE leader = landmark', i.landmark_table);
+        EXECUTE format('CREATE INDEX ON hashindex.%I (leader)', i.landmark_table);
         EXECUTE format('ANALYZE hashindex.%I', i.landmark_table);
         RETURN;
     END IF;

@@ -12,6 +12,8 @@ from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.operations import report
+from pg_hashindex.quality import tenant_recall
 
 #: Rows by tenant; None is one more tenant. Those of 100 rows and more get landmarks here.
 SIZES = {1: 500, 2: 150, 3: 60, 4: 7, None: 20}
@@ -390,3 +392,21 @@ def test_a_role_that_may_not_read_tenants_searches_exactly(index, as_role):
     assert keys(HashIndex.open(reader, "things_idx").search(QUERIES[0], 10, tenant=1, **ALL)) == (
         nearest(index, QUERIES[0], 10, of(1))
     )
+
+
+def test_tenants_are_shown_with_the_recall_within_them(index):
+    found = tenant_recall.tenants(index)
+    assert [(one.tenant, one.codes) for one in found] == [
+        (None if tenant is None else str(tenant), size)
+        for tenant, size in sorted(SIZES.items(), key=lambda item: -item[1])
+    ]
+    assert [one.landmarks > 0 for one in found] == [True, True, False, False, False]
+    measured = [tenant_recall.measure(index, one).recall for one in found]
+    assert measured[3] is None
+    assert [recall > 0.9 for recall in measured if recall is not None] == [True] * 4
+    made = report.gather(index, queries=10)
+    assert made.tenants.count == len(SIZES)
+    assert "recall@10 within it" in report.page(made)
+    index.connection.execute("DELETE FROM things")
+    assert tenant_recall.tenants(index) == []
+    assert report.gather(index, queries=10).tenants.some == []

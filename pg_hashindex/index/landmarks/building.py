@@ -50,6 +50,7 @@ from .tenants import (
     TenantLandmarks,
     TenantRows,
     Tenants,
+    leaders_of,
     train_within,
 )
 from .training import landmark_count, train_by_blocks
@@ -148,12 +149,13 @@ _SIZE_OF_TENANT: LiteralString = """
     ) n
 """
 
-# $1 are the tenants, $2 the numbers of their first landmarks among the new ones, $3 that of the
-# first new one.
+# $1 are the tenants, $2 the numbers of their first landmarks among the new ones, $3 the leaders of
+# these, $4 the number of the first new one.
 _LANDMARKS_OF_TENANTS: LiteralString = """
-    INSERT INTO {landmarks} (landmark, tenant, centre)
-    SELECT c.landmark + $3,
-           ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type}, c.centre
+    INSERT INTO {landmarks} (landmark, tenant, leader, centre)
+    SELECT c.landmark + $4,
+           ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type},
+           ($3::integer[])[c.landmark + 1] + $4, c.centre
     FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 """
 
@@ -543,7 +545,8 @@ class LandmarkBuild:
             there = np.diff(self._tenants.starts) > 0
             names = list(compress(self._tenants.names, there))
             firsts = self._tenants.starts[:-1][there].tolist()
-            self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, first])
+            leaders = leaders_of(points, self._tenants.starts).tolist()
+            self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, leaders, first])
 
     def _read_rows(self, place: int) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""

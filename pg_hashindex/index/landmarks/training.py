@@ -130,8 +130,8 @@ def train_by_blocks(
     del first
     for done in range(rounds):
         blocks = draw(rows_per_round or training_rows(n_landmarks), 1 + done)
-        usable = (usable_rows(block, spherical)[0] for block in blocks)
-        training.step(usable, last=done + 1 == rounds)
+        drawn = (usable_rows(block, spherical)[0] for block in blocks)
+        training.step(drawn, last=done + 1 == rounds)
         if on_round is not None:
             on_round(done + 1, rounds)
         if not len(training.centres):

@@ -20,6 +20,7 @@ from ...index.verifying import as_bits, draw_codes, percent_of_codes
 from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates, evaluate
 from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
+from ...quality.tenant_recall import Tenant, measure, tenants
 from ...quality.tuning import Advice
 from ..health import Health, check
 
@@ -44,6 +45,7 @@ _MOST_BITS = 8_000_000
 _PAGES = 2_000
 # A picture of more bits would need more points than it has.
 _MOST_CORRELATED = 512
+_SHOWN_TENANTS = 10
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,17 @@ class Lists:
     lengths: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Tenants:
+    """The tenants of an index: how many there are, and some, with the recall of searches in them.
+
+    ``some`` are the largest, the one in the middle, and the smallest, by their codes.
+    """
+
+    count: int
+    some: list[Tenant]
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """The report of an index.
@@ -89,6 +102,8 @@ class Report:
         None where there are no codes.
     lists
         None where there are no landmarks.
+    tenants
+        None where there are none.
     advice
         The result of tuning.
     """
@@ -102,6 +117,7 @@ class Report:
     measurement: Evaluation | Missing
     bits: Bits | Missing | None
     lists: Lists | Missing | None
+    tenants: Tenants | Missing | None
     history: list[HistoryPoint] | Missing
     advice: Advice | None
 
@@ -173,6 +189,7 @@ def gather(
         measurement=_found(measured),
         bits=_found(lambda: read_bits(row, random_state)),
         lists=_found(lambda: _lists(row)),
+        tenants=None if row.tenant_column is None else _found(lambda: _tenants(row)),
         history=_found(lambda: history(row)),
         advice=advice,
     )
@@ -196,6 +213,12 @@ def _lists(index: IndexRow) -> Lists | None:
     with translated_errors():
         rows = execute(index.connection, lengths).fetchall()
     return Lists(summary, np.array([row[0] for row in rows], dtype=np.int64))
+
+
+def _tenants(index: IndexRow) -> Tenants:
+    found = tenants(index)
+    places = sorted({*range(min(_SHOWN_TENANTS, len(found))), len(found) // 2, len(found) - 1})
+    return Tenants(len(found), [measure(index, found[p]) for p in places if p < len(found)])
 
 
 def _check_advice(index: IndexRow, advice: Advice) -> None:
