@@ -218,7 +218,7 @@ def _lists(index: IndexRow) -> Lists | None:
 def _tenants(index: IndexRow) -> Tenants:
     found = tenants(index)
     places = sorted({*range(min(_SHOWN_TENANTS, len(found))), len(found) // 2, len(found) - 1})
-    return Tenants(len(found), [measure(index, found[p]) for p in places if p < len(found)])
+    return Tenants(len(found), [measure(index, found[p]) for p in places if 0 <= p < len(found)])
 
 
 def _check_advice(index: IndexRow, advice: Advice) -> None:
