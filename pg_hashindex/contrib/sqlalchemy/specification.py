@@ -7,6 +7,7 @@ from typing import Any, TypedDict, get_args
 
 from psycopg import sql
 
+from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Layout, check_index_name
 from ...models.model import Metric
@@ -28,7 +29,7 @@ _CHOICES: dict[str, Any] = {
 class IndexOptions(TypedDict, total=False):
     """The options of a declared index; see `HashIndex`."""
 
-    key: str | None
+    key: KeyColumns
     metric: Metric | None
     layout: Layout
     access: Access | None
@@ -55,7 +56,7 @@ class IndexSpec:
     column: str
     model: str
     schema: str | None = None
-    key: str | None = None
+    key: KeyColumns = None
     metric: Metric | None = None
     layout: Layout = "table"
     access: Access | None = None
@@ -80,13 +81,13 @@ class IndexSpec:
                     f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
                     f"{', '.join(get_args(choice))}"
                 )
-        given = self.filter_columns
-        if given is not None and (
-            not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given)
-        ):
-            raise InvalidInputError(
-                f"filter_columns of index {self.name!r} are a list of names, got {given!r}"
-            )
+        for argument, given in (("filter_columns", self.filter_columns), ("key", self.key)):
+            if given is None or (argument == "key" and isinstance(given, str)):
+                continue
+            if not isinstance(given, list | tuple) or not all(isinstance(n, str) for n in given):
+                raise InvalidInputError(
+                    f"{argument} of index {self.name!r} {'is a name, or' if argument == 'key' else 'are'} a list of names, got {given!r}"
+                )
 
     def options(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""
@@ -95,6 +96,11 @@ class IndexSpec:
             for field in fields(self)[4:]
             if (value := getattr(self, field.name)) != field.default
         }
+
+    @property
+    def key_columns(self) -> list[str] | None:
+        """The columns of the key; None is the primary key."""
+        return as_key_columns(self.key)
 
     @property
     def qualified_table(self) -> str:

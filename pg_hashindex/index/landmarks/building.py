@@ -81,20 +81,22 @@ _IN_ORDER_OF_PLACE: LiteralString = (
 )
 
 _ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
+    SELECT {key}, b.ctid, b.{column} FROM ONLY {leaf} b
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
 # With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, c.code, b.{column} FROM ONLY {leaf} b
-    CROSS JOIN LATERAL (SELECT k.code FROM {codes} k WHERE k.id = b.{id} OFFSET 0) c
+    SELECT {key}, b.ctid, c.code, b.{column} FROM ONLY {leaf} b
+    CROSS JOIN LATERAL (
+        SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
+    ) c
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
 # A random share of the rows, chosen by their place.
 _DRAWN_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM ONLY {leaf} b
+    SELECT {key}, b.ctid, b.{column} FROM ONLY {leaf} b
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL
       AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
           OPERATOR(pg_catalog.<) {share}
@@ -105,7 +107,7 @@ _SHARES = 1 << 20
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
-    SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
+    SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
     WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
 """
 
@@ -145,6 +147,7 @@ class LandmarkBuild:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
+        self._key_columns = len(index.key_columns)
         self._names = index.names | {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
             for part in ("staged", "touched")
@@ -450,7 +453,9 @@ class LandmarkBuild:
         if means is not None:
             moderate = are_trainable(block.vectors)
             means.add(block.select(moderate).vectors, places[moderate])
-        return copy_format(block.keys, places, codes, self.index.n_bits, numbers)
+        return copy_format(
+            block.keys, places, codes, self.index.n_bits, numbers, key_columns=self._key_columns
+        )
 
     def _write(self, rows: bytes, place: int) -> None:
         copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)")
@@ -534,6 +539,7 @@ class LandmarkBuild:
                 query,
                 dimension=self.index.dimension,
                 code_bits=self.index.n_bits if coded else None,
+                key_columns=self._key_columns,
             )
         except WrongDimensionError:
             raise self._wrong_dimension() from None
