@@ -117,14 +117,24 @@ def test_a_taken_code_column_is_refused(connection, items, model):
 @pytest.mark.parametrize(
     ("definition", "key", "message"),
     [
-        ("id int, embedding vector(8)", None, "no primary key of one column; Name a unique"),
+        ("id int, embedding vector(8)", None, "has no primary key; Name the columns of a unique"),
         ("id int, embedding vector(8)", "id", 'column "id" of .* is not a key'),
-        ("id int UNIQUE, embedding vector(8)", None, "no primary key of one column"),
+        ("id int UNIQUE, embedding vector(8)", None, "has no primary key"),
         ("id int UNIQUE, embedding vector(8)", "id", "must be NOT NULL with a unique index"),
         ("id int NOT NULL, embedding vector(8)", "id", "is not a key"),
-        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", None, "no primary key of one"),
         ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", "id", "is not a key"),
-        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "no primary key of one"),
+        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", ["b"], "is not a key"),
+        ("id int, b int, embedding vector(8), UNIQUE (id, b)", ["id", "b"], "must be NOT NULL"),
+        ("id int PRIMARY KEY, b int NOT NULL, embedding vector(8)", ["id", "b"], "are not a key"),
+        ("id int PRIMARY KEY, embedding vector(8)", ["id", "id"], "is named twice"),
+        ("id int PRIMARY KEY, embedding vector(8)", [], "a key of 0 columns is wanted"),
+        ("id int PRIMARY KEY, embedding vector(8)", ["id"] * 33, "a key of 33 columns is wanted"),
+        (
+            "id int, distance int, embedding vector(8), PRIMARY KEY (id, distance)",
+            None,
+            'column "distance" of .* RENAME COLUMN distance',
+        ),
+        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "has no primary key"),
         ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
         ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
         (
@@ -167,8 +177,8 @@ def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
 @pytest.mark.parametrize(
     ("made", "key", "hint"),
     [
-        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition"),
-        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", None, "is partitioned by RANGE .day."),
+        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", r"primary key, \(id, day\)"),
+        ("UNIQUE (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition, or"),
         ("CHECK (id > 0)) PARTITION BY LIST (abs(day))", "id", "partitioned by LIST .abs.day.."),
         (
             "UNIQUE (id)) PARTITION BY HASH (id)",
@@ -176,7 +186,6 @@ def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
             "Run: ALTER TABLE public.things ALTER COLUMN id",
         ),
         ("CHECK (id > 0)) PARTITION BY HASH (id)", None, "or add a primary key"),
-        ("PRIMARY KEY (id, day))", None, "; the primary key has several columns"),
         (
             "PRIMARY KEY (id, day))",
             "day",
