@@ -104,6 +104,7 @@ BEGIN
         'code_key', hashindex._key_value(i, 'c', kept), 'old_key', hashindex._key_value(i, 'o', i.key_columns),
         'new_key', hashindex._key_value(i, 'n', i.key_columns), 'row_key', hashindex._key_value(i, 'b', i.key_columns),
         'table_key', hashindex._key_value(i, base, i.key_columns) || CASE WHEN several THEN '' ELSE '::' || key_type END,
+        -- A row of NULLs is not NULL, so columns are taken one by one.
         'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, key_type),
         'same_key', hashindex._same_key(i, 'b', 'c'), 'same_rows', named.same_rows
     ) || CASE WHEN several THEN jsonb_build_object(
@@ -122,7 +123,7 @@ BEGIN
         'delete_gone', format(
             E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
-            E'    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
+            '    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
             base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
@@ -361,9 +362,18 @@ DECLARE
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
+    renamed regprocedure;
     by_index text := format('by index %s%s', i.name, CASE WHEN in_python THEN '; query_code is the query''s code, from Python' END);
 BEGIN
     PERFORM hashindex._create_key_type(i);
+    -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
+    FOR renamed IN
+        SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
+        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('search_' || i.name, 'within_' || i.name)
+          AND p.proargnames[p.pronargs + 1:] <> i.key_columns || 'distance'::text
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', renamed);
+    END LOOP;
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_project', parts, format('projection of a vector by the model of index %s', i.name));
