@@ -153,22 +153,23 @@ class Key:
         return values[0] if len(self.columns) == 1 else tuple(values)
 
     def written(self, row_id: Any) -> str:
-        """Return the text of a key that a caller gives, as a value, a tuple or its text."""
+        """Return the text of a key that a caller gives: a value, or a tuple of values; or its text.
+
+        Refuses a key that has not as many values as this one has columns.
+        """
         if len(self.columns) == 1:
             return str(row_id)
-        values = row_id
+        text, values = row_id, row_id
         if isinstance(row_id, str):
             try:
                 values = json.loads(row_id)
             except ValueError:
                 values = None
-            written = row_id
-        else:
-            values = row_id if isinstance(row_id, Sequence) else None
-            written = json.dumps([str(value) for value in values or ()])
-        if not isinstance(values, Sequence) or len(values) != len(self.columns):
+        elif isinstance(row_id, list | tuple):
+            text = json.dumps([None if value is None else str(value) for value in row_id])
+        if not isinstance(values, list | tuple) or len(values) != len(self.columns):
             raise InvalidInputError(
                 f"the key {row_id!r} is not of {len(self.columns)} values, as {self.name} is: give "
-                f"a tuple, or a JSON array as text"
+                "a tuple, or a JSON array as text"
             )
-        return written
+        return str(text)

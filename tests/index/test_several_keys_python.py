@@ -88,7 +88,11 @@ def test_answers_have_the_key_as_a_tuple(index, vectors):
     assert ids(index.search(vectors[10], candidates=300, filter="tenant_id = 2")) == exact(
         vectors, vectors[10], 10, lambda key: key[0] == 2
     )
-    assert {hit.id for hit in index.hybrid(vectors[10], "a", "category", 20, depth=300)} < {*KEYS}
+    both = index.hybrid(vectors[10], "b", "category", 400, depth=400, configuration="simple")
+    assert {hit.id for hit in both} == {*KEYS}
+    assert {hit.id for hit in both if hit.word_rank is not None} == {
+        key for key in KEYS if key[1] % 3 == 1
+    }
 
 
 @pytest.mark.parametrize("key", [7, (7,), (1, 2, 3), "7", "[7]", "{7, 12", '{"a": 7, "b": 12}'])
