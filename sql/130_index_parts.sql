@@ -102,6 +102,16 @@ BEGIN
 END
 $$;
 
+-- Names of the key's columns in the answers of searches.
+CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE i.key_columns END;
+END
+$$;
+
 -- A list of columns under the name that a statement gives their table: b.tenant_id, b.id.
 CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

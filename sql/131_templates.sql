@@ -73,18 +73,18 @@ DECLARE
     several boolean := cardinality(i.key_columns) > 1;
     key_type text := hashindex._key_type(i);
     kept text[] := hashindex._code_keys(i);
+    shown text[] := hashindex._answer_keys(i);
     ids text := hashindex._columns_of(NULL, kept);
     -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
     dividing record;
     named record;
 BEGIN
     SELECT string_agg(format('b.%I AS %I', k.name, k.kept), ', ' ORDER BY k.n) AS row_ids,
-           string_agg(format('%I %s', k.kept, k.type), ', ' ORDER BY k.n) AS id_types,
-           string_agg(format('%I %s', CASE WHEN several THEN k.name ELSE 'id' END, k.type), ', ' ORDER BY k.n) AS answer,
+           string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) AS answer,
            string_agg(format('coalesce(n.%1$I, o.%1$I)', k.name), ', ' ORDER BY k.n) AS changed,
            string_agg(format('n.%1$I = o.%1$I', k.name), ' AND ' ORDER BY k.n) AS same_rows
     INTO named
-    FROM unnest(i.key_columns, kept, hashindex._base_types(i)) WITH ORDINALITY k(name, kept, type, n);
+    FROM unnest(i.key_columns, kept, shown, hashindex._base_types(i)) WITH ORDINALITY k(name, kept, shown, type, n);
     SELECT coalesce(string_agg(format(E'\n    hashindex_part_%s %s[];', k.n, k.type), '' ORDER BY k.n), '') AS variables,
            coalesce(string_agg(format(
                E'\n        hashindex_part_%1$s := ARRAY(SELECT DISTINCT k.id_%1$s FROM unnest(hashindex_keys) k);', k.n), '' ORDER BY k.n), '') AS values,
@@ -97,12 +97,13 @@ BEGIN
         WHERE a.attname = k.name
     ));
     RETURN jsonb_build_object(
-        'key_type', key_type, 'ids', ids, 'id_types', named.id_types, 'answer', named.answer,
+        'key_type', key_type, 'ids', ids, 'answer', named.answer,
+        'candidate_ids', hashindex._columns_of('c', shown), 'candidate_key', hashindex._key_value(i, 'c', shown),
         'c_ids', hashindex._columns_of('c', kept), 'r_ids', hashindex._columns_of('r', kept), 't_ids', hashindex._columns_of('t', kept),
         'e_ids', hashindex._key_of_text(i, 'e.id'), 'f_ids', hashindex._key_of_text(i, 'f.id'),
         'row_ids', named.row_ids, 'row_columns', hashindex._columns_of('b', i.key_columns), 'key_text', hashindex._key_text('b', i.key_columns),
-        'code_key', hashindex._key_value(i, 'c', kept), 'old_key', hashindex._key_value(i, 'o', i.key_columns),
-        'new_key', hashindex._key_value(i, 'n', i.key_columns), 'row_key', hashindex._key_value(i, 'b', i.key_columns),
+        'old_key', hashindex._key_value(i, 'o', i.key_columns),
+        'new_key', hashindex._key_value(i, 'n', i.key_columns),
         'table_key', hashindex._key_value(i, base, i.key_columns) || CASE WHEN several THEN '' ELSE '::' || key_type END,
         -- A row of NULLs is not NULL, so columns are taken one by one.
         'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, key_type),
@@ -369,8 +370,8 @@ BEGIN
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     FOR renamed IN
         SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
-        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('search_' || i.name, 'within_' || i.name)
-          AND p.proargnames[p.pronargs + 1:] <> i.key_columns || 'distance'::text
+        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> i.key_columns
     LOOP
         EXECUTE format('DROP FUNCTION %s', renamed);
     END LOOP;

@@ -163,7 +163,9 @@ BEGIN
             'WHERE %8$s',
             'candidates_' || i.name, base, hashindex._columns_of(base, i.key_columns), i.column_name, operator, wanted_rows, vector_type,
             hashindex._is_comparable(i.metric, '$1'),
-            hashindex._columns_of('c', kept_keys), hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys),
+            (SELECT string_agg(format('c.%I AS %I', k.shown, k.kept), ', ' ORDER BY k.n)
+             FROM unnest(hashindex._answer_keys(i), kept_keys) WITH ORDINALITY k(shown, kept, n)),
+            hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys),
             (SELECT string_agg(format('%s.%I AS %I', base, k.name, k.kept), ', ' ORDER BY k.n)
              FROM unnest(i.key_columns, kept_keys) WITH ORDINALITY k(name, kept, n)),
             CASE WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
@@ -289,7 +291,7 @@ BEGIN
     ELSE
         RETURN QUERY EXECUTE format(
             'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s',
-            hashindex._key_text('s', CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE i.key_columns END), 'search_' || i.name
+            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name
         )
         USING query, k, candidates, probes, query_code;
     END IF;

@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION {candidates}(
     query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL, checked boolean DEFAULT false
 )
-RETURNS TABLE ({id_types})
+RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
@@ -37,7 +37,7 @@ BEGIN
         IF {codes_are_there} THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT {c_ids} FROM {candidates}($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT {candidate_ids} FROM {candidates}($1, $2, $3, $4, $5) c;
     END;
 END
 $body$

@@ -33,7 +33,7 @@ BEGIN
             SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
             WHERE {table_among}(ARRAY(
-                SELECT {code_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+                SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c
             )){among_end} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k

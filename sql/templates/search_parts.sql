@@ -32,7 +32,7 @@ BEGIN
     ELSIF NOT ({codes_are_hidden}) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
-        hashindex_keys := ARRAY(SELECT {code_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c);{part_values}
+        hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c);{part_values}
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance
