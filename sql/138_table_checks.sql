@@ -198,7 +198,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     wrong text;
-    found oid;
+    key_index oid;
 BEGIN
     IF cardinality(wanted) NOT BETWEEN 1 AND current_setting('max_index_keys')::integer THEN
         RAISE EXCEPTION 'a key of % columns is wanted; PostgreSQL has keys of 1 to %', cardinality(wanted), current_setting('max_index_keys')
@@ -218,7 +218,7 @@ BEGIN
             USING ERRCODE = 'undefined_column';
     END IF;
     -- A key is NOT NULL and always unique: a deferrable constraint can be violated within a transaction.
-    SELECT x.indexrelid, k.names INTO found, key_columns
+    SELECT x.indexrelid, k.names INTO key_index, key_columns
     FROM pg_index x CROSS JOIN LATERAL (
         SELECT array_agg(a.attname::text ORDER BY c.n) AS names, bool_and(a.attnotnull) AS filled
         FROM unnest(x.indkey::smallint[]) WITH ORDINALITY c(number, n) JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = c.number
@@ -229,18 +229,18 @@ BEGIN
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE k.names @> wanted AND k.names <@ wanted END
     -- The names as they were given, if two indexes have them.
     ORDER BY k.names = wanted DESC, x.indisprimary DESC, x.indexrelid LIMIT 1;
-    IF found IS NULL THEN
+    IF key_index IS NULL THEN
         PERFORM hashindex._check_distribution_key(table_name, wanted);
     END IF;
-    IF found IS NULL AND wanted IS NULL THEN
+    IF key_index IS NULL AND wanted IS NULL THEN
         RAISE EXCEPTION 'table % has no primary key', table_name
             USING ERRCODE = 'invalid_table_definition',
                   HINT = hashindex._key_hint(table_name, wanted);
-    ELSIF found IS NULL AND cardinality(wanted) = 1 THEN
+    ELSIF key_index IS NULL AND cardinality(wanted) = 1 THEN
         RAISE EXCEPTION 'column % of % is not a key: it must be NOT NULL with a unique index of its own', hashindex._named(wanted), table_name
             USING ERRCODE = 'invalid_table_definition',
                   HINT = hashindex._key_hint(table_name, wanted);
-    ELSIF found IS NULL THEN
+    ELSIF key_index IS NULL THEN
         RAISE EXCEPTION 'columns % of % are not a key: they must be NOT NULL with a unique index on all of them and no other column', hashindex._named(wanted), table_name
             USING ERRCODE = 'invalid_table_definition',
                   HINT = hashindex._key_hint(table_name, wanted);

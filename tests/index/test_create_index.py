@@ -479,7 +479,11 @@ def test_summary_of_an_index(connection, items, model, layout):
     assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
     assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
     assert (index.schema_name, index.table_name) == ("public", "items")
-    assert (index.column_name, index.key_columns, index.key_types) == ("embedding", ["id"], ["bigint"])
+    assert (index.column_name, index.key_columns, index.key_types) == (
+        "embedding",
+        ["id"],
+        ["bigint"],
+    )
     assert index.qualified_table == '"public"."items"'
     assert index.layout == layout
     assert list_indexes(connection) == [index] == [HashIndex.open(connection, "told")]

@@ -19,9 +19,8 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.quality.tuning import Budget, Goal, tune_table
+from pg_hashindex.quality.tuning import Budget, Goal, running, tune_table
 from pg_hashindex.quality.tuning import models as tried_models
-from pg_hashindex.quality.tuning import running
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
