@@ -85,7 +85,7 @@ AS $$
 DECLARE
     distribution_column text := (hashindex._distribution_of(base)).column_name;
 BEGIN
-    IF distribution_column <> ALL (coalesce(wanted, '{}')) THEN
+    IF distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
         RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', base, distribution_column
             USING ERRCODE = 'feature_not_supported',
                   HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
