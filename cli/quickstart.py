@@ -426,7 +426,8 @@ def _next(index: HashIndex, found: Diagnosis) -> str:
     table = found.table
     cast = "" if table.type == "vector" else "::vector"
     columns = [
-        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"' for name in index.key_columns
+        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'
+        for name in index.key_columns
     ]
     same = f"ON t.{columns[0]} = s.id" if len(columns) == 1 else f"USING ({', '.join(columns)})"
     query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"

@@ -212,9 +212,7 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 
-def filter_sql(
-    clause: ClauseElement, key: Sequence[Any], compiler: SQLCompiler, **kw: Any
-) -> str:
+def filter_sql(clause: ClauseElement, key: Sequence[Any], compiler: SQLCompiler, **kw: Any) -> str:
     """Write SQL for the text of a filter, in which the server quotes the values.
 
     With a ``key``, columns, the clause is a statement that selects keys of rows. The compiler is

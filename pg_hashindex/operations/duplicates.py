@@ -54,8 +54,8 @@ def near_duplicates(
     Parameters
     ----------
     into
-        The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser. Keys
-        of several columns are ``id_1``, ``id_2``, ..., ``other_id_1``, ``other_id_2``, ...
+        The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
+        Keys of several columns are ``id_1``, ``id_2``, ..., ``other_id_1``, ``other_id_2``, ...
     max_distance
         The greatest distance of a pair; for cosine 1 - similarity.
     radius

@@ -126,8 +126,8 @@ class Edges:
             return InvalidInputError(f"line {number} of the graph has a NULL: {values}")
         if unknown:
             return InvalidInputError(
-                f"the graph names a row with {self.source.known_key.name} = {key}, but {name} has none; leave "
-                "such edges out, by a query"
+                f"the graph names a row with {self.source.known_key.name} = {key}, but {name} has "
+                "none; leave such edges out, by a query"
             )
         return InvalidInputError(
             "weights of the graph must be above 0 and within the range of float32; line "

@@ -118,8 +118,8 @@ def sample_table(
         A column of type ``vector`` or ``halfvec`` to make the graph from, instead of ``column``; no
         drawn row may be without.
     key_columns : str or sequence of str, optional
-        The key that pairs, triplets and the graph name; the primary key by default. A key of several
-        columns is named by the JSON array of its values, ``[7, 12]``.
+        The key that pairs, triplets and the graph name; the primary key by default. A key of
+        several columns is named by the JSON array of its values, ``[7, 12]``.
     rows
         Most rows to draw; all of a smaller table. From tables above a million rows, whole pages are
         sampled, which is fast but not quite uniform if neighbours on a page are alike.
@@ -174,8 +174,8 @@ def _features(source: TableSource, keys: list[str]) -> NDArray[np.float32]:
     if missing := [key for key in keys if key not in found]:
         raise InvalidInputError(
             f"{len(missing)} of {len(keys)} rows have no vector in column {source.vector!r}, which "
-            f"the graph is made from, the first is that with {source.known_key.name} = {missing[0]}; give "
-            "each row one"
+            f"the graph is made from, the first is that with {source.known_key.name} = "
+            f"{missing[0]}; give each row one"
         )
     return source.vectors_of([found[key] for key in keys])
 

@@ -27,7 +27,9 @@ def test_a_table_distributed_by_tenant(session, access):
         ):
             session.execute(change.encode())
             wanted = [tuple(row[:2]) for row in session.execute(read, [QUERY]).fetchall()]
-            found = index.search(QUERY, 11, candidates=2000, probes=1000 if access != "scan" else None)
+            found = index.search(
+                QUERY, 11, candidates=2000, probes=1000 if access != "scan" else None
+            )
             assert [hit.id for hit in found] == wanted
         assert [hit.id for hit in index.search_like(wanted[0], 3)]
         assert operations.check(index, full=True).status == "ok"

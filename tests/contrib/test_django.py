@@ -295,7 +295,8 @@ def test_a_composite_primary_key(shop, connection, vectors):
     with connections["default"].schema_editor() as editor:
         editor.create_model(Pair)
     Pair.objects.bulk_create(
-        Pair(number=i // 2, maker_id=1 + i % 2, embedding=vector) for i, vector in enumerate(vectors)
+        Pair(number=i // 2, maker_id=1 + i % 2, embedding=vector)
+        for i, vector in enumerate(vectors)
     )
     assert Handle.open(connection, "pairs_idx").key_columns == ["maker_id", "number"]
     look_codes_up(connection)

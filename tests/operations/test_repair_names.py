@@ -134,7 +134,8 @@ def test_writes_after_a_column_was_renamed_are_refused_or_encoded(index, column)
             connection.execute(insert)
         assert "function hashindex.sync_items_idx()" in str(e.value)
     operations.rebind(
-        reopened(index), **{"embedding": {"column": "other"}, "id": {"key_columns": "other"}}[column]
+        reopened(index),
+        **{"embedding": {"column": "other"}, "id": {"key_columns": "other"}}[column],
     )
     connection.execute(insert.replace("1001", "1002"))
     assert_fresh(reopened(index))

@@ -122,7 +122,9 @@ def nearest(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
     # Other names, so that filter_by(id=...) means the entity's.
-    names = ["hashindex_id"] if len(keys) == 1 else [f"hashindex_id_{n}" for n, _ in enumerate(keys)]
+    names = (
+        ["hashindex_id"] if len(keys) == 1 else [f"hashindex_id_{n}" for n, _ in enumerate(keys)]
+    )
     columns = [sa.column(name, column.type) for name, column in zip(names, keys, strict=True)]
     near = rows.table_valued(*columns, sa.column("distance", sa.Double())).render_derived()
     found = sa.and_(

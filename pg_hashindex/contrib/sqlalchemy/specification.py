@@ -81,13 +81,15 @@ class IndexSpec:
                     f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
                     f"{', '.join(get_args(choice))}"
                 )
-        for argument, given in (("filter_columns", self.filter_columns), ("key", self.key)):
-            if given is None or (argument == "key" and isinstance(given, str)):
-                continue
-            if not isinstance(given, list | tuple) or not all(isinstance(n, str) for n in given):
-                raise InvalidInputError(
-                    f"{argument} of index {self.name!r} {'is a name, or' if argument == 'key' else 'are'} a list of names, got {given!r}"
-                )
+        if not _are_names(self.filter_columns):
+            raise InvalidInputError(
+                f"filter_columns of index {self.name!r} are a list of names, got "
+                f"{self.filter_columns!r}"
+            )
+        if not isinstance(self.key, str) and not _are_names(self.key):
+            raise InvalidInputError(
+                f"the key of index {self.name!r} is a name, or a list of names, got {self.key!r}"
+            )
 
     def options(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""
@@ -106,6 +108,13 @@ class IndexSpec:
     def qualified_table(self) -> str:
         """The table as SQL writes it."""
         return qualified(self.schema, self.table)
+
+
+def _are_names(given: Any) -> bool:
+    """Return whether an option is left out, or a list of names."""
+    return given is None or (
+        isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    )
 
 
 def qualified(schema: str | None, table: str) -> str:

@@ -69,7 +69,7 @@ def read_key(columns: Sequence[str], index: str, answers: str) -> str:
     are literals. The order of the columns in the text is that of the index.
     """
     values = ", ".join(
-        "pg_catalog.json_array_element_text(s.id::pg_catalog.json, (SELECT "
+        "pg_catalog.json_array_element_text(s.id::pg_catalog.json, (SELECT "  # noqa: S608
         f"pg_catalog.array_position(i.key_columns, {column}) OPERATOR(pg_catalog.-) 1 "
         f"FROM hashindex.index i WHERE i.name OPERATOR(pg_catalog.=) {index}))"
         for column in columns

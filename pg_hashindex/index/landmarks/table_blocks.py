@@ -188,8 +188,8 @@ def copy_format(
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
-    Keys are as `Block` has them, of ``key_columns`` columns; landmarks are integers (n,), codes uint8 (n, width). Numbers (n, c)
-    are columns of type real after the code.
+    Keys are as `Block` has them, of ``key_columns`` columns; landmarks are integers (n,), codes
+    uint8 (n, width). Numbers (n, c) are columns of type real after the code.
     """
     reals = 0 if numbers is None else numbers.shape[1]
     tails = np.empty(

@@ -77,7 +77,7 @@ class Scratch:
             )
 
     def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> None:
-        """Copy the rows of some keys into a new table of their keys, as codes have them, and embedding."""
+        """Copy the rows of some keys into a new table: columns id (or id_1, ...) and embedding."""
         copied, key = self.table(name), source.known_key
         # Unlogged, since neither the log nor replicas need it.
         self._execute(
