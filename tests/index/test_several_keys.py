@@ -8,7 +8,6 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from pgvector import Vector
-from psycopg import sql
 from scipy.spatial.distance import cdist
 
 from pg_hashindex import operations
@@ -20,7 +19,8 @@ pytestmark = pytest.mark.newest
 # Three tenants have ids 1 to 100 each.
 POSTS = """
     CREATE TABLE posts (
-        tenant_id integer, id bigint, category text, embedding vector(8), PRIMARY KEY (tenant_id, id)
+        tenant_id integer, id bigint, category text, embedding vector(8),
+        PRIMARY KEY (tenant_id, id)
     );
     INSERT INTO posts SELECT (id - 1) % 3 + 1, (id - 1) / 3 + 1, category, embedding FROM items;
 """
@@ -33,11 +33,16 @@ EVENTS = """
     CREATE TABLE posts_1 PARTITION OF posts FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
     CREATE TABLE posts_2 PARTITION OF posts FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
     CREATE TABLE posts_3 PARTITION OF posts FOR VALUES FROM ('2026-03-01') TO ('2026-04-01');
-    INSERT INTO posts SELECT id % 250, timestamptz '2026-01-01 12:00:00.25+00' + id % 75 * interval '1 day',
-        category, embedding FROM items;
+    INSERT INTO posts SELECT id % 250,
+        timestamptz '2026-01-01 12:00:00.25+00' + id % 75 * interval '1 day', category, embedding
+    FROM items;
 """
 
-KINDS = {"scan": ("table", "scan"), "landmarks": ("table", "landmarks"), "column": ("column", "scan")}
+KINDS = {
+    "scan": ("table", "scan"),
+    "landmarks": ("table", "landmarks"),
+    "column": ("column", "scan"),
+}
 
 
 def make(connection, kind="scan", **options):
@@ -68,7 +73,7 @@ def vector(seed):
 def nearest(connection, query, k, where="true"):
     """The nearest rows by brute force, in numpy."""
     rows = connection.execute(
-        f"SELECT tenant_id, id, embedding FROM posts WHERE embedding IS NOT NULL AND {where}".encode()
+        f"SELECT tenant_id, id, embedding FROM posts WHERE {where}".encode()
     ).fetchall()
     far = cdist([query.to_numpy()], np.stack([row[2].to_numpy() for row in rows]))[0]
     return [tuple(rows[n][:2]) for n in np.argsort(far, kind="stable")[:k]]
@@ -78,9 +83,11 @@ def objects(connection):
     """What indexes have made in schema hashindex."""
     rows = connection.execute(
         """
-        SELECT 'relation ' || relname FROM pg_class WHERE relnamespace = 'hashindex'::regnamespace
-        UNION ALL SELECT 'type ' || typname FROM pg_type WHERE typnamespace = 'hashindex'::regnamespace
-        UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace
+        SELECT f.what FROM pg_namespace n CROSS JOIN LATERAL (
+            SELECT 'relation ' || relname FROM pg_class WHERE relnamespace = n.oid
+            UNION ALL SELECT 'type ' || typname FROM pg_type WHERE typnamespace = n.oid
+            UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = n.oid
+        ) f(what) WHERE n.nspname = 'hashindex'
         """
     ).fetchall()
     return {row[0] for row in rows if "posts_idx" in row[0]}
@@ -130,7 +137,8 @@ def test_codes_follow_writes_of_every_kind(index, isolation):
     connection.execute(
         "CREATE TABLE tenants (tenant_id integer PRIMARY KEY);"
         "INSERT INTO tenants VALUES (1), (2), (3), (4), (5);"
-        "ALTER TABLE posts ADD FOREIGN KEY (tenant_id) REFERENCES tenants ON UPDATE CASCADE ON DELETE CASCADE"
+        "ALTER TABLE posts ADD FOREIGN KEY (tenant_id) REFERENCES tenants "
+        "ON UPDATE CASCADE ON DELETE CASCADE"
     )
     for statement in (
         "INSERT INTO posts VALUES (4, 1, 'a', %(v)s), (4, 2, 'a', NULL)",
@@ -207,7 +215,9 @@ def test_partitions_by_time(connection, items, model):
         "SELECT id, created_at FROM hashindex.search_posts_idx(%s, 5, 300)", [query]
     ).fetchall()
     assert found == expected
-    by_text = connection.execute("SELECT id FROM hashindex.search('posts_idx', %s, 5, 300)", [query])
+    by_text = connection.execute(
+        "SELECT id FROM hashindex.search('posts_idx', %s, 5, 300)", [query]
+    )
     back = connection.execute(
         "SELECT (t::json ->> 0)::bigint, (t::json ->> 1)::timestamptz FROM unnest(%s::text[]) t",
         [[row[0] for row in by_text]],
@@ -216,7 +226,8 @@ def test_partitions_by_time(connection, items, model):
     for statement in (
         "INSERT INTO posts SELECT id + 1000, created_at, category, embedding FROM posts_1",
         "INSERT INTO posts_2 VALUES (1, '2026-02-03', 'a', %(v)s)",
-        "UPDATE posts SET created_at = created_at - interval '1 month' WHERE created_at > '2026-03-01'",
+        "UPDATE posts SET created_at = created_at - interval '1 month' "
+        "WHERE created_at > '2026-03-01'",
         "UPDATE posts_1 SET embedding = %(v)s WHERE id < 50",
         "DELETE FROM posts_2 WHERE id > 200",
         "TRUNCATE posts_2",
@@ -258,7 +269,8 @@ def test_near_duplicates(posts):
 
 def test_hybrid(index):
     found = index.connection.execute(
-        "SELECT id, word_rank FROM hashindex.hybrid('posts_idx', %s, 'b', 'category', 300, depth => 300)",
+        "SELECT id, word_rank "
+        "FROM hashindex.hybrid('posts_idx', %s, 'b', 'category', 300, depth => 300)",
         [vector(1)],
     ).fetchall()
     words = {tuple(json.loads(row[0])) for row in found if row[1] is not None}
@@ -274,7 +286,9 @@ def test_codes_by_key_and_within_a_radius(index):
         "SELECT hashindex.encode('lsh', embedding) FROM posts WHERE (tenant_id, id) = (2, 7)"
     ).fetchone()
     assert code == fresh
-    assert connection.execute("SELECT hashindex.code_of('posts_idx', '[9, 7]')").fetchone() == (None,)
+    assert connection.execute("SELECT hashindex.code_of('posts_idx', '[9, 7]')").fetchone() == (
+        None,
+    )
     for wrong in ("7", "[7]", "[1, 2, 3]", "{}", "(2,7)", ""):
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="JSON array of 2 values"):
             connection.execute("SELECT hashindex.code_of('posts_idx', %s)", [wrong])
@@ -282,8 +296,8 @@ def test_codes_by_key_and_within_a_radius(index):
         "SELECT tenant_id, id, distance FROM hashindex.within_posts_idx(%s, 3)", [vector(1)]
     ).fetchall()
     every = connection.execute(
-        "SELECT tenant_id, id, bit_count(hashindex.encode('lsh', embedding) # hashindex.encode('lsh', %s))::integer "
-        "FROM posts ORDER BY 3, 1, 2",
+        "SELECT tenant_id, id, bit_count(hashindex.encode('lsh', embedding) "
+        "# hashindex.encode('lsh', %s))::integer FROM posts ORDER BY 3, 1, 2",
         [vector(1)],
     ).fetchall()
     assert found == [row for row in every if row[2] <= 3]
@@ -348,7 +362,9 @@ def test_a_swap_keeps_a_type_for_each_storage(index):
 
 def test_health_and_repair(index):
     connection = index.connection
-    quiet = connection.execute("SELECT * FROM hashindex.health('posts_idx', true) WHERE status <> 'ok'")
+    quiet = connection.execute(
+        "SELECT * FROM hashindex.health('posts_idx', true) WHERE status <> 'ok'"
+    )
     assert quiet.fetchall() == []
     connection.execute("ALTER TABLE posts DISABLE TRIGGER USER")
     connection.execute("DELETE FROM posts WHERE tenant_id = 1 AND id < 10")
@@ -367,13 +383,19 @@ def test_health_and_repair(index):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ("ALTER TABLE posts DROP COLUMN id CASCADE", 'key "id" of public.posts is not there any more'),
+        (
+            "ALTER TABLE posts DROP COLUMN id CASCADE",
+            'key "id" of public.posts is not there any more',
+        ),
         ("ALTER TABLE posts RENAME id TO number", 'key "id" of public.posts is not there any more'),
         (
             "ALTER TABLE posts ALTER tenant_id TYPE bigint",
             'key "tenant_id" of public.posts is of type bigint, and was of integer',
         ),
-        ("ALTER TABLE posts DROP CONSTRAINT posts_pkey", 'columns "tenant_id" and "id" of public.posts are not a key'),
+        (
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey",
+            'columns "tenant_id" and "id" of public.posts are not a key',
+        ),
         (
             "ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD PRIMARY KEY (id, tenant_id)",
             None,
@@ -383,7 +405,9 @@ def test_health_and_repair(index):
 def test_a_changed_key_is_a_fault(posts, change, fault):
     make(posts)
     posts.execute(change)
-    found = posts.execute("SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'table'")
+    found = posts.execute(
+        "SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'table'"
+    )
     (detail,) = found.fetchone()
     assert detail.startswith(fault or "table, column, key and codes are there")
 
@@ -412,20 +436,22 @@ def test_names_that_need_quotes_and_values_of_many_types(connection, items, mode
             at timestamptz, embedding vector(8),
             PRIMARY KEY ("Ten%ant ""x"" y", "Id of {it}", "ID_1", "order", "c", at)
         );
-        INSERT INTO "Po%sts ""x"" y" SELECT category || '"\\ %s', gen_random_uuid(), 'a "happy" one', id / 7.0, 'c',
-            'infinity', embedding FROM items;
+        INSERT INTO "Po%sts ""x"" y" SELECT category || '"\\ %s', gen_random_uuid(),
+            'a "happy" one', id / 7.0, 'c', 'infinity', embedding FROM items;
         """
     )
     index = make(connection, "landmarks", table='"Po%sts ""x"" y"')
     assert_fresh(index)
     connection.execute(
-        'UPDATE "Po%%sts ""x"" y" SET embedding = %s, "order" = -"order" WHERE "Ten%%ant ""x"" y" LIKE \'a%%\'',
+        'UPDATE "Po%%sts ""x"" y" SET embedding = %s, "order" = -"order" '
+        'WHERE "Ten%%ant ""x"" y" LIKE \'a%%\'',
         [vector(1)],
     )
     assert_fresh(index)
     columns = '"Ten%%ant ""x"" y", "Id of {it}", "ID_1", "order", "c", at::text'
     expected = connection.execute(
-        f'SELECT {columns} FROM "Po%%sts ""x"" y" ORDER BY embedding <-> %s, {columns} LIMIT 5'.encode(),
+        f'SELECT {columns} FROM "Po%%sts ""x"" y" '
+        f"ORDER BY embedding <-> %s, {columns} LIMIT 5".encode(),
         [vector(2)],
     ).fetchall()
     found = connection.execute(
@@ -433,7 +459,8 @@ def test_names_that_need_quotes_and_values_of_many_types(connection, items, mode
     ).fetchall()
     assert found == expected
     keys = connection.execute(
-        "SELECT hashindex.code_of('posts_idx', id) FROM hashindex.search('posts_idx', %s, 5, filter => $$\"order\" < 0$$)",
+        "SELECT hashindex.code_of('posts_idx', id) "
+        "FROM hashindex.search('posts_idx', %s, 5, filter => $$\"order\" < 0$$)",
         [vector(2)],
     ).fetchall()
     assert None not in [row[0] for row in keys]
@@ -467,27 +494,42 @@ def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
         ("", ["tenant_id", "nix"], 'table public.posts has no column "nix"'),
         ("", [], "a key of 0 columns is wanted; PostgreSQL has keys of 1 to 32"),
         ("", [f"c{n}" for n in range(33)], "a key of 33 columns is wanted"),
-        ("", ["tenant_id", "category"], 'columns "tenant_id" and "category" of public.posts are not a key'),
+        (
+            "",
+            ["tenant_id", "category"],
+            'columns "tenant_id" and "category" of public.posts are not a key',
+        ),
         ("", ["id"], 'column "id" of public.posts is not a key'),
         (
-            "ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD UNIQUE (tenant_id, id), ALTER id DROP NOT NULL",
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD UNIQUE (tenant_id, id), "
+            "ALTER id DROP NOT NULL",
             ["tenant_id", "id"],
             'columns "tenant_id" and "id" of public.posts are not a key: they must be NOT NULL',
         ),
-        ("ALTER TABLE posts DROP CONSTRAINT posts_pkey", None, "table public.posts has no primary key"),
         (
-            "ALTER TABLE posts ADD parts integer[] NOT NULL DEFAULT '{}', ADD UNIQUE (id, tenant_id, parts)",
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey",
+            None,
+            "table public.posts has no primary key",
+        ),
+        (
+            "ALTER TABLE posts ADD parts integer[] NOT NULL DEFAULT '{}', "
+            "ADD UNIQUE (id, tenant_id, parts)",
             ["tenant_id", "id", "parts"],
             'key "parts" of public.posts is of type integer[], an array',
         ),
         (
             "CREATE TYPE span AS RANGE (subtype = float8); "
-            "ALTER TABLE posts ADD span span NOT NULL DEFAULT '[1,2]', ADD UNIQUE (id, tenant_id, span)",
+            "ALTER TABLE posts ADD span span NOT NULL DEFAULT '[1,2]', "
+            "ADD UNIQUE (id, tenant_id, span)",
             ["tenant_id", "id", "span"],
             'key "span" of public.posts is of type public.span, which is not built in',
         ),
         *(
-            (f"ALTER TABLE posts RENAME id TO {name}", None, f'column "{name}" of public.posts is in a key')
+            (
+                f"ALTER TABLE posts RENAME id TO {name}",
+                None,
+                f'column "{name}" of public.posts is in a key',
+            )
             for name in ("distance", "query", "k", "filter", "radius")
         ),
     ],
@@ -512,7 +554,9 @@ def test_a_reader_needs_every_column_of_the_key(posts, as_role):
     reader = as_role("reads_keys")
     posts.execute("GRANT SELECT (id, embedding) ON posts TO reads_keys")
     make(posts, filter_columns=["category"])
-    with pytest.raises(psycopg.Error, match='may not read columns "tenant_id", "id" and "embedding"'):
+    with pytest.raises(
+        psycopg.Error, match='may not read columns "tenant_id", "id" and "embedding"'
+    ):
         posts.execute("SELECT hashindex.grant_reader('posts_idx', 'reads_keys')")
     posts.execute("GRANT SELECT (tenant_id) ON posts TO reads_keys")
     posts.execute("SELECT hashindex.grant_reader('posts_idx', 'reads_keys')")
@@ -521,7 +565,7 @@ def test_a_reader_needs_every_column_of_the_key(posts, as_role):
     ).fetchall()
     assert found == nearest(posts, vector(2), 5)
     (may,) = reader.execute(
-        sql.SQL("SELECT has_column_privilege({}, 'filter_1', 'SELECT')").format("hashindex.posts_idx_codes")
+        "SELECT has_column_privilege('hashindex.posts_idx_codes', 'filter_1', 'SELECT')"
     ).fetchone()
     assert not may
 
@@ -533,8 +577,8 @@ def test_rebuilt_functions_and_a_lost_type(posts):
     posts.execute("UPDATE posts SET embedding = %s WHERE id = 1", [vector(1)])
     assert_fresh(index)
     (owner,) = posts.execute(
-        "SELECT t.typowner = n.nspowner FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace "
-        "WHERE t.typname = 'key_posts_idx'"
+        "SELECT t.typowner = n.nspowner FROM pg_type t "
+        "JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typname = 'key_posts_idx'"
     ).fetchone()
     assert owner
     posts.execute("DELETE FROM hashindex.index WHERE name = 'posts_idx'")
