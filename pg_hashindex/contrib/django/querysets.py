@@ -227,7 +227,7 @@ class _Search:
                 text, values = inner.get_compiler(connection=connection).as_sql()
                 quote = connection.ops.quote_name
                 key = ", ".join(f"{quote(base)}.{quote(field.column)}" for field in self.keys)
-                text = f"({key}) IN ({text})"
+                text = f"{f'({key})' if len(self.keys) > 1 else key} IN ({text})"
         except EmptyResultSet:
             return "false"
         except FullResultSet:

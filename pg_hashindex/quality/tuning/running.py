@@ -481,7 +481,7 @@ class CodeTrials:
         if ranking != self._ranking and index is not None:
             index.configure(ranking=ranking)
             self._ranking = ranking
-        statement = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {}{})").format(
+        statement = sql.SQL("SELECT * FROM hashindex.{}($1, {}{})").format(
             sql.Identifier(f"search_{bench.scratch.token}"),
             sql.SQL(", ").join(map(sql.Literal, (bench.goal.k, candidates, probes))),
             sql.SQL(", $2" if self._more else ""),
