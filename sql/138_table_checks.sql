@@ -206,7 +206,7 @@ BEGIN
     END IF;
     SELECT w.name INTO wrong FROM unnest(wanted) w(name) GROUP BY w.name HAVING count(*) > 1 LIMIT 1;
     IF FOUND THEN
-        RAISE EXCEPTION 'key column "%" is named twice', wrong USING ERRCODE = 'duplicate_column', HINT = 'Name each column of the key once.';
+        RAISE EXCEPTION 'key column "%" is named twice', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Name each column of the key once.';
     END IF;
     SELECT coalesce(w.name, 'NULL') INTO wrong FROM unnest(wanted) WITH ORDINALITY w(name, n)
     WHERE NOT EXISTS (
