@@ -105,6 +105,13 @@ table_options = together(
     click.option("--table", required=True, help="Table to search, as SQL writes it."),
     click.option("--column", required=True, help="Its column of type vector or halfvec."),
 )
+
+
+def key_option(text: str) -> Callable[[_Command], _Command]:
+    """Return the option of the columns of a key."""
+    return click.option("--id", "key_columns", callback=words, metavar="COLUMN,...", help=text)
+
+
 filter_columns_option = click.option(
     "--filter-columns",
     default="",

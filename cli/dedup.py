@@ -42,7 +42,8 @@ def dedup(
     """Write all pairs of near-duplicate rows of index NAME into a table.
 
     Compares the codes of near lists, then the vectors of near codes. Run it again to continue a run
-    that was cut off. The table has columns id, other_id and distance.
+    that was cut off. The table has columns id, other_id and distance; keys of several columns are
+    id_1, id_2, other_id_1 and other_id_2.
     """
     if (min_similarity is None) == (max_distance is None):
         raise click.UsageError("give --min-similarity or --max-distance")

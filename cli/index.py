@@ -26,6 +26,7 @@ from ._shared import (
     echo,
     filter_columns_option,
     k_option,
+    key_option,
     memory_option,
     note,
     of_database,
@@ -90,7 +91,7 @@ def index() -> None:
 @index.command()
 @table_options
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that makes codes.")
-@click.option("--id", "id_column", help="Key column, unique and NOT NULL.  [default: primary key]")
+@key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
 @click.option(
     "--metric", type=click.Choice(get_args(Metric)), help="Exact distance.  [default: the model's]"
 )
@@ -388,9 +389,9 @@ def repair(
 )
 @click.option("--table", help="Table that is searched.  [default: as before]")
 @click.option("--column", help="Its column of vectors.  [default: as before]")
-@click.option("--id", "id_column", help="Its key column.  [default: as before]")
+@key_option("Its key columns.  [default: as before]")
 @of_index
-def rebind(database_url: str, name: str, as_json: bool, **names: str | None) -> None:
+def rebind(database_url: str, name: str, as_json: bool, **names: Any) -> None:
     """Name the table or columns of index NAME after a renaming, and repair it.
 
     Compares every code with a fresh encoding of its row.
@@ -496,7 +497,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "name": found.name,
         "table": found.qualified_table,
         "column": found.column_name,
-        "id": f"{found.id_column} {found.id_type}",
+        "id": found.key_shown,
         "model": found.model_name,
         "method": found.method,
         "bits": found.n_bits,

@@ -24,6 +24,7 @@ from ._shared import (
     LANGUAGES,
     connected,
     database_option,
+    key_option,
     note,
     of_database,
     parameter,
@@ -117,11 +118,7 @@ def model() -> None:
     metavar="COLUMN",
     help="Column of vectors to make the graph from, instead of --column; or array of the file.",
 )
-@click.option(
-    "--id",
-    "id_column",
-    help="The key that pairs, triplets and the graph of a table name.  [default: primary key]",
-)
+@key_option("The key that pairs, triplets and the graph of a table name.  [default: primary key]")
 @click.option(
     "--metric",
     type=click.Choice(get_args(Metric)),
@@ -173,7 +170,7 @@ def train_model(
     table: str | None,
     column: str | None,
     file: Path | None,
-    id_column: str | None,
+    key_columns: list[str] | None,
     metric: Metric | None,
     sample: int | None,
     all_rows: bool,
@@ -187,7 +184,7 @@ def train_model(
     """Train model NAME and store it; a taken name gets the next version."""
     known = {what: others.pop(what) for what in ("labels", *_TEACHERS)}
     taught = [what for what, given in known.items() if given is not None]
-    if id_column is not None and (file is not None or not {*taught} - {"labels"}):
+    if key_columns is not None and (file is not None or not {*taught} - {"labels"}):
         raise click.UsageError(
             "--id is the key for --pairs, --triplets, --graph-query and --graph-column of a table; "
             "give it only with these"
@@ -227,7 +224,7 @@ def train_model(
                     trained = train_on_table(connection, table, column, name, method, **options)
             else:
                 with progress(f"reading {table}"):
-                    drawn = sample_table(connection, table, column, **draw, id_column=id_column)
+                    drawn = sample_table(connection, table, column, **draw, key_columns=key_columns)
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"

@@ -43,6 +43,7 @@ from ._shared import (
     database_option,
     echo,
     filter_columns_option,
+    key_option,
     memory_option,
     note,
     print_table,
@@ -67,7 +68,7 @@ _SLOW_BUILD_SECONDS = 1800
     help="Part of the true ten nearest that searches are to find.",
 )
 @click.option("--name", help="Name of the model and the index.  [default: TABLE_COLUMN]")
-@click.option("--id", "id_column", help="Key column, unique and NOT NULL.  [default: primary key]")
+@key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
 @click.option(
     "--metric",
     type=click.Choice(["l2", "cosine", "ip"]),
@@ -86,7 +87,7 @@ def quickstart(
     column: str,
     recall: float,
     name: str | None,
-    id_column: str | None,
+    key_columns: list[str] | None,
     metric: Metric | None,
     filter_columns: list[str],
     tuned: bool,
@@ -109,12 +110,12 @@ def quickstart(
         _refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         refuse_unsuitable(connection, table)
-        _refuse_rights(connection, found, id_column)
+        _refuse_rights(connection, found, key_columns)
         refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         name = name or _default_name(found)
         index = _index(connection, found, name)
         if index is not None:
-            _refuse_other_settings(index, id_column, metric, filter_columns)
+            _refuse_other_settings(index, key_columns, metric, filter_columns)
         chosen = metric or usual_metric(i.metric for i in found.indexes)
         complete = index is not None and _is_complete(index)
         if not complete:
@@ -134,7 +135,7 @@ def quickstart(
                     schema.upgrade(transaction, owner=None if there is None else there[0])
                 note("installed schema hashindex")
             if index is None:
-                options: dict[str, Any] = {"id_column": id_column, "metric": chosen}
+                options: dict[str, Any] = {"key_columns": key_columns, "metric": chosen}
                 if tuned:
                     goal = Goal(recall, smallest=smallest)
                     index = _tuned(connection, found, name, goal, memory, **options)
@@ -183,7 +184,7 @@ _RIGHTS = """
 """
 
 
-def _refuse_rights(connection: Connection, found: Diagnosis, id_column: str | None) -> None:
+def _refuse_rights(connection: Connection, found: Diagnosis, key: list[str] | None) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
     role, database, installed, may_create, administrator, administers, missing = one_row(
@@ -206,20 +207,20 @@ def _refuse_rights(connection: Connection, found: Diagnosis, id_column: str | No
             f"role {administrator} may not keep an index of {table}; its owner grants that with: "
             f"GRANT {missing} ON {table} TO {administrator}"
         )
-    if found.table.primary_key is None and id_column is None:
+    if found.table.primary_key is None and key is None:
         raise InvalidInputError(
-            f"{table} has no primary key of one column: give --id {found.table.other_key}, or "
-            "another unique NOT NULL column"
+            f"{table} has no primary key: give --id {','.join(found.table.other_key or ())}, or "
+            "other columns that are unique together and NOT NULL"
         )
 
 
 def _refuse_other_settings(
-    index: HashIndex, id_column: str | None, metric: str | None, filter_columns: list[str]
+    index: HashIndex, key: list[str] | None, metric: str | None, filter_columns: list[str]
 ) -> None:
     """Refuse to continue with an index other than the one requested."""
     for option, asked, has in (
         ("--metric", metric, index.metric),
-        ("--id", id_column, index.id_column),
+        ("--id", ",".join(sorted(key or ())), ",".join(sorted(index.key_columns))),
         ("--filter-columns", ",".join(filter_columns), ",".join(index.filter_columns)),
     ):
         if asked and asked != has:
@@ -424,18 +425,20 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
 def _next(index: HashIndex, found: Diagnosis) -> str:
     table = found.table
     cast = "" if table.type == "vector" else "::vector"
-    key = f'"{index.id_column}"' if not re.fullmatch("[a-z_][a-z0-9_]*", index.id_column) else (
-        index.id_column
-    )  # fmt: skip
+    columns = [
+        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'
+        for name in index.key_columns
+    ]
+    same = f"ON t.{columns[0]} = s.id" if len(columns) == 1 else f"USING ({', '.join(columns)})"
     query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"
     return f"""
 Search, with your query's vector in place of the subquery:
 
   SELECT t.*, s.distance FROM {index.search_function}({query}, k => 10) s
-  JOIN {table.name} t ON t.{key} = s.id ORDER BY s.distance;
+  JOIN {table.name} t {same} ORDER BY s.distance;
 
   SELECT id, distance FROM hashindex.search('{index.name}', {query}, 10,
-      filter => $${key} IS NOT NULL$$);
+      filter => $${columns[0]} IS NOT NULL$$);
 
 Undo all of it:
 

@@ -35,7 +35,11 @@ _MOST_COLUMNS = 3
 _queried = together(
     click.argument("index"),
     click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it."),
-    click.option("--like", metavar="ID", help="Search for rows like the one with this key."),
+    click.option(
+        "--like",
+        metavar="ID",
+        help="Search for rows like the one with this key; of several columns: '[7, 12]'.",
+    ),
 )
 
 
@@ -84,7 +88,10 @@ def search(
     else:
         print_table(
             ["id", "distance", *columns],
-            [[*hit, *map(_short, row)] for hit, row in zip(hits, shown, strict=True)],
+            [
+                [_shown(hit.id), hit.distance, *map(_short, row)]
+                for hit, row in zip(hits, shown, strict=True)
+            ],
         )
 
 
@@ -114,7 +121,7 @@ def within(
     if as_json:
         print_json([hit._asdict() for hit in hits])
     else:
-        print_table(["id", "distance"], hits)
+        print_table(["id", "distance"], [[_shown(hit.id), hit.distance] for hit in hits])
 
 
 @contextmanager
@@ -138,10 +145,10 @@ def _text_columns(index: IndexRow) -> list[str]:
         "SELECT a.attname FROM pg_catalog.pg_attribute a "
         "JOIN pg_catalog.pg_type t ON t.oid = a.atttypid "
         "WHERE a.attrelid = $1::regclass::oid AND a.attnum > 0 AND NOT a.attisdropped "
-        "AND t.typcategory = 'S' AND a.attname <> $2 "
+        "AND t.typcategory = 'S' AND a.attname <> ALL ($2::text[]) "
         "AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') "
         "ORDER BY a.attnum LIMIT $3",
-        [index.qualified_table, index.id_column, _MOST_COLUMNS],
+        [index.qualified_table, index.key_columns, _MOST_COLUMNS],
     ).fetchall()
     return [name for (name,) in rows]
 
@@ -157,11 +164,16 @@ def _columns(index: IndexRow, hits: Sequence[Hit], names: list[str]) -> list[lis
         rows = execute(
             index.connection,
             "SELECT {columns} FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, n) "
-            "LEFT JOIN {table} b ON b.{id} = s.id::{type} ORDER BY s.n",
-            [[str(hit.id) for hit in hits]],
+            "LEFT JOIN {table} b ON ({key}) = ({given_key}) ORDER BY s.n",
+            [[index.key.written(hit.id) for hit in hits]],
             names={**index.names, "columns": columns},
         ).fetchall()
     return [list(row) for row in rows]
+
+
+def _shown(key: Any) -> Any:
+    """Return a key as a cell of a table: the values of several columns in one."""
+    return ", ".join(map(str, key)) if isinstance(key, tuple) else key
 
 
 def _short(text: str | None) -> str | None:

@@ -24,6 +24,7 @@ from ._shared import (
     NO,
     connected,
     echo,
+    key_option,
     memory_option,
     note,
     of_database,
@@ -43,7 +44,7 @@ _DEFAULT = Budget()
 @click.argument("index", required=False)
 @click.option("--table", help="Table to find codes for, as SQL writes it, instead of an index.")
 @click.option("--column", help="Its column of type vector or halfvec.")
-@click.option("--id", "id_column", help="Its key column.  [default: primary key]")
+@key_option("Its key columns.  [default: primary key]")
 @click.option(
     "--metric",
     type=click.Choice(get_args(Metric)),
@@ -93,7 +94,7 @@ def tune(
     index: str | None,
     table: str | None,
     column: str | None,
-    id_column: str | None,
+    key_columns: list[str] | None,
     metric: Metric | None,
     recall: float,
     k: int,
@@ -115,7 +116,7 @@ def tune(
     lie around 0), then codes. If the table is larger than the sample, recall, times and bytes are
     estimates. Exit code 1 if nothing reaches the recall within the limits.
     """
-    only_table = {"--id": id_column, "--metric": metric, "--name": name}
+    only_table = {"--id": key_columns, "--metric": metric, "--name": name}
     if (index is None) == (table is None):
         raise click.UsageError("give either the name of an index or --table")
     if (table is None) != (column is None):
@@ -136,7 +137,7 @@ def tune(
                 check_free(connection, name, table)
             with progress(f"tuning for {table}"):
                 advice = tune_table(
-                    connection, table, column, goal, tried, id_column=id_column, metric=metric
+                    connection, table, column, goal, tried, key_columns=key_columns, metric=metric
                 )
         else:
             found = HashIndex.open(connection, index or "")

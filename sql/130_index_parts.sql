@@ -60,6 +60,139 @@ BEGIN
 END
 $$;
 
+-- A key of one column is column id of a table of codes, and one of several is columns id_1, id_2, ... Statements take a key of several
+-- columns apart, so that they use its b-tree; only arrays of keys have values of the index's own composite type.
+
+-- A type as SQL writes it under any search_path. The catalog's text is looked up as the name of a type and never becomes SQL.
+CREATE OR REPLACE FUNCTION hashindex._base_type(type_name text) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+-- If the type was dropped, so was the key, and any type serves.
+RETURN coalesce((
+    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.oid = to_regtype(type_name)
+), 'pg_catalog.text');
+
+-- Types of the columns of the key of an index, without lengths.
+CREATE OR REPLACE FUNCTION hashindex._base_types(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ARRAY(SELECT hashindex._base_type(t.name) FROM unnest(i.key_types) WITH ORDINALITY t(name, n) ORDER BY t.n);
+END
+$$;
+
+-- Type of a key of an index: that of its column, or a composite type that belongs to the index.
+CREATE OR REPLACE FUNCTION hashindex._key_type(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', 'key_' || i.storage) END;
+END
+$$;
+
+-- Names of the key's columns in a table of codes.
+CREATE OR REPLACE FUNCTION hashindex._code_keys(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(SELECT 'id_' || n FROM generate_series(1, cardinality(i.key_columns)) n) END;
+END
+$$;
+
+-- Names of the key's columns in the answers of searches.
+CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE i.key_columns END;
+END
+$$;
+
+-- A list of columns under the name that a statement gives their table: b.tenant_id, b.id.
+CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[]) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (SELECT string_agg(concat(alias || '.', quote_ident(c.name)), ', ' ORDER BY c.n) FROM unnest(names) WITH ORDINALITY c(name, n));
+
+-- Names of columns as messages have them: "tenant_id", "id" and "embedding".
+CREATE OR REPLACE FUNCTION hashindex._named(names text[]) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN (
+    SELECT string_agg(
+        CASE WHEN c.n = 1 THEN '' WHEN c.n = cardinality(names) THEN ' and ' ELSE ', ' END || '"' || c.name || '"', '' ORDER BY c.n
+    ) FROM unnest(names) WITH ORDINALITY c(name, n)
+);
+
+-- A key as one value: b.id, or ROW(b.tenant_id, b.id)::hashindex.key_items.
+CREATE OR REPLACE FUNCTION hashindex._key_value(i hashindex.index, alias text, names text[]) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format(CASE cardinality(names) WHEN 1 THEN '%s' ELSE 'ROW(%s)::%s' END, hashindex._columns_of(alias, names), hashindex._key_type(i));
+END
+$$;
+
+-- A key as text, which is a JSON array if it has several columns: [7, 12]. Means the same under any search_path.
+CREATE OR REPLACE FUNCTION hashindex._key_text(alias text, names text[]) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN format(
+    CASE cardinality(names) WHEN 1 THEN '%s::pg_catalog.text' ELSE 'pg_catalog.json_build_array(%s)::pg_catalog.text' END,
+    hashindex._columns_of(alias, names)
+);
+
+-- The values of a key that a text stands for, as a list. The text is given as SQL.
+CREATE OR REPLACE FUNCTION hashindex._key_of_text(i hashindex.index, given text) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF cardinality(i.key_columns) = 1 THEN
+        RETURN format('%s::%s', given, hashindex._key_type(i));
+    END IF;
+    RETURN string_agg(format('json_array_element_text(%s::json, %s)::%s', given, t.n - 1, t.name), ', ' ORDER BY t.n)
+    FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n);
+END
+$$;
+
+-- Condition that the key of a row and that of a code are the same: b.tenant_id = c.id_1 AND b.id = c.id_2.
+CREATE OR REPLACE FUNCTION hashindex._same_key(i hashindex.index, row_alias text, code_alias text) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN string_agg(concat(row_alias, '.', quote_ident(k.name), ' = ', code_alias, '.', k.kept), ' AND ' ORDER BY k.n)
+    FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n);
+END
+$$;
+
+-- Makes the type of an index's keys, if they have several columns and it is missing. It has the collations of the columns, since keys are
+-- compared with them.
+CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    key_type text := hashindex._key_type(i);
+    columns text;
+BEGIN
+    IF cardinality(i.key_columns) = 1 OR to_regtype(key_type) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT string_agg(format('id_%s %s%s', k.n, k.type, CASE WHEN l.collname IS NOT NULL THEN format(' COLLATE %I.%I', n.nspname, l.collname) END), ', ' ORDER BY k.n)
+    INTO columns
+    FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
+    LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name AND NOT a.attisdropped
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace;
+    EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
+    EXECUTE format('COMMENT ON TYPE %s IS %L', key_type, format('key of index %s', i.name));
+    EXECUTE format('ALTER TYPE %s OWNER TO %s', key_type, hashindex._administrator()::regrole);
+END
+$$;
+
 -- Name of the trigger function of an index that has this storage. Citus does not quote a function's name when it grants or revokes
 -- EXECUTE, so these names need no quotes. No index's name has a $.
 CREATE OR REPLACE FUNCTION hashindex._sync_name(storage text) RETURNS text

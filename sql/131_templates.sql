@@ -62,6 +62,90 @@ BEGIN
 END
 $$;
 
+-- Values of the placeholders for the key of an index. Those of a key of several columns find rows by its b-tree whatever the planner knows.
+CREATE OR REPLACE FUNCTION hashindex._key_parts(i hashindex.index) RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    several boolean := cardinality(i.key_columns) > 1;
+    key_type text := hashindex._key_type(i);
+    kept text[] := hashindex._code_keys(i);
+    shown text[] := hashindex._answer_keys(i);
+    ids text := hashindex._columns_of(NULL, kept);
+    -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
+    dividing record;
+    named record;
+BEGIN
+    SELECT string_agg(format('b.%I AS %I', k.name, k.kept), ', ' ORDER BY k.n) AS row_ids,
+           string_agg(format('%I %s', k.shown, k.type), ', ' ORDER BY k.n) AS answer,
+           string_agg(format('coalesce(n.%1$I, o.%1$I)', k.name), ', ' ORDER BY k.n) AS changed,
+           string_agg(format('n.%1$I = o.%1$I', k.name), ' AND ' ORDER BY k.n) AS same_rows
+    INTO named
+    FROM unnest(i.key_columns, kept, shown, hashindex._base_types(i)) WITH ORDINALITY k(name, kept, shown, type, n);
+    SELECT coalesce(string_agg(format(E'\n    hashindex_part_%s %s[];', k.n, k.type), '' ORDER BY k.n), '') AS variables,
+           coalesce(string_agg(format(
+               E'\n        hashindex_part_%1$s := ARRAY(SELECT DISTINCT k.id_%1$s FROM unnest(hashindex_keys) k);', k.n), '' ORDER BY k.n), '') AS values,
+           coalesce(string_agg(format(' AND %s.%I = ANY (hashindex_part_%s)', base, k.name, k.n), '' ORDER BY k.n), '') AS condition
+    INTO dividing
+    FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
+    WHERE several AND (k.name = (hashindex._distribution_of(to_regclass(base))).column_name OR EXISTS (
+        SELECT FROM hashindex._parts_of(to_regclass(base)) t JOIN pg_partitioned_table d ON d.partrelid = t.part
+        JOIN pg_attribute a ON a.attrelid = t.part AND a.attnum = ANY (d.partattrs::smallint[])
+        WHERE a.attname = k.name
+    ));
+    RETURN jsonb_build_object(
+        'key_type', key_type, 'ids', ids, 'answer', named.answer,
+        'candidate_ids', hashindex._columns_of('c', shown), 'candidate_key', hashindex._key_value(i, 'c', shown),
+        'c_ids', hashindex._columns_of('c', kept), 'r_ids', hashindex._columns_of('r', kept), 't_ids', hashindex._columns_of('t', kept),
+        'e_ids', hashindex._key_of_text(i, 'e.id'), 'f_ids', hashindex._key_of_text(i, 'f.id'),
+        'row_ids', named.row_ids, 'row_columns', hashindex._columns_of('b', i.key_columns), 'key_text', hashindex._key_text('b', i.key_columns),
+        'old_key', hashindex._key_value(i, 'o', i.key_columns),
+        'new_key', hashindex._key_value(i, 'n', i.key_columns),
+        'table_key', hashindex._key_value(i, base, i.key_columns) || CASE WHEN several THEN '' ELSE '::' || key_type END,
+        -- A row of NULLs is not NULL, so columns are taken one by one.
+        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, key_type),
+        'same_key', hashindex._same_key(i, 'b', 'c'), 'same_rows', named.same_rows
+    ) || CASE WHEN several THEN jsonb_build_object(
+        'row_among', format('(%s) IN (SELECT %s FROM unnest', hashindex._columns_of('b', i.key_columns), hashindex._columns_of('k', kept)),
+        'table_among', format('(%s) IN (SELECT %s FROM unnest', hashindex._columns_of(base, i.key_columns), hashindex._columns_of('k', kept)),
+        'code_among', format('(%s) IN (SELECT %s FROM unnest', hashindex._columns_of('c', kept), hashindex._columns_of('k', kept)),
+        'among_end', ' k)',
+        -- Rows of keys: only those that are in the answer become values.
+        'pack', format('SELECT ROW(%s)::%s FROM (', hashindex._columns_of('c', kept), key_type), 'packed', format(') c(%s)', ids),
+        'found_ids', 'SELECT k.* FROM unnest(hashindex_ids) k',
+        'found', 'SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k',
+        -- Index scans one by one: there is no bitmap over keys of several columns.
+        'key_scan', 'on',
+        'gone_variable', format(E'\n    hashindex_gone %s;', key_type),
+        -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other.
+        'delete_gone', format(
+            E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
+            '    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
+            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
+            (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
+        ),
+        'rows_of_keys', format(
+            '(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT %s FROM %s b WHERE %s OFFSET 0) b WHERE true',
+            hashindex._columns_of('b', i.key_columns || i.column_name || i.filter_columns), base, hashindex._same_key(i, 'b', 'k')
+        )
+    ) ELSE jsonb_build_object(
+        'row_among', format('b.%I = ANY ', i.key_columns[1]), 'table_among', format('%s.%I = ANY ', base, i.key_columns[1]),
+        'code_among', 'c.id = ANY ', 'among_end', '', 'pack', '', 'packed', '',
+        'found_ids', 'SELECT unnest(hashindex_ids)', 'found', 'SELECT unnest(hashindex_ids), unnest(hashindex_distances)',
+        'key_scan', 'off', 'gone_variable', '',
+        'delete_gone', format(
+            E'DELETE FROM %I.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
+            '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
+        ),
+        'rows_of_keys', format('%s b WHERE b.%I = ANY ($1)', base, i.key_columns[1])
+    ) END || jsonb_build_object('part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition);
+END
+$$;
+
 -- Values of the placeholders in the templates of an index's functions. The values of all placeholders. Names are quoted; types are read
 -- from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
@@ -72,7 +156,7 @@ DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     in_python boolean := used.network IS NOT NULL;
     base text := format('%I.%I', i.schema_name, i.table_name);
-    key_type text := hashindex._key_type(i.id_type);
+    kept_keys text[] := hashindex._code_keys(i);
     code_table text := format('%I.%I', i.code_schema, i.code_table);
     in_table boolean := i.layout = 'table';
     lists boolean := i.landmark_table IS NOT NULL;
@@ -80,7 +164,10 @@ DECLARE
     u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 5) n);
     given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
     codes text := CASE WHEN in_table THEN code_table ELSE format(
-        '(SELECT b.%I::%s AS id, b.%I AS code FROM %s b WHERE b.%3$I IS NOT NULL)', i.id_column, key_type, i.code_column, base
+        '(SELECT %s, b.%I AS code FROM %s b WHERE b.%2$I IS NOT NULL)',
+        (SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
+         FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n)),
+        i.code_column, base
     ) END;
     seen text := format(
         'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
@@ -117,9 +204,12 @@ DECLARE
     parts jsonb;
 BEGIN
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
-           replace(quote_ident(i.id_column), '%', '%%') AS key,
-           replace(quote_ident(i.code_column), '%', '%%') AS code, replace(key_type, '%', '%%') AS key_type
-    INTO named;
+           replace(quote_ident(i.code_column), '%', '%%') AS code,
+           replace(hashindex._columns_of(quote_ident(i.table_name), i.key_columns), '%', '%%') AS keys,
+           replace(string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n), '%', '%%') AS kept_keys,
+           replace(string_agg(format('%s.%I::%s', base, k.name, k.type), ', ' ORDER BY k.n), '%', '%%') AS typed_keys
+    INTO named
+    FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n);
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
            coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
            coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
@@ -129,7 +219,7 @@ BEGIN
            -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
-    parts := jsonb_build_object(
+    parts := hashindex._key_parts(i) || jsonb_build_object(
         'index', quote_literal(i.name),
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),
@@ -139,9 +229,8 @@ BEGIN
         'refresher', CASE WHEN in_python THEN 'forget' ELSE 'refresh' END,
         'table', base, 'table_literal', quote_literal(base),
         'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
-        'key', quote_ident(i.id_column), 'key_type', key_type,
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
-        'read_columns', quote_literal((ARRAY[i.id_column, i.column_name] || i.filter_columns)::text),
+        'read_columns', quote_literal((i.key_columns || i.column_name || i.filter_columns)::text),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
@@ -164,7 +253,7 @@ BEGIN
         'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
-            '(SELECT c.id, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
+            '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
             CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
             hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', true)
         ),
@@ -173,7 +262,7 @@ BEGIN
         'tenant_type', coalesce(tenant_type, ''), 'tenant', coalesce(quote_ident(i.tenant_column), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
-        'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.id_column, i.column_name, i.metric, i.trusted_owners),
+        'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
@@ -192,15 +281,16 @@ BEGIN
             'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
-            E'SELECT %1$s.%2$s FROM (SELECT c.id AS %2$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
+            E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
-            named.bare, named.key, replace(filters.shown, '%', '%%'),
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, given, '$7', false), replace(codes, '%', '%%')
+            named.bare, named.keys, replace(filters.shown, '%', '%%'),
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, given, '$7', false), replace(codes, '%', '%%'),
+            named.kept_keys
         ) ELSE format(
-            E'SELECT %1$s.%2$s::%5$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
+            E'SELECT %2$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $6',
-            named.base, named.key, named.code,
-            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false), named.key_type
+            named.base, named.typed_keys, named.code,
+            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false)
         ) END),
         'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,
@@ -225,8 +315,8 @@ BEGIN
             ) END
         ) ELSE 'NULL::integer' END,
         'among_landmarks', CASE WHEN has_tenant THEN ' l WHERE l.tenant = r.filter_1' ELSE ' l' END,
-        'is_unlisted', CASE WHEN has_tenant THEN format('k.landmark IS NULL AND EXISTS (SELECT FROM %s l WHERE l.tenant = k.filter_1)', landmarks)
-            ELSE 'k.landmark IS NULL' END,
+        'is_unlisted', CASE WHEN has_tenant THEN format('c.landmark IS NULL AND EXISTS (SELECT FROM %s l WHERE l.tenant = c.filter_1)', landmarks)
+            ELSE 'c.landmark IS NULL' END,
         'row_projection', row_projection, 'row_code', row_code,
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
         'filter_sets', filters.sets, 'filter_values', filters.values,
@@ -262,17 +352,19 @@ BEGIN
         ) END,
         'row_is_visible', CASE WHEN in_table THEN format(
             -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
-            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id OFFSET 0)', base, i.id_column
+            E'\n      AND EXISTS (SELECT FROM %s WHERE %s OFFSET 0)', base, hashindex._same_key(i, base, 'c')
         ) ELSE '' END,
         'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n    INSERT INTO hashindex.%I (id) SELECT unnest(hashindex_touched);', i.storage || '_touched'
+            E'\n    INSERT INTO hashindex.%I (%s) %s;', i.storage || '_touched', hashindex._columns_of(NULL, kept_keys),
+            CASE cardinality(kept_keys) WHEN 1 THEN 'SELECT unnest(hashindex_touched)' ELSE 'SELECT k.* FROM unnest(hashindex_touched) k' END
         ) END,
         -- Any update moves a row: a build that reads the table by ctid may miss it, or read it twice.
         'log_moved', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (id) SELECT n.%I FROM new_rows n;', i.storage || '_touched', i.id_column
+            E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', i.storage || '_touched',
+            hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
         ) END,
         'log_truncate', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (id) VALUES (NULL);', i.storage || '_touched'
+            E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', i.storage || '_touched', kept_keys[1]
         ) END
     );
     RETURN CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
@@ -289,8 +381,18 @@ DECLARE
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
+    renamed regprocedure;
     by_index text := format('by index %s%s', i.name, CASE WHEN in_python THEN '; query_code is the query''s code, from Python' END);
 BEGIN
+    PERFORM hashindex._create_key_type(i);
+    -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
+    FOR renamed IN
+        SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
+        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> i.key_columns
+    LOOP
+        EXECUTE format('DROP FUNCTION %s', renamed);
+    END LOOP;
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_project', parts, format('projection of a vector by the model of index %s', i.name));

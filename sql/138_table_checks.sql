@@ -132,7 +132,7 @@ BEGIN
         WHEN i.layout = 'column' THEN
             format('index "%s" keeps its codes in the table itself, so every column can be filtered by already', i.name)
         WHEN a.attname IS NULL THEN format('table %s has no column "%s" to filter by', base, coalesce(f.name, 'NULL'))
-        WHEN f.name IN (i.column_name, i.id_column) THEN format('filter column "%s" is the key or the vector of the index', f.name)
+        WHEN f.name = i.column_name OR f.name = ANY (i.key_columns) AND (f.name = i.tenant_column AND cardinality(i.key_columns) > 1) IS NOT TRUE THEN format('filter column "%s" is the key or the vector of the index', f.name)
         WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
         -- Triggers do not see it change.
         WHEN a.attgenerated = 'v' THEN format('filter column "%s" of %s is a virtual generated column', f.name, base)
@@ -156,7 +156,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     -- The type of the copies, which a change of the table's column does not reach.
-    RETURN hashindex._key_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
+    RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
     WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
 END
 $$;
@@ -187,101 +187,129 @@ BEGIN
 END
 $$;
 
--- How a table gets a key of one column, the wanted one if it is named. Advice that PostgreSQL would refuse is none: a partitioned table
--- has no unique key without the columns that it is partitioned by, and no table has two primary keys.
-CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text) RETURNS text
+-- How a table gets a key, of the wanted columns if they are named. Advice that PostgreSQL would refuse is none: a partitioned table has
+-- no unique key without the columns that it is partitioned by, and no table has two primary keys.
+CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text[]) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kind "char" := (SELECT c.relkind FROM pg_class c WHERE c.oid = base);
-    has_key boolean := EXISTS (SELECT FROM pg_index x WHERE x.indrelid = base AND x.indisprimary);
     divided text;
+    by_expression boolean;
+    primary_key text;
 BEGIN
     IF kind = 'm' THEN
         RETURN 'A materialised view has no keys and no triggers: make the index of the table behind it.';
     END IF;
+    SELECT string_agg(a.attname, ',' ORDER BY k.n) INTO primary_key
+    FROM pg_index x CROSS JOIN unnest(x.indkey::smallint[]) WITH ORDINALITY k(number, n) JOIN pg_attribute a ON a.attrelid = base AND a.attnum = k.number
+    WHERE x.indrelid = base AND x.indisprimary AND k.n <= x.indnkeyatts;
     -- Partitions may be partitioned themselves. An expression is not a column.
-    SELECT string_agg(DISTINCT pg_get_partkeydef(t.relid), ' and ') INTO divided
+    SELECT string_agg(DISTINCT pg_get_partkeydef(t.relid), ' and '), bool_or(0 = ANY (p.partattrs::smallint[])) INTO divided, by_expression
     FROM pg_partition_tree(base) t JOIN pg_partitioned_table p ON p.partrelid = t.relid
-    WHERE p.partnatts <> 1 OR NOT EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid AND a.attnum = p.partattrs[0]
-          AND a.attname = CASE WHEN has_key THEN wanted ELSE coalesce(wanted, a.attname) END
+    WHERE EXISTS (
+        SELECT FROM unnest(p.partattrs::smallint[]) d(number)
+        WHERE d.number = 0 OR NOT EXISTS (
+            SELECT FROM pg_attribute a WHERE a.attrelid = p.partrelid AND a.attnum = d.number AND (wanted IS NULL OR a.attname = ANY (wanted))
+        )
     );
     IF divided IS NOT NULL THEN
-        RETURN format('%s is partitioned by %s, and PostgreSQL keeps a column of it unique only if it is partitioned by that column alone. '
-                      'Make an index of each partition, where the column can be unique, or partition the table by it.', base, divided);
+        RETURN format('%s is partitioned by %s, and PostgreSQL keeps columns of it unique only together with those that it is partitioned by', base, divided)
+            || CASE WHEN primary_key IS NOT NULL THEN format(': leave the key out for the primary key, (%s).', replace(primary_key, ',', ', '))
+               ELSE '. Make an index of each partition' || CASE WHEN by_expression THEN '.' ELSE ', or a key that has these columns too.' END END;
     ELSIF wanted IS NOT NULL THEN
-        RETURN format('Run: ALTER TABLE %s ALTER COLUMN %I SET NOT NULL, ADD UNIQUE (%I);', base, wanted, wanted);
-    ELSIF has_key THEN
-        RETURN 'Name a column as id_column that is unique by itself and NOT NULL; the primary key has several columns.';
+        RETURN format(
+            'Run: ALTER TABLE %s %s, ADD UNIQUE (%s);', base,
+            (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', w.name), ', ' ORDER BY w.n) FROM unnest(wanted) WITH ORDINALITY w(name, n)),
+            hashindex._columns_of(NULL, wanted)
+        );
     END IF;
-    RETURN 'Name a unique NOT NULL column as id_column, or add a primary key.';
+    RETURN 'Name the columns of a unique NOT NULL key as key_columns, or add a primary key.';
 END
 $$;
 
--- The key column of a table (the primary key unless another is wanted) and its type.
-CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text, OUT id_column text, OUT id_type text)
+-- The columns of the key of a table (the primary key unless another is wanted) in the order of its index, and their types.
+CREATE OR REPLACE FUNCTION hashindex._find_key(table_name regclass, wanted text[], OUT key_columns text[], OUT key_types text[])
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    shape text;
+    wrong text;
+    key_index oid;
 BEGIN
-    IF wanted IS NOT NULL AND NOT EXISTS (
+    IF cardinality(wanted) NOT BETWEEN 1 AND current_setting('max_index_keys')::integer THEN
+        RAISE EXCEPTION 'a key of % columns is wanted; PostgreSQL has keys of 1 to %', cardinality(wanted), current_setting('max_index_keys')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave key_columns out for the primary key.';
+    END IF;
+    SELECT w.name INTO wrong FROM unnest(wanted) w(name) GROUP BY w.name HAVING count(*) > 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'key column "%" is named twice', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Name each column of the key once.';
+    END IF;
+    SELECT coalesce(w.name, 'NULL') INTO wrong FROM unnest(wanted) WITH ORDINALITY w(name, n)
+    WHERE NOT EXISTS (
         SELECT FROM pg_attribute a
-        WHERE a.attrelid = table_name AND a.attname = wanted AND a.attnum > 0 AND NOT a.attisdropped
-    ) THEN
-        RAISE EXCEPTION 'table % has no column "%"', table_name, wanted
+        WHERE a.attrelid = table_name AND a.attname = w.name AND a.attnum > 0 AND NOT a.attisdropped
+    ) ORDER BY w.n LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'table % has no column "%"', table_name, wrong
             USING ERRCODE = 'undefined_column';
     END IF;
-    -- A key is one column, NOT NULL and always unique: a deferrable constraint can be violated within a transaction.
+    -- A key is NOT NULL and always unique: a deferrable constraint can be violated within a transaction.
+    SELECT x.indexrelid, k.names INTO key_index, key_columns
+    FROM pg_index x CROSS JOIN LATERAL (
+        SELECT array_agg(a.attname::text ORDER BY c.n) AS names, bool_and(a.attnotnull) AS filled
+        FROM unnest(x.indkey::smallint[]) WITH ORDINALITY c(number, n) JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = c.number
+        WHERE c.n <= x.indnkeyatts
+    ) k
+    WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
+      AND x.indpred IS NULL AND x.indexprs IS NULL AND k.filled
+      AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE k.names @> wanted AND k.names <@ wanted END
+    -- The names as they were given, if two indexes have them.
+    ORDER BY k.names = wanted DESC, x.indisprimary DESC, x.indexrelid LIMIT 1;
+    IF key_index IS NULL THEN
+        PERFORM hashindex._check_distribution_key(table_name, wanted);
+    END IF;
+    IF key_index IS NULL AND wanted IS NULL THEN
+        RAISE EXCEPTION 'table % has no primary key', table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = hashindex._key_hint(table_name, wanted);
+    ELSIF key_index IS NULL AND cardinality(wanted) = 1 THEN
+        RAISE EXCEPTION 'column % of % is not a key: it must be NOT NULL with a unique index of its own', hashindex._named(wanted), table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = hashindex._key_hint(table_name, wanted);
+    ELSIF key_index IS NULL THEN
+        RAISE EXCEPTION 'columns % of % are not a key: they must be NOT NULL with a unique index on all of them and no other column', hashindex._named(wanted), table_name
+            USING ERRCODE = 'invalid_table_definition',
+                  HINT = hashindex._key_hint(table_name, wanted);
+    END IF;
     -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.
-    SELECT a.attname, format_type(t.oid, CASE WHEN t.oid = a.atttypid THEN a.atttypmod END),
-           CASE WHEN t.typcategory = 'A' THEN 'an array' WHEN t.typcategory = 'C' THEN 'composite'
-                -- No operator or cast of another role may run in triggers.
-                WHEN hashindex._is_foreign_type(t.oid) THEN 'which is not built in' END
-    INTO id_column, id_type, shape
-    FROM pg_index x
-    JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+    SELECT array_agg(t.name ORDER BY k.n), min(format('key "%s" of %s is of type %s, %s', k.name, table_name, t.name, t.shape)) FILTER (WHERE t.shape IS NOT NULL)
+    INTO key_types, wrong
+    FROM unnest(key_columns) WITH ORDINALITY k(name, n) JOIN pg_attribute a ON a.attrelid = table_name AND a.attname = k.name
     CROSS JOIN LATERAL (
         WITH RECURSIVE below AS (
             SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
         )
-        SELECT y.* FROM below b JOIN pg_type y ON y.oid = b.type WHERE y.typtype <> 'd'
-    ) t
-    WHERE x.indrelid = table_name AND x.indisunique AND x.indisvalid AND x.indimmediate
-      AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
-      AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE a.attname = wanted END
-    LIMIT 1;
-    IF id_column IS NULL THEN
-        PERFORM hashindex._check_distribution_key(table_name, wanted);
+        SELECT format_type(y.oid, CASE WHEN y.oid = a.atttypid THEN a.atttypmod END) AS name,
+               CASE WHEN y.typcategory = 'A' THEN 'an array' WHEN y.typcategory = 'C' THEN 'composite'
+                    -- No operator or cast of another role may run in triggers.
+                    WHEN hashindex._is_foreign_type(y.oid) THEN 'which is not built in' END AS shape
+        FROM below b JOIN pg_type y ON y.oid = b.type WHERE y.typtype <> 'd'
+    ) t;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of scalar types.';
     END IF;
-    IF id_column IS NULL AND wanted IS NULL THEN
-        RAISE EXCEPTION 'table % has no primary key of one column', table_name
-            USING ERRCODE = 'invalid_table_definition',
-                  HINT = hashindex._key_hint(table_name, wanted);
-    ELSIF id_column IS NULL THEN
-        RAISE EXCEPTION 'column "%" of % is not a key: it must be NOT NULL with a unique index of its own',
-            wanted, table_name
-            USING ERRCODE = 'invalid_table_definition',
-                  HINT = hashindex._key_hint(table_name, wanted);
-    ELSIF shape IS NOT NULL THEN
-        RAISE EXCEPTION 'key "%" of % is of type %, %', id_column, table_name, id_type, shape
-            USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of a scalar type.';
+    -- A function's answer has no column by the name of an argument.
+    SELECT k.name INTO wrong FROM unnest(key_columns) k(name)
+    WHERE cardinality(key_columns) > 1
+      AND k.name IN ('distance', 'query', 'k', 'n', 'checked', 'candidates', 'probes', 'query_code', 'filter', 'where_equals', 'caller_path', 'radius') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'column "%" of % is in a key of several columns, and its name is that of an argument or of the distance of a search', wrong, table_name
+            USING ERRCODE = 'invalid_name', HINT = format('Run: ALTER TABLE %s RENAME COLUMN %I TO another name.', table_name, wrong);
     END IF;
 END
 $$;
-
--- Type of the key of an index as SQL writes it under any search_path. The catalog's text is looked up as the name of a type and never
--- becomes SQL. The result is qualified, so it means the same under any path.
-CREATE OR REPLACE FUNCTION hashindex._key_type(id_type text) RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
--- If the type was dropped, so was the key, and any type serves.
-RETURN coalesce((
-    SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.oid = to_regtype(id_type)
-), 'pg_catalog.text');
 
 -- Refuses a table if searches use its name, or the name of one of its columns, for something else. The statements of an index use these
 -- names for variables and for tables.

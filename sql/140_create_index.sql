@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     table_name regclass,
     column_name text,
     model text,
-    id_column text DEFAULT NULL,
+    key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
     layout text DEFAULT 'table',
     filter_columns text[] DEFAULT '{}',
@@ -92,8 +92,8 @@ BEGIN
     i.column_name := create_index.column_name;
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(create_index.table_name, i.column_name, used.dimension);
-    SELECT k.id_column, k.id_type INTO STRICT i.id_column, i.id_type
-    FROM hashindex._find_key(create_index.table_name, create_index.id_column) k;
+    SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
+    FROM hashindex._find_key(create_index.table_name, create_index.key_columns) k;
 
     IF i.layout = 'table' THEN
         i.code_schema := 'hashindex';
@@ -147,7 +147,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text, text, text, text[], boolean, text, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text, text[], boolean, text, text) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
 -- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.
@@ -171,21 +171,24 @@ BEGIN
         EXECUTE format('ALTER TABLE %s ADD COLUMN %I bit(%s)', base, i.code_column, used.n_bits);
         RETURN;
     END IF;
-    -- CREATE TABLE AS keeps the key's type modifier and collation. The cast replaces a domain by its base type: its checks must
-    -- not run in triggers.
+    -- CREATE TABLE AS keeps the key's collation. The cast replaces a domain by its base type: its checks must not run in triggers.
     EXECUTE format(
-        'CREATE %s TABLE %s AS SELECT b.%I::%s AS id, NULL::integer AS landmark, NULL::bit(%s) AS code%s%s FROM %s b WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT %s, NULL::integer AS landmark, NULL::bit(%s) AS code%s%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
-        nullif(hashindex._logging(base), 'LOGGED'), code_table, i.id_column, hashindex._key_type(i.id_type), used.n_bits,
+        nullif(hashindex._logging(base), 'LOGGED'), code_table, (
+            SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
+            FROM unnest(i.key_columns, hashindex._base_types(i), hashindex._code_keys(i)) WITH ORDINALITY k(name, type, kept, n)
+        ), used.n_bits,
         CASE WHEN numbers THEN ', NULL::real AS length, NULL::real AS fit' END,
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
-        'ALTER TABLE %s ALTER COLUMN id SET NOT NULL, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',
-        code_table, CASE WHEN numbers THEN ', ALTER COLUMN length SET NOT NULL, ALTER COLUMN fit SET NOT NULL' END,
-        CASE WHEN with_key THEN ', ADD PRIMARY KEY (id)' END
+        'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',
+        code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
+        CASE WHEN numbers THEN ', ALTER COLUMN length SET NOT NULL, ALTER COLUMN fit SET NOT NULL' END,
+        CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
     EXECUTE format(
         'COMMENT ON TABLE %s IS %L', code_table,

@@ -133,11 +133,12 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._begin_generation(_begin_build.name);
     later hashindex.index := hashindex._next_of(i);
+    ids text := hashindex._columns_of(NULL, hashindex._code_keys(i));
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT id, landmark, code%3$s FROM hashindex.%2$I WITH NO DATA',
-        i.storage || '_staged', later.code_table, hashindex._parts(later) ->> 'number_targets'
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %4$s, landmark, code%3$s FROM hashindex.%2$I WITH NO DATA',
+        i.storage || '_staged', later.code_table, hashindex._parts(later) ->> 'number_targets', ids
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     EXECUTE format(
@@ -145,8 +146,8 @@ BEGIN
     );
     -- Unlogged, since the build begins again after a crash.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT c.id FROM hashindex.%2$I c WITH NO DATA',
-        i.storage || '_touched', later.code_table
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s FROM hashindex.%2$I c WITH NO DATA',
+        i.storage || '_touched', later.code_table, ids
     );
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
@@ -237,19 +238,22 @@ DECLARE
     i hashindex.index := hashindex.find_index(_order_build.name);
     later hashindex.index := hashindex._next_of(i);
     parts jsonb := hashindex._parts(later);
+    kept text[] := hashindex._code_keys(i);
 BEGIN
     EXECUTE format(
-        'INSERT INTO hashindex.%1$I (id, landmark, code%7$s%2$s) SELECT s.id, nullif(s.landmark, -1), s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
+        'INSERT INTO hashindex.%1$I (%9$s, landmark, code%7$s%2$s) SELECT %10$s, nullif(s.landmark, -1), s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
-        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE t.id = s.id) ORDER BY %9$ss.landmark',
+        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %11$s) ORDER BY %12$ss.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
-            format('JOIN %I.%I b ON b.%I = s.id', i.schema_name, i.table_name, i.id_column) END,
+            format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
         i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.'),
+        hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
+        (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
         CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END
     );
-    EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (id)', later.code_table);
+    EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
     PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
@@ -270,18 +274,19 @@ SET row_security = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_apply_touched.name);
+    kept text[] := hashindex._code_keys(i);
     emptied boolean;
     applied bigint;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I t WHERE t.id IS NULL)', i.storage || '_touched') INTO emptied;
+    EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I t WHERE t.%I IS NULL)', i.storage || '_touched', kept[1]) INTO emptied;
     IF emptied THEN
         RETURN -1;
     END IF;
     -- Keys are read before the table, since a key that is written in between is logged again.
     EXECUTE format(
         -- The mark of a TRUNCATE that came meanwhile stays for the next call.
-        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.id IS NOT NULL RETURNING k.id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
-        i.storage || '_touched', 'renew_' || i.storage
+        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.%I IS NOT NULL RETURNING %s AS id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
+        i.storage || '_touched', kept[1], hashindex._key_value(i, 'k', kept), 'renew_' || i.storage
     ) INTO applied;
     RETURN applied;
 END
@@ -298,7 +303,7 @@ DECLARE
     later hashindex.index := hashindex._next_of(i);
 BEGIN
     PERFORM hashindex._allow_shard_changes();
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows)
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows)
@@ -340,7 +345,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET (next_generation, built_pages, built_from) = (NULL, NULL, NULL)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i.id_type));
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._create_functions(i);
     RETURN true;
 END
@@ -395,9 +400,9 @@ BEGIN
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
             'SELECT raw.*, {row_projection} AS projection FROM ('
-            'SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
-            'SELECT k.id FROM {code_table} k WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
-            ') k ON k.id = b.{key} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE r.id = c.id',
+            'SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
+            'SELECT {c_ids} FROM {code_table} c WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
+            ') c ON {same_key} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE ({r_ids}) = ({c_ids})',
             parts
         );
         GET DIAGNOSTICS assigned = ROW_COUNT;
@@ -451,10 +456,12 @@ DECLARE
 BEGIN
     -- Written again in the order of the lists.
     EXECUTE format(
-        'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE c.id = t.id::%3$s RETURNING c.*, t.landmark AS list) '
+        'WITH moved AS (DELETE FROM %1$s c USING (SELECT %3$s AS key, t.landmark FROM unnest($1, $2) t(id, landmark)) t '
+        'WHERE %4$s = t.key RETURNING c.*, t.landmark AS list) '
         -- A tenant that has become small has no landmarks.
-        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT m.id, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
-        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), parts ->> 'key_type'
+        'INSERT INTO %1$s (%5$s, landmark, code%2$s) SELECT %5$s, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
+        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), hashindex._key_of_text(i, 't.id'),
+        hashindex._key_value(i, 'c', hashindex._code_keys(i)), hashindex._columns_of(NULL, hashindex._code_keys(i))
     ) USING keys, landmarks;
     GET DIAGNOSTICS moved = ROW_COUNT;
     EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))
@@ -514,7 +521,7 @@ BEGIN
     wanted := least(rows / 20 + 1, 5592405 / (parts ->> 'dimension')::integer);
     EXECUTE hashindex._fill(
         'SELECT array_agg(s.vector) FROM (SELECT b.{column}::{ext}.vector AS vector FROM {table} b WHERE b.{column} IS NOT NULL '
-        'ORDER BY hashtextextended(b.{key}::text, 0), b.{key} LIMIT $1) s', parts
+        'ORDER BY hashtextextended({key_text}, 0), {row_columns} LIMIT $1) s', parts
     ) INTO sample USING 12 * wanted;
     IF sample IS NULL THEN
         RAISE EXCEPTION 'index "%" has no row to train landmarks on', i.name
@@ -550,8 +557,8 @@ BEGIN
     END LOOP;
 
     EXECUTE hashindex._fill(
-        'INSERT INTO {staged} (id, landmark, code{number_targets}) SELECT r.id, {row_landmark}, r.code{number_values} FROM (SELECT raw.*, {row_projection} AS projection FROM ('
-        'SELECT c.id, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON b.{key} = c.id WHERE b.{column} IS NOT NULL'
+        'INSERT INTO {staged} ({ids}, landmark, code{number_targets}) SELECT {r_ids}, {row_landmark}, r.code{number_values} FROM (SELECT raw.*, {row_projection} AS projection FROM ('
+        'SELECT {c_ids}, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same_key} WHERE b.{column} IS NOT NULL'
         ') raw OFFSET 0) r',
         parts
     );

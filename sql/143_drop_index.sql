@@ -53,6 +53,9 @@ BEGIN
             i.code_schema, i.code_table, i.code_column
         );
     END IF;
+    IF cardinality(i.key_columns) > 1 THEN
+        EXECUTE format('DROP TYPE IF EXISTS %s', hashindex._key_type(i));
+    END IF;
     IF to_regclass('hashindex.node_index') IS NOT NULL THEN
         EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
     END IF;

@@ -300,8 +300,8 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN count(*) = 2 AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT')) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname IN (i.id_column, i.column_name);
+    RETURN count(*) = cardinality(i.key_columns) + 1 AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT')) FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (i.key_columns || i.column_name);
 END
 $$;
 
@@ -332,7 +332,8 @@ BEGIN
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
             WHEN i.layout = 'column' THEN format(' (%I)', i.code_column)
             WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
-                ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes) AND a.attname IN ('id', 'landmark', 'code', 'length', 'fit')
+                ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
+                        AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code,length,fit}'::text[])
                       ORDER BY a.attnum) || filters, ', '
             ))
         END, codes, grantee);
@@ -419,7 +420,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
-            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not "%s" and "%s" of %s', i.id_column, i.column_name, base)
+            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(i.key_columns || i.column_name), base)
             ELSE 'and ' || reason END,
         format('pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
             || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
@@ -463,10 +464,10 @@ BEGIN
     PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF (has_column_privilege(role, base, i.id_column, 'SELECT') AND has_column_privilege(role, base, i.column_name, 'SELECT')) IS NOT TRUE THEN
-        RAISE EXCEPTION 'role "%" may not read columns "%" and "%" of %', role, i.id_column, i.column_name, base
+    ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(i.key_columns || i.column_name) c(name)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(i.key_columns || i.column_name), base
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Searches read them. First run: GRANT SELECT (%I, %I) ON %s TO %s;', i.id_column, i.column_name, base, quote_ident(role));
+                  HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;', hashindex._columns_of(NULL, i.key_columns || i.column_name), base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND reason IS NOT NULL THEN
         RAISE EXCEPTION '%', reason
             USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -88,7 +88,7 @@ BEGIN
     ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
-        format('%s:%s', used.name, used.version), i.id_column, i.metric, i.layout, filters,
+        format('%s:%s', used.name, used.version), i.key_columns, i.metric, i.layout, filters,
         true,  -- as they were asked for above
         'scan', i.tenant_column
     );

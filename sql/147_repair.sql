@@ -13,9 +13,11 @@ DECLARE
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
-    columns name[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
+    columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
+    kept text[] := hashindex._code_keys(i);
     wrong text;
-    key_type text;
+    key record;
+    retyped text;
 BEGIN
     IF hashindex._vector_schema() <> '{ext}' THEN
         RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', hashindex._vector_schema()),
@@ -32,8 +34,12 @@ BEGIN
         PERFORM hashindex._check_vector_column(base, i.column_name, CASE WHEN a.atttypmod > 0 THEN used.dimension END)
         FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name;
         PERFORM hashindex._check_names(base, i.code_column);
-        IF i.id_column = ANY (columns) THEN
-            SELECT k.id_type INTO key_type FROM hashindex._find_key(base, i.id_column) k;
+        IF i.key_columns <@ columns THEN
+            key := hashindex._find_key(base, i.key_columns);
+            -- A key with its columns in another order is the same key.
+            SELECT string_agg(format('key "%s" of %s is of type %s, and was of %s', o.name, base, n.type, o.type), '; ' ORDER BY o.place) INTO retyped
+            FROM unnest(i.key_columns, i.key_types) WITH ORDINALITY o(name, type, place) JOIN unnest(key.key_columns, key.key_types) n(name, type) USING (name)
+            WHERE n.type <> o.type;
         END IF;
     EXCEPTION WHEN wrong_object_type OR datatype_mismatch OR invalid_table_definition OR invalid_name THEN
         wrong := SQLERRM;
@@ -46,11 +52,11 @@ BEGIN
         SELECT CASE WHEN i.column_name <> ALL (columns) THEN format('column "%s" of %s is not there any more', i.column_name, base) END,
             format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named), false
         UNION ALL
-        SELECT CASE WHEN i.id_column <> ALL (columns) THEN format('key "%s" of %s is not there any more', i.id_column, base) END,
-            rebind || ' --id COLUMN', false
+        SELECT format('key "%s" of %s is not there any more', k.name, base),
+            rebind || ' --id COLUMN' || repeat(',COLUMN', cardinality(i.key_columns) - 1), false
+        FROM unnest(i.key_columns) k(name) WHERE k.name <> ALL (columns)
         UNION ALL
-        SELECT CASE WHEN key_type <> i.id_type THEN
-            format('key "%s" of %s is of type %s, and was of %s', i.id_column, base, key_type, i.id_type) END, again, false
+        SELECT retyped, again, false
         UNION ALL
         SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
         UNION ALL
@@ -60,12 +66,15 @@ BEGIN
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
             WHEN hashindex._keeps_numbers(used, i.metric, i.layout) AND c.numbers < 2 THEN format('table %s lacks the numbers of its codes', codes)
-            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method THEN
+            WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
+                OR i.layout = 'table' AND kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
+                    <> (hashindex._distribution_of(codes)).column_name THEN
                 format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
             WHEN i.layout = 'table' AND NOT EXISTS (
-                SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = codes AND a.attnum = x.indkey[0]
-                WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = 1 AND x.indpred IS NULL AND a.attname = 'id'
+                SELECT FROM pg_index x
+                WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = cardinality(kept) AND x.indpred IS NULL
+                  AND (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = codes AND a.attnum = ANY (x.indkey)) @> kept
             ) THEN format('code table %s has lost its primary key', codes)
         END, 'pg-hashindex index repair ' || named, true
         FROM (SELECT (
@@ -362,6 +371,11 @@ BEGIN
           AND obj_description(c.oid, 'pg_class')
               ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index )'
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
+        UNION ALL
+        SELECT 8, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
+        FROM pg_type t
+        WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typtype = 'c' AND obj_description(t.oid, 'pg_type') ~ '^key of index '
+          AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = 'key_' || i.storage)
     )
     SELECT l.kind, l.object, l.statement FROM listed l ORDER BY l.place, l.object;
 END

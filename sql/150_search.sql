@@ -31,7 +31,7 @@ $$;
 -- Nearest rows of a table that match a filter, by exact distance. The one exact query, which searches fall back to. It needs no row of
 -- the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
-    base regclass, id_column text, column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
+    base regclass, key_columns text[], column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
@@ -44,11 +44,11 @@ DECLARE
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each row's
     -- distance would be computed twice. A line comment at the end of the filter must not hide what follows it.
     statement text := format(
-        E'SELECT r.id, r.distance FROM (SELECT %1$s.%2$I::pg_catalog.text AS id, (%1$s.%3$I %4$s $1::%5$s) OPERATOR(pg_catalog.+) 0 AS distance '
-        'FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%6$s\n) ORDER BY distance, %1$s.%2$I LIMIT $2) r '
+        E'SELECT r.id, r.distance FROM (SELECT %2$s AS id, (%1$s.%3$I %4$s $1::%5$s) OPERATOR(pg_catalog.+) 0 AS distance '
+        'FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%6$s\n) ORDER BY distance, %8$s LIMIT $2) r '
         'WHERE %7$s',
-        base, id_column, column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
-        coalesce(filter, 'true'), hashindex._is_comparable(metric, '$1')
+        base, hashindex._key_text(base::text, key_columns), column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
+        coalesce(filter, 'true'), hashindex._is_comparable(metric, '$1'), hashindex._columns_of(base::text, key_columns)
     );
     own_path text := current_setting('search_path');
     path text;
@@ -146,6 +146,7 @@ DECLARE
         -- NULL where a build has dropped the codes that this snapshot knows.
         WHEN 'table' THEN has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT') AND NOT row_security_active(base)
         ELSE has_column_privilege(base, i.code_column, 'SELECT') AND EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = i.model_id) END;
+    kept_keys text[] := hashindex._code_keys(i);
     kept text;
     statement text;
     found record;
@@ -176,15 +177,24 @@ BEGIN
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
-            E'WITH hashindex_candidate AS MATERIALIZED (SELECT c.id FROM hashindex.%1$I($1, $2, $3, $4, $5%9$s) c) '
+            E'WITH hashindex_candidate AS MATERIALIZED (SELECT %9$s FROM hashindex.%1$I($1, $2, $3, $4, $5%14$s) c) '
             'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
-            '(pg_catalog.array_agg(r.id::pg_catalog.text ORDER BY r.distance, r.id))[:$6] AS ids, '
-            '(pg_catalog.array_agg(r.distance ORDER BY r.distance, r.id))[:$6] AS distances '
-            'FROM (SELECT %2$s.%3$I AS id, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
-            'WHERE %2$s.%3$I OPERATOR(pg_catalog.=) ANY (ARRAY(TABLE hashindex_candidate)) AND %2$s.%4$I IS NOT NULL AND (%6$s\n) OFFSET 0) r '
+            '(pg_catalog.array_agg(%10$s ORDER BY r.distance, %11$s))[:$6] AS ids, '
+            '(pg_catalog.array_agg(r.distance ORDER BY r.distance, %11$s))[:$6] AS distances '
+            'FROM (SELECT %12$s, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
+            'WHERE (%3$s) OPERATOR(pg_catalog.=) ANY (%13$s) AND %2$s.%4$I IS NOT NULL AND (%6$s\n) OFFSET 0) r '
             'WHERE %8$s',
-            'candidates_' || i.name, base, i.id_column, i.column_name, operator, wanted_rows, vector_type,
+            'candidates_' || i.name, base, hashindex._columns_of(base, i.key_columns), i.column_name, operator, wanted_rows, vector_type,
             hashindex._is_comparable(i.metric, '$1'),
+            (SELECT string_agg(format('c.%I AS %I', k.shown, k.kept), ', ' ORDER BY k.n)
+             FROM unnest(hashindex._answer_keys(i), kept_keys) WITH ORDINALITY k(shown, kept, n)),
+            hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys),
+            (SELECT string_agg(format('%s.%I AS %I', base, k.name, k.kept), ', ' ORDER BY k.n)
+             FROM unnest(i.key_columns, kept_keys) WITH ORDINALITY k(name, kept, n)),
+            CASE WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
+                 WHEN hashindex._is_distributed(i) THEN 'TABLE hashindex_candidate'
+                 -- The planner expects an array to be short, and so looks its keys up one by one.
+                 ELSE format('SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT %s FROM hashindex_candidate c)) k', hashindex._key_value(i, 'c', kept_keys)) END,
             CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END
         );
         LOOP
@@ -208,7 +218,7 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        base::regclass, i.id_column, i.column_name, i.metric, i.trusted_owners, checked, k, wanted_rows, filter_path
+        base::regclass, i.key_columns, i.column_name, i.metric, i.trusted_owners, checked, k, wanted_rows, filter_path
     ) e;
 END
 $$;
@@ -277,8 +287,10 @@ BEGIN
     END IF;
     IF i.layout = 'table' THEN
         SELECT format(
-            'SELECT c.id AS %I%s FROM %I.%I c', i.id_column, string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n),
-            i.code_schema, i.code_table
+            'SELECT %s%s FROM %I.%I c', (
+                SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
+                FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
+            ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n), i.code_schema, i.code_table
         ) INTO source
         FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
         JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
@@ -345,7 +357,10 @@ BEGIN
         RETURN QUERY SELECT f.id, f.distance
         FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
     ELSE
-        RETURN QUERY EXECUTE format('SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s', 'search_' || i.name)
+        RETURN QUERY EXECUTE format(
+            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s',
+            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name
+        )
         USING query, k, candidates, probes, query_code;
     END IF;
 END
@@ -399,6 +414,23 @@ BEGIN
 END
 $$;
 
+-- Refuses a text that is no key of several columns.
+CREATE OR REPLACE FUNCTION hashindex._check_key_text(i hashindex.index, given text) RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF cardinality(i.key_columns) = 1 OR json_array_length(given::json) = cardinality(i.key_columns) THEN
+        RETURN;
+    END IF;
+    RAISE invalid_parameter_value;
+EXCEPTION WHEN invalid_text_representation OR invalid_parameter_value THEN
+    RAISE EXCEPTION 'the key % is not a JSON array of % values, which the key of index "%" is: %', given, cardinality(i.key_columns), i.name,
+        hashindex._named(i.key_columns)
+        USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as [7, 12].';
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -407,9 +439,10 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     found bit varying;
 BEGIN
+    PERFORM hashindex._check_key_text(i, code_of.id);
     EXECUTE format(
-        'SELECT c.%I FROM %I.%I c WHERE c.%I = $1::%s', i.code_column, i.code_schema, i.code_table,
-        CASE i.layout WHEN 'table' THEN 'id' ELSE i.id_column END, hashindex._key_type(i.id_type)
+        'SELECT c.%I FROM %I.%I c WHERE (%s) = (%s)', i.code_column, i.code_schema, i.code_table,
+        hashindex._columns_of('c', CASE i.layout WHEN 'table' THEN hashindex._code_keys(i) ELSE i.key_columns END), hashindex._key_of_text(i, '$1')
     ) INTO found USING code_of.id;
     RETURN found;
 END

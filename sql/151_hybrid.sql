@@ -28,6 +28,7 @@ DECLARE
     depth integer := coalesce(depth, greatest(4 * least(k, 1000000), 50));
     column_type regtype;
     document text;
+    kept text[] := hashindex._code_keys(i);
     statement text;
     near record;
     named text[];
@@ -59,10 +60,13 @@ BEGIN
             base, text_column, configuration
         );
         statement := format(
-            'SELECT pg_catalog.array_agg(w.id::pg_catalog.text ORDER BY w.rank DESC, w.id) FROM (SELECT %1$s.%2$I AS id, '
+            'SELECT pg_catalog.array_agg(%5$s ORDER BY w.rank DESC, %6$s) FROM (SELECT %7$s, '
             'pg_catalog.ts_rank_cd(%3$s, $1, 1) AS rank FROM %1$s WHERE %3$s OPERATOR(pg_catalog.@@) $1 AND (%4$s) '
-            'ORDER BY rank DESC, %1$s.%2$I LIMIT $2) w',
-            base, i.id_column, document, coalesce(filter || E'\n', 'true')
+            'ORDER BY rank DESC, %2$s LIMIT $2) w',
+            base, hashindex._columns_of(base, i.key_columns), document, coalesce(filter || E'\n', 'true'),
+            hashindex._key_text('w', kept), hashindex._columns_of('w', kept),
+            (SELECT string_agg(format('%s.%I AS %I', base, c.name, c.kept), ', ' ORDER BY c.n)
+             FROM unnest(i.key_columns, kept) WITH ORDINALITY c(name, kept, n))
         );
         -- Under the caller's path even format may be somebody else's, so only what is written already runs there.
         PERFORM set_config('search_path', caller_path, true);

@@ -9,7 +9,8 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base text := format('%I.%I', i.schema_name, i.table_name);
-    one text := CASE WHEN id IS NOT NULL THEN format('AND b.%I = %L::%s', i.id_column, id, hashindex._key_type(i.id_type)) END;
+    one text := CASE WHEN id IS NOT NULL THEN format(
+        'AND (%s) = (%s)', hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, quote_literal(id))) END;
     written bigint;
 BEGIN
     IF i.layout = 'column' THEN
@@ -20,9 +21,8 @@ BEGIN
         GET DIAGNOSTICS written = ROW_COUNT;
     ELSE
         EXECUTE format(
-            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT b.%I AS id FROM %s b '
-            'WHERE b.%I IS NOT NULL AND NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%2$I) %7$s %8$s) s',
-            'refresh_' || i.storage, i.id_column, base, i.column_name, i.code_schema, i.code_table, one,
+            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT %s AS id FROM %s b WHERE b.%I IS NOT NULL AND %s %s %s) s',
+            'refresh_' || i.storage, hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
             -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
             -- serialization failure that callers of these isolation levels expect.
             CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
@@ -39,7 +39,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
-        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column) END;
+        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE %s)', i.code_schema, i.code_table, hashindex._same_key(i, 'b', 'c')) END;
 END
 $$;
 
@@ -70,8 +70,9 @@ DECLARE
     written bigint := 0;
 BEGIN
     FOR key IN EXECUTE format(
-        'SELECT b.%I::text FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY b.%1$I',
-        i.id_column, i.schema_name, i.table_name, i.column_name, hashindex._has_no_code(i)
+        'SELECT %s FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY %s',
+        hashindex._key_text('b', i.key_columns), i.schema_name, i.table_name, i.column_name, hashindex._has_no_code(i),
+        hashindex._columns_of('b', i.key_columns)
     ) LOOP
         BEGIN
             written := written + hashindex._encode_waiting(i, key);
@@ -176,7 +177,7 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     table_name regclass,
     column_name text,
     model text,
-    id_column text DEFAULT NULL,
+    key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
     layout text DEFAULT 'table',
     access text DEFAULT NULL,
@@ -213,7 +214,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, id_column, metric, layout, filter_columns, trust_owner, access, tenant);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant);
     IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
@@ -225,7 +226,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text, text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader

@@ -18,6 +18,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     base text := format('%I.%I', i.schema_name, i.table_name);
+    kept text[] := hashindex._code_keys(i);
     done text;
 BEGIN
     IF i.access <> 'landmarks' THEN
@@ -44,15 +45,22 @@ BEGIN
                 SELECT o.landmark FROM {landmarks} o ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
             ) o WHERE l.landmark BETWEEN $4 AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
-            SELECT DISTINCT least(x.id, y.id) AS id, greatest(x.id, y.id) AS other_id
+            SELECT DISTINCT least({x_key}, {y_key}) AS id, greatest({x_key}, {y_key}) AS other_id
             FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
-            WHERE x.id <> y.id AND (n.list <> n.other OR x.id < y.id) AND x.code OPERATOR({ext}.<~>) y.code <= $2
+            WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
         )
-        SELECT p.id::text, p.other_id::text, d.distance
-        FROM pairs p JOIN {table} b ON b.{key} = p.id JOIN {table} o ON o.{key} = p.other_id
+        SELECT {b_text}, {o_text}, d.distance
+        FROM pairs p JOIN {table} b ON ({row_columns}) = ({pair_ids}) JOIN {table} o ON ({o_columns}) = ({other_ids})
             CROSS JOIN LATERAL (SELECT b.{column} {operator} o.{column} AS distance) d
         WHERE d.distance <= $1$statement$,
-        hashindex._parts(i)
+        hashindex._parts(i) || jsonb_build_object(
+            'x_key', hashindex._key_value(i, 'x', kept), 'y_key', hashindex._key_value(i, 'y', kept),
+            'x_ids', hashindex._columns_of('x', kept), 'y_ids', hashindex._columns_of('y', kept),
+            'b_text', hashindex._key_text('b', i.key_columns), 'o_text', hashindex._key_text('o', i.key_columns),
+            'o_columns', hashindex._columns_of('o', i.key_columns),
+            'pair_ids', CASE cardinality(kept) WHEN 1 THEN 'p.id' ELSE hashindex._columns_of('(p.id)', kept) END,
+            'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END
+        )
     ) USING max_distance, radius, lists, first_list, last_list;
     done := set_config('hnsw.ef_search', effort, true);
 END

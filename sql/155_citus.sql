@@ -76,21 +76,19 @@ BEGIN
 END
 $$;
 
--- Refuses a table without a key that is distributed by another column than the wanted one. Citus has no unique key without the
+-- Refuses a table without a key that is distributed by another column than the wanted ones. Citus has no unique key without the
 -- distribution column, so advice to make one would not help.
-CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text[]) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     distribution_column text := (hashindex._distribution_of(base)).column_name;
 BEGIN
-    IF distribution_column <> coalesce(wanted, '') THEN
-        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by a key of one column that the table is distributed by',
-            base, distribution_column
+    IF distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
+        RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', base, distribution_column
             USING ERRCODE = 'feature_not_supported',
-                  HINT = format('Distribute the table by its key; if "%s" is unique, make it the key, and name it as id_column. %s',
-                                distribution_column, hashindex._key_hint(base, distribution_column));
+                  HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
     END IF;
 END
 $$;
@@ -112,10 +110,10 @@ BEGIN
         RAISE EXCEPTION 'table % has no distribution column: Citus keeps all of it on one node, or a copy on each', base
             USING ERRCODE = 'feature_not_supported',
                   HINT = format('Make the index on a local table, or on one that is distributed by its key: SELECT create_distributed_table(%L, %L);',
-                                base, i.id_column);
-    ELSIF found.column_name <> i.id_column THEN
-        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key "%"', base, found.column_name, i.id_column
-            USING ERRCODE = 'feature_not_supported', HINT = 'Distribute the table by its key.';
+                                base, i.key_columns[1]);
+    ELSIF found.column_name <> ALL (i.key_columns) THEN
+        RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key %', base, found.column_name, hashindex._named(i.key_columns)
+            USING ERRCODE = 'feature_not_supported', HINT = format('Distribute the table by a column of its key, or use a key with column "%s".', found.column_name);
     ELSIF EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p') THEN
         RAISE EXCEPTION 'table % is distributed and has partitions too', base
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a distributed table without partitions: shards divide it already.';
@@ -255,7 +253,7 @@ BEGIN
             'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
         ) END,
         'row_is_visible', CASE WHEN i.layout = 'table' THEN format(
-            E'\n      AND EXISTS (SELECT FROM %1$s WHERE %1$s.%2$I = c.id)', parts ->> 'table', i.id_column
+            E'\n      AND EXISTS (SELECT FROM %s WHERE %s)', parts ->> 'table', hashindex._same_key(i, parts ->> 'table', 'c')
         ) ELSE '' END
     ) || jsonb_build_object(
         'all_code_tables', (
@@ -276,11 +274,12 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
     codes text := format('%I.%I', i.code_schema, i.code_table);
 BEGIN
     EXECUTE format('TRUNCATE %s', codes);
-    EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)'
-    USING codes, format('%I.%I', i.schema_name, i.table_name);
+    EXECUTE 'SELECT create_distributed_table($1::regclass, $3, colocate_with => $2)'
+    USING codes, base, (hashindex._code_keys(i))[array_position(i.key_columns, (hashindex._distribution_of(base::regclass)).column_name)];
 END
 $$;
 
@@ -292,6 +291,7 @@ DECLARE
     i hashindex.index := hashindex._locked_index(index_name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     needed regprocedure;
+    known boolean;
     sync text := format('hashindex.%I()', hashindex._sync_name(i.storage));
     -- A table's owner was trusted when the index was made.
     is_new boolean := to_regprocedure(sync) IS NULL;
@@ -304,7 +304,7 @@ BEGIN
     ELSIF (hashindex._distribution_of(base)).method IS NULL THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: its table %.% is not', i.name, i.schema_name, i.table_name
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('Distribute the table first: SELECT create_distributed_table(%L, %L);', base, i.id_column);
+                  HINT = format('Distribute the table first: SELECT create_distributed_table(%L, %L);', base, i.key_columns[1]);
     END IF;
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._allow_shard_changes();
@@ -317,6 +317,14 @@ BEGIN
     LOOP
         EXECUTE 'SELECT create_distributed_function($1)' USING needed;
     END LOOP;
+    -- The same for a type, which is made again: only the index's functions name it.
+    IF cardinality(i.key_columns) > 1 THEN
+        EXECUTE 'SELECT count(*) > 0 FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_type''::regclass AND d.objid = to_regtype($1)'
+        INTO known USING hashindex._key_type(i);
+        IF NOT known THEN
+            EXECUTE format('DROP TYPE IF EXISTS %s CASCADE', hashindex._key_type(i));
+        END IF;
+    END IF;
     IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
@@ -381,12 +389,12 @@ DECLARE
     written bigint;
 BEGIN
     EXECUTE CASE WHEN i.layout = 'table' THEN format(
-        'INSERT INTO %1$s (id, landmark, code%2$s) SELECT b.%3$I, %4$s, %5$s%7$s '
+        'INSERT INTO %1$s (%12$s, landmark, code%2$s) SELECT %3$s, %4$s, %5$s%7$s '
         'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector, true) r(projection) %9$s '
-        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE c.id = b.%3$I)%10$s '
+        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
-        'ON CONFLICT (id) DO NOTHING',
-        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), i.id_column,
+        'ON CONFLICT (%12$s) DO NOTHING',
+        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), hashindex._columns_of('b', i.key_columns),
         CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, concat(parts ->> 'row_code', parts ->> 'number_values'),
         i.column_name,
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
@@ -395,14 +403,15 @@ BEGIN
             CASE WHEN i.tenant_column IS NULL THEN 'CROSS JOIN LATERAL (SELECT l.landmark FROM %1$s l ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l'
                 -- A small tenant has no landmark.
                 ELSE 'LEFT JOIN LATERAL (SELECT l.landmark FROM %1$s l WHERE l.tenant = b.%3$I ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l ON true' END,
-            parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name))
-        ) END, pages, format('hashindex.%I', 'project_' || i.storage)
+            parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)), i.tenant_column
+        ) END, pages, format('hashindex.%I', 'project_' || i.storage), parts ->> 'ids', parts ->> 'same_key'
     ) ELSE format(
         -- The table is joined to itself, so that each row is encoded once. A trigger may write the code of a newer vector meanwhile.
         'UPDATE %1$s t SET %2$I = r.code FROM %1$s b CROSS JOIN LATERAL %3$s(b.%4$I::{ext}.vector, true) r(code) '
-        'WHERE t.%6$I = b.%6$I AND t.%2$I IS NULL AND t.%4$I IS NOT NULL '
+        'WHERE (%6$s) = (%7$s) AND t.%2$I IS NULL AND t.%4$I IS NOT NULL '
         'AND b.%2$I IS NULL AND b.%4$I IS NOT NULL AND r.code IS NOT NULL%5$s',
-        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages, i.id_column
+        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages,
+        hashindex._columns_of('t', i.key_columns), hashindex._columns_of('b', i.key_columns)
     ) END;
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
@@ -416,9 +425,10 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY EXECUTE format(
-        'SELECT b.%1$I::text FROM %2$I.%3$I b CROSS JOIN LATERAL hashindex.%4$I(b.%5$I::{ext}.vector, true) r(projection) '
-        'WHERE b.%5$I IS NOT NULL AND r.projection IS NULL AND %6$s ORDER BY b.%1$I',
-        i.id_column, i.schema_name, i.table_name, 'project_' || i.storage, i.column_name, hashindex._has_no_code(i)
+        'SELECT %1$s FROM %2$I.%3$I b CROSS JOIN LATERAL hashindex.%4$I(b.%5$I::{ext}.vector, true) r(projection) '
+        'WHERE b.%5$I IS NOT NULL AND r.projection IS NULL AND %6$s ORDER BY %7$s',
+        hashindex._key_text('b', i.key_columns), i.schema_name, i.table_name, 'project_' || i.storage, i.column_name, hashindex._has_no_code(i),
+        hashindex._columns_of('b', i.key_columns)
     );
 END
 $$;
@@ -436,8 +446,8 @@ BEGIN
     -- A role that does not see every row would delete the codes of the others.
     IF i.layout = 'table' AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
         EXECUTE format(
-            'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE b.%I = c.id AND b.%I IS NOT NULL)',
-            i.code_schema, i.code_table, i.schema_name, i.table_name, i.id_column, i.column_name
+            'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
+            i.code_schema, i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
         );
         GET DIAGNOSTICS pruned = ROW_COUNT;
     END IF;
@@ -479,8 +489,7 @@ BEGIN
         END IF;
         -- Two counts, since Citus accepts no other form under row security.
         EXECUTE format(
-            'SELECT count(*) FROM %1$s b WHERE b.%2$I IS NOT NULL AND NOT EXISTS (SELECT FROM %3$s c WHERE c.id = b.%4$I)',
-            base, i.column_name, stored, i.id_column
+            'SELECT count(*) FROM %s b WHERE b.%I IS NOT NULL AND %s', base, i.column_name, hashindex._has_no_code(i)
         ) INTO waiting;
     ELSE
         EXECUTE format(

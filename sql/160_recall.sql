@@ -14,7 +14,7 @@ DECLARE
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.id_column, i.column_name, i.metric, i.trusted_owners, checked, wanted
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, i.trusted_owners, checked, wanted
     ) e;
 END
 $$;
@@ -36,7 +36,7 @@ DECLARE
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
         WHEN i.layout = 'column' THEN format('b.%I', i.code_column)
-        ELSE format('(SELECT c.code FROM %I.%I c WHERE c.id = b.%I)', i.code_schema, i.code_table, i.id_column)
+        ELSE format('(SELECT c.code FROM %I.%I c WHERE %s)', i.code_schema, i.code_table, hashindex._same_key(i, 'b', 'c'))
     END;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN
@@ -47,7 +47,7 @@ BEGIN
     -- A row always finds itself, so one more is searched for, and the row left out. Any row as near as the k-th is as good an answer.
     EXECUTE format(
         'SELECT sum(f.found)::double precision / nullif(sum(e.wanted), 0) FROM ('
-        '    SELECT b.%2$I::text AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
+        '    SELECT %2$s AS id, b.%3$I::{ext}.vector AS query, %4$s::bit varying AS code FROM %1$s b '
         '    WHERE b.%3$I IS NOT NULL%5$s ORDER BY random() LIMIT $4'
         ') r CROSS JOIN LATERAL ('
         '    SELECT max(x.distance) AS worst, count(*) AS wanted FROM ('
@@ -59,7 +59,7 @@ BEGIN
         '        WHERE s.id <> r.id ORDER BY s.distance LIMIT $2'
         '    ) s WHERE s.distance <= e.worst'
         ') f',
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.id_column, i.column_name,
+        format('%I.%I', i.schema_name, i.table_name)::regclass, hashindex._key_text('b', i.key_columns), i.column_name,
         coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
     ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN

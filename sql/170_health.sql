@@ -12,7 +12,7 @@ RETURN least(1, pages / greatest(1, (
 -- Keys of rows drawn at random, and about how many rows there are. A page holds between one row and a hundred, and the caller may see few
 -- of them. So more pages are read until there are enough rows, up to a limit.
 CREATE OR REPLACE FUNCTION hashindex._sample_ids(
-    relation regclass, id_column text, condition text, wanted integer, OUT ids text[], OUT total double precision
+    relation regclass, key_columns text[], condition text, wanted integer, OUT ids text[], OUT total double precision
 )
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -25,9 +25,9 @@ BEGIN
         share := hashindex._sample_share(relation, pages);
         EXECUTE format(
             'SELECT array_agg(s.id) FILTER (WHERE s.place <= $1), count(*) / $2 FROM ('
-            '    SELECT b.%I::text AS id, row_number() OVER (ORDER BY random()) AS place FROM %s b %s WHERE %s'
+            '    SELECT %s AS id, row_number() OVER (ORDER BY random()) AS place FROM %s b %s WHERE %s'
             ') s',
-            id_column, relation, CASE WHEN share < 1 THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END, condition
+            hashindex._key_text('b', key_columns), relation, CASE WHEN share < 1 THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END, condition
         ) INTO ids, total USING wanted, share;
         EXIT WHEN cardinality(ids) >= wanted / 2 OR share = 1 OR pages > 16 * wanted;
         pages := 8 * pages;
@@ -46,7 +46,10 @@ AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
-    key_type text := hashindex._key_type(i.id_type);
+    kept text[] := hashindex._code_keys(i);
+    same_key text := hashindex._same_key(i, 'b', 'c');
+    -- The key that the text k.id stands for.
+    drawn_key text := hashindex._key_of_text(i, 'k.id');
     hides boolean := row_security_active(base);
     -- Reads all rows; or all keys, if most pages are all-visible, so that an index-only scan is cheap; or a sample.
     every boolean;
@@ -83,35 +86,37 @@ BEGIN
         basis := CASE WHEN every THEN '' ELSE basis END;
     ELSIF every_key THEN
         EXECUTE format(
-            'SELECT count(b.id), count(c.id), count(*) FILTER (WHERE c.id IS NULL AND b.has_vector), '
-            '       count(*) FILTER (WHERE c.id IS NOT NULL AND b.has_vector IS NOT TRUE) '
-            'FROM (SELECT k.%I AS id, %s AS has_vector FROM %s k) b FULL JOIN %s c ON c.id = b.id',
-            i.id_column, CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table
+            'SELECT count(b.%1$I), count(c.%2$I), count(*) FILTER (WHERE c.%2$I IS NULL AND b.hashindex_vector), '
+            '       count(*) FILTER (WHERE c.%2$I IS NOT NULL AND b.hashindex_vector IS NOT TRUE) '
+            'FROM (SELECT %3$s, %4$s AS hashindex_vector FROM %5$s k) b FULL JOIN %6$s c ON %7$s',
+            i.key_columns[1], kept[1], hashindex._columns_of('k', i.key_columns),
+            CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table, same_key
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
             -- Rows without a vector need no code.
             EXECUTE format(
                 'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
-                '    SELECT k.%2$I AS id FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE c.id = k.%2$I) '
+                '    SELECT %2$s FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE %5$s) '
                 '    ORDER BY random() LIMIT 2000'
-                ') m JOIN %3$s b ON b.%2$I = m.id',
-                i.column_name, i.id_column, base, code_table
+                ') m JOIN %3$s b ON (%6$s) = (%7$s)',
+                i.column_name, hashindex._columns_of('k', i.key_columns), base, code_table, hashindex._same_key(i, 'k', 'c'),
+                hashindex._columns_of('b', i.key_columns), hashindex._columns_of('m', i.key_columns)
             ) INTO missing USING missing;
         END IF;
     ELSE
-        drawn := hashindex._sample_ids(base, i.id_column, format('b.%I IS NOT NULL', i.column_name), 2000);
+        drawn := hashindex._sample_ids(base, i.key_columns, format('b.%I IS NOT NULL', i.column_name), 2000);
         EXECUTE format(
             'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
-            'WHERE NOT EXISTS (SELECT FROM %s c WHERE c.id = k.id::%s)', code_table, key_type
+            'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key
         ) INTO rows, basis, missing USING drawn.ids, drawn.total;
     END IF;
     IF i.layout = 'table' AND NOT every THEN
         -- Count codes whose rows are gone, unless all keys were compared, or have lost their vector unseen by a trigger.
-        drawn := hashindex._sample_ids(code_table, 'id', 'true', 2000);
+        drawn := hashindex._sample_ids(code_table, kept, 'true', 2000);
         EXECUTE format(
             'SELECT coalesce($3, 0) + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
-            'WHERE %1$s EXISTS (SELECT FROM %2$s b WHERE b.%3$I = k.id::%4$s AND b.%5$I IS %1$s NULL)',
-            CASE WHEN NOT every_key THEN 'NOT' END, base, i.id_column, key_type, i.column_name
+            'WHERE %1$s EXISTS (SELECT FROM %2$s b WHERE (%3$s) = (%4$s) AND b.%5$I IS %1$s NULL)',
+            CASE WHEN NOT every_key THEN 'NOT' END, base, hashindex._columns_of('b', i.key_columns), drawn_key, i.column_name
         ) INTO strays USING drawn.ids, drawn.total, strays;
         codes := coalesce(codes, drawn.total);
     END IF;
@@ -165,15 +170,15 @@ BEGIN
     IF i.filter_columns <> '{}' THEN
         wrong := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
         IF wrong = '{}' THEN
-            ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.id_column, 'true', 2000)).ids END;
+            ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
             EXECUTE format(
                 'SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(%s), ROW(%s))) '
-                'FROM %s JOIN %s c ON c.id = b.%I',
+                'FROM %s JOIN %s c ON %s',
                 (SELECT string_agg(format('b.%I', f.name), ', ' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
                 (SELECT string_agg(format('c.filter_%s', n), ', ' ORDER BY n) FROM generate_subscripts(i.filter_columns, 1) n),
                 CASE WHEN _health_of_rows.full THEN format('%s b', base)
-                     ELSE format('unnest($1) k(id) JOIN %s b ON b.%I = k.id::%s', base, i.id_column, key_type) END,
-                code_table, i.id_column
+                     ELSE format('unnest($1) k(id) JOIN %s b ON (%s) = (%s)', base, hashindex._columns_of('b', i.key_columns), drawn_key) END,
+                code_table, same_key
             ) INTO looked_at, stale USING ids;
             IF stale > 0 THEN
                 wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',

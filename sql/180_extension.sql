@@ -36,6 +36,7 @@ BEGIN
           AND (d.classid, d.objid) NOT IN (
               SELECT 'pg_proc'::regclass, f::oid FROM hashindex.index i, hashindex._functions_of(i) f
               UNION ALL SELECT 'pg_class'::regclass, t.relation FROM hashindex.index i, hashindex._tables_of(i) t
+              UNION ALL SELECT 'pg_type'::regclass, to_regtype(hashindex._key_type(i)) FROM hashindex.index i WHERE cardinality(i.key_columns) > 1
           )
           -- Made with the first index of a distributed table.
           AND o.identity <> 'hashindex.node_index'

@@ -103,8 +103,9 @@ def upgrade() -> None:
         sa.Column("schema_name", sa.Text, nullable=False),
         sa.Column("table_name", sa.Text, nullable=False),
         sa.Column("column_name", sa.Text, nullable=False),
-        sa.Column("id_column", sa.Text, nullable=False),
-        sa.Column("id_type", sa.Text, nullable=False),
+        # The columns of the key, and their types as the table declares them.
+        sa.Column("key_columns", sa.ARRAY(sa.Text), nullable=False),
+        sa.Column("key_types", sa.ARRAY(sa.Text), nullable=False),
         sa.Column("metric", sa.Text, nullable=False),
         sa.Column("layout", sa.Text, nullable=False),
         sa.Column("code_schema", sa.Text, nullable=False),
@@ -156,6 +157,10 @@ def upgrade() -> None:
         sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
         sa.UniqueConstraint("swap_of", "swap_state", name="index_swap_of_swap_state_key"),
         sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
+        sa.CheckConstraint(
+            "cardinality(key_columns) >= 1 AND cardinality(key_types) = cardinality(key_columns)",
+            name="index_key_columns_check",
+        ),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
         sa.CheckConstraint("layout IN ('table', 'column')", name="index_layout_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),

@@ -18,7 +18,8 @@ def to_frame(hits: Sequence[Hit]) -> "pandas.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Columns ``id`` (int64 where keys are integers, else object) and ``distance`` (float64).
+        Columns ``id`` (int64 where keys are integers, else object; keys of several columns are
+        tuples) and ``distance`` (float64).
         Without answers the frame has both columns, ``id`` as object.
 
     Raises

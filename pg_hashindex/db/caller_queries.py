@@ -69,7 +69,8 @@ def errors_naming(what: str, source: TableSource) -> Iterator[None]:
         message = f"{what}: {str(error).rstrip('.')}"
         if isinstance(cause, psycopg.DataError | psycopg.errors.CannotCoerce):
             raise InvalidInputError(
-                f"{message}; as key {source.key} of {source.name} is of type {source.key_type}"
+                f"{message}; as key {source.known_key.name} of {source.name} is of type "
+                f"{source.known_key.type_name}"
             ) from cause
         if isinstance(cause, psycopg.errors.UndefinedColumn):
             raise InvalidInputError(message) from cause

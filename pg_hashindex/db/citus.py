@@ -19,9 +19,9 @@ _METHOD: LiteralString = """
 _COLUMN: LiteralString = """
     SELECT d.name, EXISTS (
         SELECT FROM pg_catalog.pg_index x
-        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-        WHERE x.indrelid = d.relation::oid AND x.indisunique AND x.indnkeyatts = 1
-          AND a.attname::text = d.name
+        JOIN pg_catalog.generate_series(0, x.indnkeyatts - 1) n(n) ON true
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[n.n]
+        WHERE x.indrelid = d.relation::oid AND x.indisunique AND a.attname::text = d.name
     )
     FROM (SELECT p.logicalrelid, column_to_column_name(p.logicalrelid, p.partkey)
           FROM pg_catalog.pg_dist_partition p) d(relation, name)
@@ -61,13 +61,13 @@ def refuse_unsuitable(connection: Connection, table: str) -> None:
         column, unique = one_row(connection, _COLUMN, [table])
         if not unique:
             raise InvalidInputError(
-                f"table {table} is distributed by {column!r}, which is not a key, and codes are "
-                "found by a key of one column; distribute the table by its key"
+                f"table {table} is distributed by {column!r}, which is in no key, and codes are "
+                "found by a key; distribute the table by a column of its key"
             )
     elif method is not None:
         raise InvalidInputError(
             f"table {table} has no distribution column: Citus keeps all of it on one node, or a "
-            "copy on each; give a local table, or one that is distributed by its key"
+            "copy on each; give a local table, or one that is distributed by a column of its key"
         )
 
 

@@ -14,6 +14,7 @@ from ..errors import InvalidInputError, MissingRightsError
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection
+from .keys import Key, KeyColumns, as_key_columns
 from .owners import ask_schema, untrusted_owner
 from .progress import Progress
 from .statements import execute, one_row
@@ -83,8 +84,7 @@ class TableSource:
 
     ``name`` is the table as the caller wrote it, ``estimate`` its rows, roughly. ``vector`` names
     the column of vectors, ``labels`` that of labels, which are ``several`` a row or one, and
-    ``numbered`` if they are integers. ``key_type`` is the key's base type without a length,
-    ``key_collation`` that of a key of text.
+    ``numbered`` if they are integers.
     """
 
     connection: Connection
@@ -93,9 +93,7 @@ class TableSource:
     estimate: int
     vector: str
     vector_type: str = "vector"
-    key: str | None = None
-    key_type: str | None = None
-    key_collation: sql.Identifier | None = None
+    key: Key | None = None
     labels: str | None = None
     several: bool = False
     numbered: bool = False
@@ -119,14 +117,20 @@ class TableSource:
             found = replace(found, estimate=found.count(sql.SQL("true")))
         return found
 
-    def with_key(self, column: str | None) -> "TableSource":
-        """Read the key too: a unique column that is never NULL, the primary key by default."""
+    def with_key(self, columns: KeyColumns) -> "TableSource":
+        """Read the key too: unique columns that are never NULL, the primary key by default."""
         ask_schema(self.connection)
-        statement = "SELECT id_column FROM hashindex._find_key($1::regclass, $2)"
-        (key,) = one_row(self.connection, statement, [self.name, column])
+        statement = "SELECT key_columns FROM hashindex._find_key($1::regclass, $2::text[])"
+        (found,) = one_row(self.connection, statement, [self.name, as_key_columns(columns)])
         # Without a length: a cast to varchar(4) could make two keys equal.
-        key_type, _, collation = self._type_of(key)
-        return replace(self, key=key, key_type=key_type, key_collation=collation)
+        types, _, collations = zip(*map(self._type_of, found), strict=True)
+        return replace(self, key=Key(tuple(found), types, collations))
+
+    @property
+    def known_key(self) -> Key:
+        """The key, which `with_key` has found."""
+        assert self.key is not None  # noqa: S101
+        return self.key
 
     def large_keys(self, length: float, most: int) -> list[str]:
         """Return keys of rows whose vectors are longer; none if the table has no key."""
@@ -137,7 +141,7 @@ class TableSource:
             return []
         (schema, _) = one_row(self.connection, EXTENSION)
         names = {
-            "key": keyed.key_text(sql.Identifier(keyed.key or "")),
+            "key": keyed.known_key.exact_text(keyed.known_key.parts()),
             "table": self.table,
             "schema": sql.Identifier(schema),
             "vector": sql.Identifier(self.vector),
@@ -207,25 +211,10 @@ class TableSource:
             condition = "coalesce({} <> -1, false)"
         return sql.SQL(condition).format(sql.Identifier(self.labels))
 
-    def as_key(self, value: sql.Composable) -> sql.Composable:
-        """Return SQL for a value as one of the key's type, compared as the key is."""
-        key = sql.SQL("({})::{}").format(value, sql.SQL(self.key_type or ""))
-        if self.key_collation is None:
-            return key
-        # PostgreSQL cannot compare two columns of different collations.
-        return sql.SQL("({} COLLATE {})").format(key, self.key_collation)
-
-    def key_text(self, key: sql.Composable) -> sql.Composable:
-        """Return SQL for a value of the key's type as text: equal keys have equal texts."""
-        # 1.0 and 1 are the same numeric.
-        text = "trim_scale({})::text" if self.key_type == "numeric" else "({})::text"
-        return sql.SQL(text).format(key)
-
     def has_key(self, keys: list[str]) -> sql.Composable:
         """Return the condition that a row's key is one of some, given as text."""
-        return sql.SQL("{} = ANY ({}::text[]::{}[])").format(
-            sql.Identifier(self.key or ""), sql.Literal(keys), sql.SQL(self.key_type or "")
-        )
+        texts = sql.SQL("{}::text[]").format(sql.Literal(keys))
+        return self.known_key.among(self.known_key.of(), texts)
 
     def count(self, condition: sql.Composable) -> int:
         """Count the rows for which a condition holds."""
@@ -255,7 +244,7 @@ class TableSource:
             ).format(sql.Identifier(self.labels))
         key: sql.Composable = sql.SQL("NULL::text")
         if self.key is not None:
-            key = self.key_text(sql.Identifier(self.key))
+            key = self.key.exact_text(self.key.parts())
         with self.connection.cursor(name="pg_hashindex_sample") as cursor:
             keep_binary(cursor)
             cursor.itersize = _FETCH_ROWS

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from ..db.citus import is_distributed
 from ..db.connection import Connection
+from ..db.keys import Key
 from ..db.locks import retry_while_locked
 from ..db.owners import (
     prepare_schema,
@@ -38,8 +39,9 @@ SwapState = Literal["next", "ready", "previous"]
 
 _CATALOG: LiteralString = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
-           m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.id_column,
-           i.id_type, hashindex._key_type(i.id_type) AS key_type, i.metric, i.layout,
+           m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
+           i.key_types, hashindex._base_types(i) AS base_types, hashindex._key_type(i) AS key_type,
+           i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
@@ -57,14 +59,15 @@ _CURRENT: LiteralString = """
         SELECT FROM hashindex.index i
         WHERE i.storage = {storage} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
           AND i.table_name = {table_name} AND i.column_name = {column_name}
-          AND i.id_column = {id_column}
+          AND i.key_columns = {key_columns}::text[]
     )
 """
 
 _WAITING: dict[Layout, LiteralString] = {
     "table": """
         SELECT count(*) FROM {table} b {part}
-        WHERE b.{column} IS NOT NULL AND NOT EXISTS (SELECT FROM {codes} c WHERE c.id = b.{id})
+        WHERE b.{column} IS NOT NULL
+          AND NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
     """,
     "column": """
         SELECT count(*) FROM {table} b {part} WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
@@ -212,8 +215,12 @@ class IndexRow:
     schema_name: str
     table_name: str
     column_name: str
-    id_column: str
-    id_type: str
+    key_columns: list[str]
+    #: As the table declares them, such as ``character varying(10)``.
+    key_types: list[str]
+    #: The same without domains and lengths.
+    base_types: list[str]
+    #: The one type of a whole key.
     key_type: str
     metric: Metric
     layout: Layout
@@ -275,15 +282,38 @@ class IndexRow:
 
     @property
     def names(self) -> dict[str, sql.Composable]:
-        """The names of the table and of its columns, as statements have them in brackets."""
+        """The names of the table and of its columns, as statements have them in brackets.
+
+        ``key``, ``key_text`` and ``as_ids`` are of a row b of the table, ``code_key`` is of a row c
+        of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
+        read from the text ``s.id``.
+        """
+        key = self.key
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),
-            "id": sql.Identifier(self.id_column),
-            "type": sql.SQL(self.key_type),
+            "key": key.of("b"),
+            "key_text": key.text(key.of("b")),
+            "as_ids": key.as_ids("b"),
+            "code_key": key.ids_of("c"),
+            "ids": key.ids,
+            "whole_key": key.whole(key.ids_of("c"), self.key_type),
+            "gone_key": key.ids_of("gone"),
+            "given_key": key.from_text(sql.SQL("s.id")),
             "column": sql.Identifier(self.column_name),
             "code": sql.Identifier(self.code_column),
         }
+
+    @cached_property
+    def key(self) -> Key:
+        """The key of the table."""
+        return Key(tuple(self.key_columns), tuple(self.base_types))
+
+    @property
+    def key_shown(self) -> str:
+        """The columns of the key with their types."""
+        named = zip(self.key_columns, self.key_types, strict=True)
+        return ", ".join(f"{column} {kind}" for column, kind in named)
 
     @property
     def search_function(self) -> str:
@@ -295,7 +325,7 @@ class IndexRow:
         kind, _, rest = message.removesuffix(" does not exist").partition(" ")
         name = rest.partition(" of relation ")[0].strip('"')
         if kind == "column":
-            columns = (self.column_name, self.id_column, self.code_column)
+            columns = (self.column_name, *self.key_columns, self.code_column)
             return any(name == column or rest.endswith(f".{column}") for column in columns)
         if kind == "function":
             return any(f"{verb}_{self.name}" in rest for verb in ("search", "candidates", "within"))
@@ -306,9 +336,9 @@ class IndexRow:
 
     @property
     def binary_ids(self) -> bool:
-        """Whether psycopg reads the key's type in binary; other types are read as text."""
+        """Whether psycopg reads the key's types in binary; other types are read as text."""
         types = self.connection.adapters.types
-        return types.get(self.id_type.partition("(")[0]) is not None
+        return all(types.get(kind.partition("(")[0]) is not None for kind in self.key_types)
 
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
@@ -318,10 +348,10 @@ class IndexRow:
         code = sql.Identifier(self.code_column)
         if self.layout == "column":
             return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
-        join = sql.SQL("LEFT JOIN {} c ON c.id = b.{}")
+        join = sql.SQL("LEFT JOIN {codes} c ON ({code_key}) = ({key})")
         return {
             "row_code": sql.SQL("c.{}").format(code),
-            "join": join.format(self.codes, sql.Identifier(self.id_column)),
+            "join": join.format(codes=self.codes, **self.names),
         }
 
     @property
@@ -329,7 +359,7 @@ class IndexRow:
         """SQL for the code of a row as text, followed by its numbers; needs the same join."""
         if self.keeps_numbers:
             return sql.SQL(
-                "CASE WHEN c.id IS NOT NULL "
+                "CASE WHEN c.code IS NOT NULL "
                 "THEN pg_catalog.concat_ws(' ', c.code::text, c.length, c.fit) END"
             )
         return self.names_of_codes()["row_code"] + sql.SQL("::text")
@@ -338,8 +368,8 @@ class IndexRow:
     def code_of_row(self) -> sql.Composed:
         """SQL for the code of a row of the searched table, which is called b; NULL without one."""
         # By the index's name, since a build gives it another table of codes.
-        return sql.SQL("hashindex.code_of({name}, b.{id}::text)").format(
-            name=sql.Literal(self.name), id=sql.Identifier(self.id_column)
+        return sql.SQL("hashindex.code_of({}, {})").format(
+            sql.Literal(self.name), self.names["key_text"]
         )
 
     @cached_property
@@ -379,7 +409,7 @@ class IndexRow:
             schema_name=sql.Literal(self.schema_name),
             table_name=sql.Literal(self.table_name),
             column_name=sql.Literal(self.column_name),
-            id_column=sql.Literal(self.id_column),
+            key_columns=sql.Literal(self.key_columns),
         )
 
     def check_current(self) -> None:

@@ -39,7 +39,7 @@ _BATCH_SECONDS = 1.0
 _MOST_PASSES = 10
 
 _SAMPLE: LiteralString = """
-    SELECT b.{id}, b.ctid, b.{column} FROM {table} b
+    SELECT {key}, b.ctid, b.{column} FROM {table} b
     TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}) WHERE b.{column} IS NOT NULL
 """
 
@@ -265,7 +265,11 @@ class ShardBuild(LandmarkBuild):
         with self.connection.transaction():
             try:
                 yield from read_blocks(
-                    self.connection, query, self._block_rows, dimension=self.index.dimension
+                    self.connection,
+                    query,
+                    self._block_rows,
+                    dimension=self.index.dimension,
+                    key_columns=len(self.index.key_columns),
                 )
             except WrongDimensionError:
                 raise self._wrong_dimension() from None
@@ -309,7 +313,8 @@ class ShardVerifier(Verifier):
         """Delete codes that differ from a fresh encoding of their rows; return how many."""
         self.job.phase("verifying codes")
         statement: LiteralString = """
-            DELETE FROM {codes} c USING {table} b WHERE b.{id} = c.id AND b.{column} IS NOT NULL
+            DELETE FROM {codes} c USING {table} b WHERE ({key}) = ({code_key})
+              AND b.{column} IS NOT NULL
               AND (c.code IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true){numbers})
         """
         if self.index.layout == "column":

@@ -70,36 +70,35 @@ _PATIENCE = 60.0
 # codes of earlier ones.
 _ROWS: dict[Layout, LiteralString] = {
     "table": """
-        SELECT b.{id}::text, b.{column}, {version} FROM {table} b
-        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
+        SELECT {key_text}, b.{column}, {version} FROM {table} b
+        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL
           AND NOT EXISTS (
-              SELECT FROM {codes} c WHERE c.id = b.{id} AND c.id >= $1::text::{type}
+              SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
           )
-        ORDER BY b.{id} LIMIT $2
+        ORDER BY {key} LIMIT $2
     """,
     "column": """
-        SELECT b.{id}::text, b.{column}, {version} FROM {table} b
-        WHERE b.{id} {comparison} $1::text::{type} AND b.{column} IS NOT NULL
-          AND b.{code} IS NULL
-        ORDER BY b.{id} LIMIT $2
+        SELECT {key_text}, b.{column}, {version} FROM {table} b
+        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL AND b.{code} IS NULL
+        ORDER BY {key} LIMIT $2
     """,
 }
 
 # Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
 _FIRST_MISSING: dict[Layout, LiteralString] = {
     "table": """
-        SELECT b.{id}::text FROM (
-            SELECT k.{id} AS id FROM {table} k
-            WHERE NOT EXISTS (SELECT FROM {codes} c WHERE c.id = k.{id})
-            ORDER BY k.{id} OFFSET 0
-        ) missing JOIN {table} b ON b.{id} = missing.id
+        SELECT {key_text} FROM (
+            SELECT {as_ids} FROM {table} b
+            WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+            ORDER BY {key} OFFSET 0
+        ) c JOIN {table} b ON ({key}) = ({code_key})
         WHERE b.{column} IS NOT NULL
-        ORDER BY b.{id} LIMIT 1
+        ORDER BY {key} LIMIT 1
     """,
     "column": """
-        SELECT b.{id}::text FROM {table} b
+        SELECT {key_text} FROM {table} b
         WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-        ORDER BY b.{id} LIMIT 1
+        ORDER BY {key} LIMIT 1
     """,
 }
 
@@ -118,26 +117,26 @@ _PAGES_OF_TABLE: LiteralString = """
 _WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
-            SELECT b.{id} AS id, s.code{numbers}{filter_values}
+            SELECT {as_ids}, s.code{numbers}{filter_values}
             FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
-            JOIN {table} b ON b.{id} = s.id::{type}
+            JOIN {table} b ON ({key}) = ({given_key})
             WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
             FOR SHARE OF b SKIP LOCKED
         )
-        INSERT INTO {codes} (id, code{numbers}{filter_targets})
+        INSERT INTO {codes} ({ids}, code{numbers}{filter_targets})
         SELECT * FROM present p
-        ON CONFLICT (id) DO NOTHING
+        ON CONFLICT ({ids}) DO NOTHING
     """,
     "column": """
         WITH present AS (
-            SELECT b.{id} AS id, s.code
+            SELECT {as_ids}, s.code
             FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
-            JOIN {table} b ON b.{id} = s.id::{type}
+            JOIN {table} b ON ({key}) = ({given_key})
             WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged} AND {current}
             FOR NO KEY UPDATE OF b SKIP LOCKED
         )
-        UPDATE {table} b SET {code} = p.code FROM present p
-        WHERE b.{id} = p.id AND b.{code} IS NULL
+        UPDATE {table} b SET {code} = c.code FROM present c
+        WHERE ({key}) = ({code_key}) AND b.{code} IS NULL
     """,
 }
 
@@ -147,13 +146,15 @@ _WRITE: dict[Layout, LiteralString] = {
 # code then has another xmin, and stays.
 PRUNE: LiteralString = """
     WITH gone AS MATERIALIZED (
-        SELECT g.id, g.xmin AS version FROM {codes} g WHERE g.id = ANY (ARRAY(
-            SELECT k.id FROM {codes} k
-            WHERE NOT row_security_active({table_name}) AND {current}
-              AND NOT EXISTS (SELECT FROM {table} b WHERE b.{id} = k.id)
-        ))
+        SELECT {code_key}, c.xmin AS version FROM {codes} c WHERE ({code_key}) IN (
+            SELECT {ids} FROM unnest(ARRAY(
+                SELECT {whole_key} FROM {codes} c
+                WHERE NOT row_security_active({table_name}) AND {current}
+                  AND NOT EXISTS (SELECT FROM {table} b WHERE ({key}) = ({code_key}))
+            )) k({ids})
+        )
     )
-    DELETE FROM {codes} c USING gone WHERE c.id = gone.id AND c.xmin = gone.version
+    DELETE FROM {codes} c USING gone WHERE ({code_key}) = ({gone_key}) AND c.xmin = gone.version
 """
 
 
@@ -211,6 +212,7 @@ class _Encoder:
         in_sql = index.encoded_in == "sql"
         self.names = index.names | {
             "codes": sql.Identifier(index.code_schema, index.code_table),
+            "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),

@@ -5,7 +5,7 @@ them, since a statement that SQLAlchemy compiles gets its values later.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -212,19 +212,20 @@ class _Unbounded(sa.types.TypeDecorator[Any]):
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 
 
-def filter_sql(clause: ClauseElement, key: Any, compiler: SQLCompiler, **kw: Any) -> str:
+def filter_sql(clause: ClauseElement, key: Sequence[Any], compiler: SQLCompiler, **kw: Any) -> str:
     """Write SQL for the text of a filter, in which the server quotes the values.
 
-    With a ``key``, a column, the clause is a statement that selects keys of rows. The compiler is
+    With a ``key``, columns, the clause is a statement that selects keys of rows. The compiler is
     that of the statement around the filter, which gets the values as parameters; ``kw`` are
     arguments for compiling them. What cannot be written so is a CompileError.
     """
     written = _TextCompiler(clause, compiler)
     text = written.string
-    if key is not None:
+    if key:
         preparer = written.preparer
-        table = preparer.format_table(key.table)
-        text = f"{table}.{preparer.quote(key.name)} IN ({text})"
+        table = preparer.format_table(key[0].table)
+        columns = ", ".join(f"{table}.{preparer.quote(column.name)}" for column in key)
+        text = f"{f'({columns})' if len(key) > 1 else columns} IN ({text})"
     parts = []
     for place, piece in enumerate(text.split(_MARK)):
         if place % 2:

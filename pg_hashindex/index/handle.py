@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ..db.connection import Connection
+from ..db.keys import KeyColumns, as_key_columns
 from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
@@ -83,7 +84,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         table: str,
         column: str,
         model: str,
-        id_column: str | None = None,
+        key_columns: KeyColumns = None,
         metric: Metric | None = None,
         layout: Layout = "table",
         access: Access | None = None,
@@ -113,8 +114,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             A column of type ``vector`` or ``halfvec``, by its bare name.
         model
             ``name`` or ``name:version``.
-        id_column
-            A unique NOT NULL column; the primary key by default.
+        key_columns : str or sequence of str, optional
+            A column, or several, that are unique together and NOT NULL; the primary key by default.
         metric : {"l2", "cosine", "ip"}, optional
             The exact distance of answers; the model's by default.
         layout
@@ -159,7 +160,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     table,
                     column,
                     model,
-                    id_column,
+                    as_key_columns(key_columns),
                     metric,
                     layout,
                     list(filter_columns),

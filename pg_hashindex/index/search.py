@@ -41,7 +41,10 @@ def _is_outdated(error: HashIndexError) -> bool:
 
 
 class Hit(NamedTuple):
-    """One answer: the row's key and its exact distance; for `within`, the distance in bits."""
+    """One answer: the row's key and its exact distance; for `within`, the distance in bits.
+
+    A key of several columns is a tuple.
+    """
 
     id: Any
     distance: float
@@ -109,26 +112,29 @@ class _Question:
     def row_statement(self, row: IndexRow) -> _Query:
         """Write the statement that reads the row's key, vector and code."""
         query = sql.SQL(
-            "SELECT b.{id}, b.{column}, {code}::text FROM {table} b WHERE b.{id} = $1::text::{type}"
+            "SELECT {key}, b.{column}, {code}::text FROM {table} b WHERE ({key}) = ({like})"
         ).format(
             # Not every reader may read codes.
-            **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL}
+            **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL},
+            like=row.key.from_text(sql.SQL("$1::text")),
         )
-        return query, [str(self.row_id)]
+        return query, [row.key.written(self.row_id)]
 
     def at(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> Self:
         """Return the same search, with the vector that `row_statement` has read.
 
         A row that does not exist, or has no vector, is refused.
         """
-        if not found or found[0][1] is None:
+        if not found or found[0][-2] is None:
             raise InvalidInputError(
-                f"{row.qualified_table} has no row with {row.id_column} = {self.row_id} and a "
-                "vector"
+                f"{row.qualified_table} has no row with {row.key.name} = {self.row_id} and a vector"
             )
-        key, vector, code = found[0]
+        *key, vector, code = found[0]
         return replace(
-            self, query=as_vector(vector), key=key, code=None if code is None else Bit(code)
+            self,
+            query=as_vector(vector),
+            key=row.key.read(key),
+            code=None if code is None else Bit(code),
         )
 
     def wants_code(self, row: IndexRow) -> bool:
@@ -195,30 +201,28 @@ class Search(_Question):
         if self.tenant is not None:
             params += [str(self.tenant), restriction]
             query = sql.SQL(
-                "SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, {}, $6, "
-                "tenant => $5::text::{})"
+                "SELECT * FROM hashindex.{}($1, $2, $3, $4, {}, $6, tenant => $5::text::{})"
             ).format(
                 sql.Identifier(f"search_{row.name}"),
                 self._code(row, params),
                 sql.SQL(row.tenant_type or ""),
             )
         elif restriction is None:
-            query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, $3, $4, {})").format(
+            query = sql.SQL("SELECT * FROM hashindex.{}($1, $2, $3, $4, {})").format(
                 sql.Identifier(f"search_{row.name}"), self._code(row, params)
             )
         else:
             params += [row.name, restriction]
             query = sql.SQL(
-                "SELECT id::{}, distance FROM hashindex.search("
+                "SELECT {}, distance FROM hashindex.search("
                 "$5, $1, $2, $3, $4, filter => $6, query_code => {})"
-            ).format(sql.SQL(row.key_type), self._code(row, params))
+            ).format(row.key.from_text(sql.Identifier("id")), self._code(row, params))
         return query, params
 
-    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+    def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        if not self.like:
-            return [Hit(*values) for values in found]
-        return [Hit(*values) for values in found if values[0] != self.key][: self.k]
+        hits = _hits(row, found)
+        return [hit for hit in hits if hit.id != self.key][: self.k] if self.like else hits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,14 +243,14 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        query = sql.SQL("SELECT id, distance FROM hashindex.{}($1, $2, {})").format(
+        query = sql.SQL("SELECT * FROM hashindex.{}($1, $2, {})").format(
             sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
         return query, params
 
-    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+    def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        return [Hit(*values) for values in found if not self.like or values[0] != self.key]
+        return [hit for hit in _hits(row, found) if not self.like or hit.id != self.key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,17 +280,24 @@ class Hybrid(_Question):
             _as_number("vector_weight", self.vector_weight),
             as_optional_count("depth", self.depth),
         ]
-        query = "SELECT id::{}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
+        query = "SELECT {}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
         query += "$5, $6, $7, $8, query_code => {}"
         code = self._code(row, params)
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
-        return sql.SQL(query + ")").format(sql.SQL(row.key_type), code), params
+        key = row.key.from_text(sql.Identifier("id"))
+        return sql.SQL(query + ")").format(key, code), params
 
-    def hits(self, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
+    def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
-        return [HybridHit(*values) for values in found]
+        return [HybridHit(row.key.read(values[:-3]), *values[-3:]) for values in found]
+
+
+def _hits(row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
+    if len(row.key_columns) == 1:
+        return [Hit(*values) for values in found]
+    return [Hit(values[:-1], values[-1]) for values in found]
 
 
 class Searches(Generic[Hits, HybridHits]):
@@ -325,7 +336,7 @@ class Searches(Generic[Hits, HybridHits]):
                         model = yield row.model_steps()
                         ready = yield partial(ready.encoded, row, model)
                     query = Statement(*ready.statement(row), binary=binary, prepare=True)
-                    return ready.hits((yield query))
+                    return ready.hits(row, (yield query))
             except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:
                     raise
@@ -364,7 +375,7 @@ class Searches(Generic[Hits, HybridHits]):
         -------
         list of Hit
             ``(id, distance)``, nearest first; distances as pgvector's operator gives them (``ip``:
-            the negative inner product).
+            the negative inner product). A key of several columns is a tuple.
 
         Raises
         ------
@@ -383,7 +394,7 @@ class Searches(Generic[Hits, HybridHits]):
         Parameters
         ----------
         row_id
-            The row's key, or its text.
+            The row's key, or its text; of several columns, a tuple or a JSON array.
         k, candidates, probes, where, filter
             As `search`.
 
@@ -432,7 +443,7 @@ class Searches(Generic[Hits, HybridHits]):
         Parameters
         ----------
         row_id
-            The row's key, or its text.
+            The row's key, or its text; of several columns, a tuple or a JSON array.
         radius
             As `within`.
 

@@ -34,10 +34,10 @@ _NUMBERS_ROUNDING = 1e-3
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT b.{id}::text, b.{column}, {stored} FROM {table} b {join}
-    WHERE ($1::text IS NULL OR b.{id} > $1::text::{type})
+    SELECT {key_text}, b.{column}, {stored} FROM {table} b {join}
+    WHERE ($1::text IS NULL OR ({key}) > ({start}))
       AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
-    ORDER BY b.{id} LIMIT $2
+    ORDER BY {key} LIMIT $2
 """
 
 _COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
@@ -47,14 +47,16 @@ _FILTER_FAULTS: LiteralString = """
 """
 
 _OTHER_FILTERS: LiteralString = """
-    DELETE FROM {codes} c WHERE c.id = ANY (ARRAY(
-        SELECT k.id FROM {codes} k JOIN {table} b ON b.{id} = k.id
-        WHERE pg_catalog.record_image_ne(ROW({kept}), ROW({filters})) AND {current}
-    ))
+    DELETE FROM {codes} c WHERE ({code_key}) IN (
+        SELECT {ids} FROM unnest(ARRAY(
+            SELECT {whole_key} FROM {codes} c JOIN {table} b ON ({key}) = ({code_key})
+            WHERE pg_catalog.record_image_ne(ROW({kept}), ROW({filters})) AND {current}
+        )) k({ids})
+    )
 """
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT b.{id}::text, {stored} FROM {table} b {join}
+    SELECT {key_text}, {stored} FROM {table} b {join}
     WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
 """
 
@@ -62,12 +64,12 @@ _WITHOUT_VECTOR: LiteralString = """
 _TAKE: dict[Layout, LiteralString] = {
     "table": """
         DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-        WHERE c.id = s.id::{type} AND {stored} = s.code AND {current}
+        WHERE ({code_key}) = ({given_key}) AND {stored} = s.code AND {current}
     """,
     "column": """
         UPDATE {table} b SET {code} = NULL
         FROM unnest($1::text[], $2::text[]) s(id, code)
-        WHERE b.{id} = s.id::{type} AND {stored} = s.code AND {current}
+        WHERE ({key}) = ({given_key}) AND {stored} = s.code AND {current}
     """,
 }
 
@@ -83,6 +85,7 @@ class Verifier:
         self.names = index.names | index.names_of_codes()
         self.names |= {"codes": index.codes, "current": index.is_current}
         self.names |= {"stored": index.stored_code}
+        self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
@@ -126,7 +129,7 @@ class Verifier:
         columns = self.index.filter_columns
         if not columns or self.filter_faults():
             return 0
-        kept = [sql.Identifier("k", f"filter_{n}") for n in range(1, 1 + len(columns))]
+        kept = [sql.Identifier("c", f"filter_{n}") for n in range(1, 1 + len(columns))]
         filters = [sql.Identifier("b", name) for name in columns]
         comma = sql.SQL(", ")
         return int(

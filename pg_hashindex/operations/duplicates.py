@@ -55,6 +55,7 @@ def near_duplicates(
     ----------
     into
         The table of ``id``, ``other_id`` and ``distance``, which is made; ``id`` is the lesser.
+        Keys of several columns are ``id_1``, ``id_2``, ..., ``other_id_1``, ``other_id_2``, ...
     max_distance
         The greatest distance of a pair; for cosine 1 - similarity.
     radius
@@ -154,8 +155,8 @@ class _Target:
         if not exists:
             with self._index.connection.transaction():
                 self._execute(
-                    "CREATE TABLE {table} (id {type}, other_id {type}, "
-                    "distance double precision NOT NULL, PRIMARY KEY (id, other_id))"
+                    "CREATE TABLE {table} ({columns}, distance double precision NOT NULL, "
+                    "PRIMARY KEY ({ids}))"
                 )
                 self._keep(0)
             return 0
@@ -183,7 +184,7 @@ class _Target:
         with self._index.connection.transaction():
             settings = [self._settings[name] for name in ("max_distance", "radius", "lists")]
             self._execute(
-                "INSERT INTO {table} SELECT p.id::{type}, p.other_id::{type}, p.distance "
+                "INSERT INTO {table} SELECT {pair}, p.distance "
                 "FROM ({pairs}) p ON CONFLICT DO NOTHING",
                 [self._index.name, *settings, start, end - 1],
                 pairs=sql.SQL(_PAIRS),
@@ -208,5 +209,18 @@ class _Target:
         self._execute("COMMENT ON TABLE {table} IS {comment}", comment=comment)
 
     def _execute(self, statement: Any, values: Any = None, **more: sql.Composable) -> Any:
-        names = {"table": self._table, "type": sql.SQL(self._index.key_type)}
+        comma, key = sql.SQL(", "), self._index.key
+        ids = [*key.code_columns, *(f"other_{column}" for column in key.code_columns)]
+        columns = [
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
+            for name, kind in zip(ids, 2 * key.types, strict=True)
+        ]
+        names = {
+            "table": self._table,
+            "ids": comma.join(map(sql.Identifier, ids)),
+            "columns": comma.join(columns),
+            "pair": comma.join(
+                [key.from_text(sql.Identifier("p", name)) for name in ("id", "other_id")]
+            ),
+        }
         return execute(self._index.connection, statement, values, names=names | more)

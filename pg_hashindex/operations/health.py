@@ -45,12 +45,12 @@ _FINDINGS: LiteralString = """
 """
 
 _SAMPLED_IDS: LiteralString = """
-    SELECT s.ids FROM hashindex._sample_ids($1::regclass, $2, $3, $4) s
+    SELECT s.ids FROM hashindex._sample_ids($1::regclass, $2::text[], $3, $4) s
 """
 
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) k(id)
-    JOIN {table} b ON b.{id} = k.id::{type} {join} WHERE b.{column} IS NOT NULL
+    SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) s(id)
+    JOIN {table} b ON ({key}) = ({given_key}) {join} WHERE b.{column} IS NOT NULL
 """
 
 _EVERY: LiteralString = (
@@ -410,7 +410,7 @@ class CodeChecks:
         index = self.index
         column = sql.Identifier(index.column_name).as_string(index.connection)
         wanted = _NETWORK_SAMPLE_ROWS if index.network == "torch" else _SAMPLE_ROWS
-        values = [index.qualified_table, index.id_column, f"b.{column} IS NOT NULL", wanted]
+        values = [index.qualified_table, index.key_columns, f"b.{column} IS NOT NULL", wanted]
         ids: list[str] = one_row(index.connection, _SAMPLED_IDS, values)[0]
         return ids
 

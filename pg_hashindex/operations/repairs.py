@@ -13,6 +13,7 @@ from psycopg import Rollback
 
 from ..db.connection import Connection, outside_transactions
 from ..db.jobs import Job
+from ..db.keys import KeyColumns, as_key_columns
 from ..db.locks import claimed_work, retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
@@ -24,14 +25,15 @@ from ..index.catalog import HasRow, IndexRow, read_row
 from . import swaps
 from .health import CodeChecks
 
-#: A table, the column of its vectors and its key; None leaves one as it is.
-Names: TypeAlias = tuple[str | None, str | None, str | None]
+#: A table, the column of its vectors and those of its key; None leaves one as it is.
+Names: TypeAlias = tuple[str | None, str | None, list[str] | None]
 
-# $2 is a table, $3 and $4 are columns; NULL leaves a name as it is.
+# $2 is a table, $3 a column and $4 columns; NULL leaves a name as it is.
 _REBIND: LiteralString = """
     UPDATE hashindex.index x
     SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
-        id_column = coalesce($4, x.id_column),
+        key_columns = CASE WHEN $4::text[] IS NULL THEN x.key_columns
+            ELSE (SELECT k.key_columns FROM hashindex._find_key(c.oid::regclass, $4::text[]) k) END,
         code_schema = CASE x.layout WHEN 'column' THEN n.nspname ELSE x.code_schema END,
         code_table = CASE x.layout WHEN 'column' THEN c.relname ELSE x.code_table END
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -156,7 +158,7 @@ def rebind(
     *,
     table: str | None = None,
     column: str | None = None,
-    id_column: str | None = None,
+    key_columns: KeyColumns = None,
 ) -> Repaired:
     """Name the table and columns of the index after they were renamed, and repair it.
 
@@ -167,8 +169,9 @@ def rebind(
     ----------
     table
         The searched table, as SQL writes it; by default the name that the catalog has.
-    column, id_column
-        Its vector and key column, by bare names; by default those that the catalog has.
+    column, key_columns
+        Its column of vectors, and the column or columns of its key, by bare names; by default those
+        that the catalog has.
 
     Returns
     -------
@@ -183,7 +186,7 @@ def rebind(
     InUseError
         As `repair`.
     """
-    names = (table, column, id_column)
+    names = (table, column, as_key_columns(key_columns))
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
     return _run(index.row, names)
@@ -233,7 +236,7 @@ class _Repairer:
             self.index = read_row(self.connection, self.index.name)
             self.done.append(
                 f"bound the index to {self.index.qualified_table}, column "
-                f"{self.index.column_name!r}, key {self.index.id_column!r}"
+                f"{self.index.column_name!r}, key {self.index.key.name!r}"
             )
         for index in self._rows():
             self._refuse_faults(index)

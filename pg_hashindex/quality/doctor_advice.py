@@ -373,7 +373,11 @@ def _ours(found: Diagnosis, options: str = "") -> tuple[str, ...]:
     table = found.table
     if table.without_codes is not None:
         return ()
-    key = "" if table.primary_key is not None else f" --id {shlex.quote(table.other_key or '')}"
+    key = (
+        ""
+        if table.primary_key is not None
+        else f" --id {shlex.quote(','.join(table.other_key or ()))}"
+    )
     return (
         f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
         f"{shlex.quote(table.column)}{key}{options}",

@@ -49,11 +49,16 @@ _FACTS: LiteralString = """
                OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree($1::oid) t))
     ), key AS (
         -- As hashindex._find_key wants it; the schema need not be installed.
-        SELECT a.attname::text AS name, x.indisprimary AS is_primary
-        FROM pg_catalog.pg_index x JOIN pg_catalog.pg_attribute a
-            ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
+        SELECT k.names, x.indisprimary AS is_primary
+        FROM pg_catalog.pg_index x CROSS JOIN LATERAL (
+            SELECT pg_catalog.array_agg(a.attname::text ORDER BY n.n) AS names,
+                   pg_catalog.bool_and(a.attnotnull) AS are_there
+            FROM pg_catalog.generate_series(0, x.indnkeyatts - 1) n(n)
+            JOIN pg_catalog.pg_attribute a
+                ON a.attrelid = x.indrelid AND a.attnum = x.indkey[n.n]
+        ) k
         WHERE x.indrelid = $1::oid AND x.indisunique AND x.indisvalid AND x.indimmediate
-          AND x.indnkeyatts = 1 AND x.indpred IS NULL AND x.indexprs IS NULL AND a.attnotnull
+          AND x.indpred IS NULL AND x.indexprs IS NULL AND k.are_there
     )
     SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quoted_column,
            a.atttypmod <> -1 AS declared,
@@ -73,8 +78,9 @@ _FACTS: LiteralString = """
            max(greatest(s.last_vacuum, s.last_autovacuum)) AS last_vacuum,
            max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
            coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint AS changed,
-           (SELECT pg_catalog.min(k.name) FROM key k WHERE k.is_primary) AS primary_key,
-           (SELECT pg_catalog.min(k.name) FROM key k WHERE NOT k.is_primary) AS other_key,
+           (SELECT k.names FROM key k WHERE k.is_primary) AS primary_key,
+           (SELECT k.names FROM key k WHERE NOT k.is_primary
+            ORDER BY pg_catalog.cardinality(k.names), k.names LIMIT 1) AS other_key,
            bool_or(l.relkind = 'f') AS has_foreign, row_security_active($1::oid) AS has_hidden
     FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
          leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid

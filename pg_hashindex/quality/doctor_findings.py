@@ -53,9 +53,9 @@ class TableFacts:
     changed
         Rows updated or deleted since the server's statistics began.
     primary_key
-        The column that is the primary key by itself.
+        The columns of the primary key.
     other_key
-        Another column that can be the key of an index of codes: unique by itself, and NOT NULL.
+        Other columns that can be the key of an index of codes: unique together, and NOT NULL.
     """
 
     name: str
@@ -78,8 +78,8 @@ class TableFacts:
     last_vacuum: datetime | None
     last_analyze: datetime | None
     changed: int
-    primary_key: str | None
-    other_key: str | None
+    primary_key: list[str] | None
+    other_key: list[str] | None
 
     @property
     def bytes(self) -> int:
@@ -95,13 +95,12 @@ class TableFacts:
                 "behind it"
             )
         if self.primary_key is None and self.other_key is None:
-            advice = "add one, and name it by --id"
+            advice = ""
             if self.kind == "partitioned table":
-                # Its unique keys have the columns that it is partitioned by.
-                advice = "make an index of each partition, where one can be"
+                advice = " with the columns that it is partitioned by"
             return (
-                f"{self.name} has no column that is unique by itself and NOT NULL, by which codes "
-                f"are found: {advice}"
+                f"{self.name} has no key, columns that are unique and NOT NULL, by which codes are "
+                f"found: add a primary key{advice}"
             )
         return None
 

@@ -93,7 +93,7 @@ def ask(
 ) -> Answers:
     """Run searches one after the other, and time each.
 
-    A search returns rows of a key and a distance, nearest first. ``warm_up`` queries are run
+    A search returns rows that end with a distance, nearest first. ``warm_up`` queries are run
     before, without timing. After ``most_seconds`` no more queries are run, except the first 30.
     ``done`` is called after each; if it raises, ``answers`` has what came before.
     """
@@ -106,7 +106,7 @@ def ask(
         rows = search(query)
         end = time.perf_counter()
         answers.milliseconds.append(1000 * (end - start))
-        answers.distances.append(np.array([row[1] for row in rows], np.float64))
+        answers.distances.append(np.array([row[-1] for row in rows], np.float64))
         if done is not None:
             done()
         slow = most_seconds is not None and end - began > most_seconds
@@ -261,13 +261,13 @@ class Measuring:
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
         found = cursor.execute(*search.statement(index), prepare=True, binary=index.binary_ids)
-        hits = search.hits(found.fetchall())
+        hits = search.hits(index, found.fetchall())
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
 
 def _searched(index: IndexRow) -> str:
     column = f"{index.qualified_table}.{index.column_name}"
-    return f"{column} (key {index.id_column}) by {index.metric}"
+    return f"{column} (key {index.key.name}) by {index.metric}"
 
 
 def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
@@ -279,12 +279,15 @@ def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
         rows = execute(
             index.connection,
             sql.SQL(
-                "SELECT b.{id}, b.{id}::text "
+                "SELECT {key}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END "
                 "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
-                "LEFT JOIN {table} b ON b.{id} = s.id::{type} AND b.{column} IS NOT NULL "
+                "LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL "
                 "ORDER BY s.number"
             ).format(**index.names),
             [[query.row_id for query in queries.queries]],
             binary=index.binary_ids,
         ).fetchall()
-    return [_Asked(query.vector, *keys) for query, keys in zip(queries.queries, rows, strict=True)]
+    return [
+        _Asked(query.vector, index.key.read(values), text)
+        for query, (*values, text) in zip(queries.queries, rows, strict=True)
+    ]

@@ -93,18 +93,17 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> QuerySet:
         # the same after VACUUM FULL and on shards.
         ids = index.connection.execute(
             sql.SQL(
-                "SELECT b.{id}::text FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "
-                "ORDER BY b.{id}"
+                "SELECT {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} "
+                "ORDER BY {key}"
             ).format(**names)
         ).fetchall()
         drawn = np.random.default_rng(random_state).permutation(len(ids))[:n]
         rows = execute(
             index.connection,
             sql.SQL(
-                "SELECT b.{column}, b.{id}::text FROM {table} b "
-                "WHERE b.{id} = ANY ($1::text[]::{type}[]) AND b.{column} IS NOT NULL "
-                "ORDER BY b.{id}"
-            ).format(**names),
+                "SELECT b.{column}, {key_text} FROM {table} b "
+                "WHERE {drawn} AND b.{column} IS NOT NULL ORDER BY {key}"
+            ).format(**names, drawn=index.key.among(names["key"], sql.SQL("$1::text[]"))),
             [[ids[position][0] for position in drawn]],
         ).fetchall()
     return QuerySet(tuple(Query(as_vector(vector), row_id) for vector, row_id in rows))

@@ -18,7 +18,7 @@ _TENANTS: LiteralString = "SELECT tenant, codes, landmarks FROM hashindex.tenant
 
 _ROWS: LiteralString = """
     SELECT b.{column} FROM {table} b WHERE b.{tenant} = $1::text::{type} AND b.{column} IS NOT NULL
-    ORDER BY pg_catalog.hashtextextended(b.{id}::text, 0) LIMIT $2
+    ORDER BY pg_catalog.hashtextextended({key_text}, 0) LIMIT $2
 """
 
 
@@ -80,4 +80,4 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
 def _distances(row: IndexRow, vector: Any, k: int, **options: Unpack[SearchOptions]) -> Distances:
     search = Search(query=vector, k=k, **options)
     found = execute(row.connection, *search.statement(row), binary=row.binary_ids).fetchall()
-    return np.array([distance for _, distance in found], np.float64)
+    return np.array([values[-1] for values in found], np.float64)

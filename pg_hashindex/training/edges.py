@@ -33,22 +33,22 @@ _PACKED = """
 SELECT row_number, string_agg(int4send(object::int), ''::bytea ORDER BY object, weight),
        string_agg(float8send(weight), ''::bytea ORDER BY object, weight)
 FROM (
-    SELECT CASE WHEN line.bad OR base.{key} IS NULL THEN -1 ELSE drawn.number - 1 END AS row_number,
+    SELECT CASE WHEN line.bad OR {unknown} THEN -1 ELSE drawn.number - 1 END AS row_number,
            dense_rank() OVER (ORDER BY line.object) AS object, line.weight
     FROM {lines}
-    LEFT JOIN {table} base ON base.{key} = line.key
-    LEFT JOIN pg_catalog.unnest($1::text[]::{type}[]) WITH ORDINALITY drawn(key, number)
-        ON drawn.key = line.key
-    WHERE drawn.number IS NOT NULL OR line.bad OR base.{key} IS NULL
+    LEFT JOIN {table} base ON ({key}) = ({line_key})
+    LEFT JOIN pg_catalog.unnest($1::text[]) WITH ORDINALITY drawn(id, number)
+        ON ({drawn_key}) = ({line_key})
+    WHERE drawn.number IS NOT NULL OR line.bad OR {unknown}
 ) numbered
 GROUP BY row_number ORDER BY row_number
 """
 
 _FIRST_BAD = """
-SELECT line.number, line.shown, {key_text}, base.{key} IS NULL
+SELECT line.number, line.shown, {key_text}, {unknown}
 FROM (SELECT *, row_number() OVER () AS number FROM {lines}) line
-LEFT JOIN {table} base ON base.{key} = line.key
-WHERE line.bad OR base.{key} IS NULL
+LEFT JOIN {table} base ON ({key}) = ({line_key})
+WHERE line.bad OR {unknown}
 ORDER BY line.number LIMIT 1
 """
 
@@ -86,7 +86,7 @@ class Edges:
         return cls(source, query, relation, columns)
 
     def read(self, keys: Sequence[str]) -> SparseRows:
-        """Read the edges of the rows of some keys, as `TableSource.key_text` writes them.
+        """Read the edges of the rows of some keys, as `Key.exact_text` writes them.
 
         Returns a sparse matrix (len(keys), m) of float32, objects in the order of their values.
         Weights of repeated edges add up. Edges of other rows of the table are left out. A NULL, an
@@ -126,8 +126,8 @@ class Edges:
             return InvalidInputError(f"line {number} of the graph has a NULL: {values}")
         if unknown:
             return InvalidInputError(
-                f"the graph names a row with {self.source.key} = {key}, but {name} has none; leave "
-                "such edges out, by a query"
+                f"the graph names a row with {self.source.known_key.name} = {key}, but {name} has "
+                "none; leave such edges out, by a query"
             )
         return InvalidInputError(
             "weights of the graph must be above 0 and within the range of float32; line "
@@ -144,34 +144,38 @@ class Edges:
         )
 
     def _query(self, template: str, values: Sequence[Any] = ()) -> RawCursor[tuple[Any, ...]]:
+        key = self.source.known_key
         names = {
             "relation": self.relation,
             "lines": self._lines(),
             "table": self.source.table,
-            "key": sql.Identifier(self.source.key or ""),
-            "key_text": self.source.key_text(sql.SQL("line.key")),
-            "type": sql.SQL(self.source.key_type or ""),
+            "key": key.of("base"),
+            "line_key": key.ids_of("line"),
+            "drawn_key": key.from_text(sql.Identifier("drawn", "id")),
+            "key_text": key.exact_text(key.id_parts("line")),
+            "unknown": sql.SQL("{} IS NULL").format(key.parts("base")[0]),
         }
         return execute(self.source.connection, template, values, names=names, binary=True)
 
     def _lines(self) -> sql.Composable:
         """Return SQL for the lines: key, object, weight, whether they are bad, and their texts."""
         a, b, *_ = self.columns
-        key = self.source.as_key(exact_text("a", a))
+        key = self.source.known_key.compared(exact_text("a", a))
         # 1.0 and 1 are the same object.
         text = "trim_scale(b)::text" if b.type_code == _NUMERIC else "b::text"
         named = sql.SQL("b" if b.type_code in _COMPARABLE else f'({text}) COLLATE "C"')
-        bad = sql.SQL("{} IS NULL OR {} IS NULL").format(key, named)
+        nulls = [sql.SQL("{} IS NULL").format(value) for value in (*key, named)]
+        bad: sql.Composable = sql.SQL(" OR ").join(nulls)
         weight: sql.Composable = sql.SQL("1::float8")
         if len(self.columns) == 3:
             bad = sql.SQL("{} OR c IS NULL OR NOT {}").format(bad, _USABLE)
             weight = sql.SQL("CASE WHEN {} THEN c::float8 END").format(_USABLE)
         names = "abc"[: len(self.columns)]
         return sql.SQL(
-            "(SELECT {} AS key, {} AS object, {} AS weight, {} AS bad, ARRAY[{}] AS shown "
+            "(SELECT {}, {} AS object, {} AS weight, {} AS bad, ARRAY[{}] AS shown "
             "FROM {} known({})) line"
         ).format(
-            key,
+            self.source.known_key.named(key),
             named,
             weight,
             bad,

@@ -22,7 +22,7 @@ _BOOLEAN = types["bool"].oid
 
 @dataclass(frozen=True)
 class Relations:
-    """The lines of pairs or triplets: two or three keys, as `TableSource.key_text` writes them.
+    """The lines of pairs or triplets: two or three keys, as `Key.exact_text` writes them.
 
     ``sides`` are 1 for pairs of neighbours or -1 for others; empty for triplets. ``key`` and
     ``table`` are for messages.
@@ -68,7 +68,7 @@ class Relations:
                     )
         if not lines:
             raise InvalidInputError(f"there are no {what} in {query}")
-        read = cls(what, source.key or "", source.name, lines, sides)
+        read = cls(what, source.known_key.name, source.name, lines, sides)
         read._check()
         return read
 
@@ -120,7 +120,7 @@ def _values(source: TableSource, what: str, relation: sql.Composable) -> list[sq
     for name, column in zip("abc", columns, strict=True):
         value = exact_text(name, column)
         if name != "c" or what == "triplets":
-            value = source.key_text(source.as_key(value))
+            value = source.known_key.exact_text(source.known_key.compared(value))
         elif column.type_code == _BOOLEAN:
             value = sql.SQL("CASE {0} WHEN true THEN '1' WHEN false THEN '-1' END").format(value)
         values.append(sql.SQL("{}::text").format(value))

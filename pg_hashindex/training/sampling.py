@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.connection import Connection, prepare
+from ..db.keys import KeyColumns
 from ..db.owners import settings_kept
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
@@ -83,7 +84,7 @@ def sample_table(
     triplets: str | None = None,
     graph: str | None = None,
     graph_features: str | None = None,
-    id_column: str | None = None,
+    key_columns: KeyColumns = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
 ) -> Sample:
@@ -116,8 +117,9 @@ def sample_table(
     graph_features
         A column of type ``vector`` or ``halfvec`` to make the graph from, instead of ``column``; no
         drawn row may be without.
-    id_column
-        The key that pairs, triplets and the graph name; the primary key by default.
+    key_columns : str or sequence of str, optional
+        The key that pairs, triplets and the graph name; the primary key by default. A key of
+        several columns is named by the JSON array of its values, ``[7, 12]``.
     rows
         Most rows to draw; all of a smaller table. From tables above a million rows, whole pages are
         sampled, which is fast but not quite uniform if neighbours on a page are alike.
@@ -144,7 +146,7 @@ def sample_table(
             if labels is not None:
                 source = source.with_labels(labels)
             if any(what is not None for what in (pairs, triplets, graph, graph_features)):
-                source = source.with_key(id_column)
+                source = source.with_key(key_columns)
             relations = []
             if pairs is not None:
                 relations.append(Relations.read(source, "pairs", pairs))
@@ -153,7 +155,7 @@ def sample_table(
             edges = None if graph is None else Edges.find(source, graph)
             beside = None
             if graph_features is not None:
-                beside = TableSource.find(connection, table, graph_features).with_key(id_column)
+                beside = TableSource.find(connection, table, graph_features).with_key(key_columns)
             with Progress("reading", min(rows, source.estimate)) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
             drawn, vectors = _trainable(drawn, source)
@@ -172,8 +174,8 @@ def _features(source: TableSource, keys: list[str]) -> NDArray[np.float32]:
     if missing := [key for key in keys if key not in found]:
         raise InvalidInputError(
             f"{len(missing)} of {len(keys)} rows have no vector in column {source.vector!r}, which "
-            f"the graph is made from, the first is that with {source.key} = {missing[0]}; give "
-            "each row one"
+            f"the graph is made from, the first is that with {source.known_key.name} = "
+            f"{missing[0]}; give each row one"
         )
     return source.vectors_of([found[key] for key in keys])
 

@@ -3,7 +3,7 @@ CREATE OR REPLACE FUNCTION {candidates}(
     query anycompatible, n integer DEFAULT NULL, probes integer DEFAULT NULL, filter text DEFAULT NULL,
     query_code bit varying DEFAULT NULL, checked boolean DEFAULT false{tenant_argument}
 )
-RETURNS TABLE (id {key_type})
+RETURNS TABLE ({answer})
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 200
 SET search_path FROM CURRENT
 SET jit = off
@@ -17,7 +17,7 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, {n}) > 0 THEN coalesce($2, {n}) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND ({codes_are_hidden}) THEN
-        RETURN QUERY SELECT e.id::{key_type} FROM hashindex._exact_search({exact}, hashindex_query, hashindex_n, $4) e;
+        RETURN QUERY SELECT {e_ids} FROM hashindex._exact_search({exact}, hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -37,7 +37,7 @@ BEGIN
         IF {codes_are_there} THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM {candidates}($1, $2, $3, $4, $5{given_tenant}) c;
+        RETURN QUERY SELECT {candidate_ids} FROM {candidates}($1, $2, $3, $4, $5{given_tenant}) c;
     END;
 END
 $body$

@@ -24,15 +24,15 @@
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n
+                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || {filtered} || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
+                EXECUTE format('SELECT ARRAY({pack}' || {filtered} || '{packed})', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists;
             END IF;
             IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT unnest(hashindex_ids);
+                RETURN QUERY {found_ids};
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;

@@ -20,22 +20,22 @@
             IF $4 IS NOT NULL THEN
                 -- Without the subquery, the planner would look up statistics.
                 EXECUTE format(
-                    'SELECT ARRAY(' || {filtered} || ')',
+                    'SELECT ARRAY({pack}' || {filtered} || '{packed})',
                     'c.landmark = ANY (ARRAY(SELECT unnest($8))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $9' ELSE '' END, $4
                 ) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
             ELSIF $7 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n
+                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             ELSE
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
-                    ORDER BY {distance} LIMIT hashindex_n
+                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
+                    ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
             n_probes := 8 * n_probes;
         END LOOP;
-        RETURN QUERY SELECT unnest(hashindex_ids);
+        RETURN QUERY {found_ids};

@@ -10,22 +10,20 @@ AS $body$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
-    hashindex_set text := set_config('hnsw.ef_search', '16', true);
+    hashindex_set text := set_config('hnsw.ef_search', '16', true);{gone_variable}
 BEGIN
-    DELETE FROM {code_table} c WHERE c.id = ANY ($1) AND NOT EXISTS (
-        SELECT FROM {table} b WHERE b.{key} = c.id AND b.{column} IS NOT NULL
-    );
-    INSERT INTO {code_table} AS c (id, landmark, code{number_targets}{filter_targets})
-    SELECT r.id, {row_landmark}, {row_code}{number_values}{filter_sources}
+    {delete_gone}
+    INSERT INTO {code_table} AS c ({ids}, landmark, code{number_targets}{filter_targets})
+    SELECT {r_ids}, {row_landmark}, {row_code}{number_values}{filter_sources}
     FROM (
         SELECT raw.*, {row_projection} AS projection
         FROM (
-            SELECT b.{key} AS id{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
+            SELECT {row_ids}{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
                 ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
-            FROM {table} b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
+            FROM {rows_of_keys} AND b.{column} IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets};
+    ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets};
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $body$

@@ -6,12 +6,12 @@ CREATE OR REPLACE FUNCTION {search}(
     query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
     caller_path text DEFAULT current_setting('search_path')
 )
-RETURNS TABLE (id {key_type}, distance double precision)
+RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = force_generic_plan
-SET enable_indexscan = off
+SET enable_indexscan = {key_scan}
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -24,27 +24,27 @@ DECLARE
     hashindex_distances double precision[];
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT f.id::{key_type}, f.distance
+        RETURN QUERY SELECT {f_ids}, f.distance
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
     ELSIF NOT ({codes_are_hidden}) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
-            SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
+            SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
-            WHERE {table}.{key} = ANY (ARRAY(
-                SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c
-            )) AND {table}.{column} IS NOT NULL
+            WHERE {table_among}(ARRAY(
+                SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+            )){among_end} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         ) r
         WHERE {is_comparable};
         IF cardinality(hashindex_ids) = hashindex_k THEN
-            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN QUERY {found};
             RETURN;
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::{key_type}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT {e_ids}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;
 END
 $body$

@@ -5,7 +5,7 @@ CREATE OR REPLACE FUNCTION {search}(
     query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
     caller_path text DEFAULT current_setting('search_path')
 )
-RETURNS TABLE (id {key_type}, distance double precision)
+RETURNS TABLE ({answer}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
@@ -19,25 +19,25 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, {n}) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, {n})), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
     hashindex_locked boolean;
-    hashindex_keys {key_type}[];
+    hashindex_keys {key_type}[];{part_variables}
     r record;
     hashindex_found integer := 0;
     hashindex_ids {key_type}[];
     hashindex_distances double precision[];
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT f.id::{key_type}, f.distance
+        RETURN QUERY SELECT {f_ids}, f.distance
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
     ELSIF NOT ({codes_are_hidden}) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
-        hashindex_keys := ARRAY(SELECT c.id FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
+        hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c);{part_values}
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
-            SELECT {table}.{key}::{key_type} AS id, {table}.{column} {operator} hashindex_point AS distance
+            SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
-            WHERE {table}.{key} = ANY (hashindex_keys) AND {table}.{column} IS NOT NULL
+            WHERE {table_among}(hashindex_keys){among_end}{in_parts} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
@@ -47,11 +47,11 @@ BEGIN
             hashindex_distances[hashindex_found] := r.distance;
         END LOOP;
         IF hashindex_found = hashindex_k THEN
-            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN QUERY {found};
             RETURN;
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::{key_type}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT {e_ids}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;
 END
 $body$

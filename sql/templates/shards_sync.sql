@@ -38,14 +38,14 @@ BEGIN
         TRUNCATE {all_code_tables};
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT o.{key} FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT {old_key} FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT {new_key} FROM new_rows n);
     ELSE
-        -- A key cannot change here: the table is distributed by it. A full join is never a nested loop: the plan is kept, and the next
+        -- A row cannot leave its shard; by a key of several columns it may get another key in it. A full join is never a nested loop: the plan is kept, and the next
         -- statement may write many rows.
         hashindex_touched := ARRAY(
-            SELECT coalesce(n.{key}, o.{key}) FROM old_rows o FULL JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
+            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same_rows} WHERE {is_changed}
         );
     END IF;
     IF cardinality(hashindex_touched) = 0 THEN
@@ -61,7 +61,7 @@ BEGIN
           AND c.logicalrelid = to_regclass(hashindex_code_table);
         IF hashindex_codes IS NULL THEN
             -- The table was renamed, or is no longer distributed. Let the write pass; pg-hashindex index check says what to do.
-            EXECUTE format('DELETE FROM %s c WHERE c.id = ANY ($1)', hashindex_code_table) USING hashindex_touched;
+            EXECUTE 'DELETE FROM ' || hashindex_code_table || ' c WHERE {code_among}($1){among_end}' USING hashindex_touched;
             CONTINUE;
         END IF;
         hashindex_landmarks := 'NULL::integer';
@@ -73,16 +73,16 @@ BEGIN
         IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
             -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
             -- the serialization failure that callers of these isolation levels expect.
-            EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, code{number_targets}) SELECT DISTINCT t.id, 0::bit({n_bits}){number_zeros} FROM unnest($1) t(id)
-                ON CONFLICT (id) DO UPDATE SET code = c.code}} USING hashindex_touched;
+            EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest($1) t({ids})
+                ON CONFLICT ({ids}) DO UPDATE SET code = c.code}} USING hashindex_touched;
         END IF;
-        EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM ' || hashindex_rows
-            || {{ b WHERE b.{key} = c.id AND b.{column} IS NOT NULL)}} USING hashindex_touched;
-        EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c (id, landmark, code{number_targets}{filter_targets}) SELECT r.id, }} || hashindex_landmarks
+        EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {code_among}($1){among_end} AND NOT EXISTS (SELECT FROM ' || hashindex_rows
+            || {{ b WHERE {same_key} AND b.{column} IS NOT NULL)}} USING hashindex_touched;
+        EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{number_targets}{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
             || {{, {row_code}{number_values}{filter_sources} FROM (
-                SELECT b.{key} AS id{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
-                FROM }} || hashindex_rows || {{ b WHERE b.{key} = ANY ($1) AND b.{column} IS NOT NULL OFFSET 0
-            ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets}}} USING hashindex_touched;
+                SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
+                FROM }} || hashindex_rows || {{ b WHERE {row_among}($1){among_end} AND b.{column} IS NOT NULL OFFSET 0
+            ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets}}} USING hashindex_touched;
     END LOOP;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
     RETURN NULL;

@@ -22,22 +22,22 @@ BEGIN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ({schema_literal}, {table_name_literal}) THEN
             TRUNCATE {code_table};
         ELSE
-            DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE b.{key} = c.id);
+            DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same_key});
         END IF;{log_truncate}
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT o.{key} FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT {old_key} FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT n.{key} FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT {new_key} FROM new_rows n);
     ELSE
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT coalesce(n.{key}, o.{key}) FROM old_rows o FULL JOIN new_rows n ON n.{key} = o.{key} WHERE {is_changed}
+            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same_rows} WHERE {is_changed}
             UNION
             SELECT k.id FROM (
-                SELECT n.{key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.{key}, -1 FROM old_rows o
+                SELECT {new_key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT {old_key}, -1 FROM old_rows o
             ) k GROUP BY k.id HAVING sum(k.n) <> 0
         );{log_moved}
     END IF;
@@ -47,17 +47,17 @@ BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO {code_table} AS c (id, code{number_targets}) SELECT DISTINCT t.id, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t(id)
-        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        INSERT INTO {code_table} AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t({ids})
+        ON CONFLICT ({ids}) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM {table} b WHERE b.{key} = ANY (hashindex_touched) GROUP BY b.{key} HAVING count(*) > 1) THEN
+        IF EXISTS (SELECT FROM {table} b WHERE {row_among}(hashindex_touched){among_end} GROUP BY {row_columns} HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
     IF to_regclass({table_literal}) IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM {code_table} c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM {code_table} c WHERE {code_among}(hashindex_touched){among_end};
     ELSE
         PERFORM {refresh}(hashindex_touched);
     END IF;

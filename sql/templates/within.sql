@@ -1,6 +1,6 @@
 -- Finds every row whose code is within a Hamming radius of the query's.
 CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL)
-RETURNS TABLE (id {key_type}, distance integer)
+RETURNS TABLE ({answer}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
 SET jit = off
@@ -14,10 +14,10 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_column_dimension({table_literal}, {column_literal}, {dimension});
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen}, {codes_are_kept});
-    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
     FROM {codes} c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
-    ORDER BY distance, id;
+    ORDER BY distance, {ids};
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);

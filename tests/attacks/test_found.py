@@ -48,7 +48,7 @@ def theirs(connection, keeper, mallory):
     "change",
     [
         "UPDATE hashindex.index SET code_schema = 'public', code_table = 'secret'",
-        "UPDATE hashindex.index SET id_type = 'bigint); ALTER ROLE mallory SUPERUSER; --'",
+        "UPDATE hashindex.index SET key_types = '{bigint); ALTER ROLE mallory}'",
         "UPDATE hashindex.index SET swap_of = 'items_idx', swap_state = 'previous'",
         "UPDATE hashindex.index SET table_name = 'secret'",
         "UPDATE hashindex.index SET storage = 'secret', landmark_table = 'model'",
@@ -62,7 +62,7 @@ def test_1_to_3_the_administrator_owns_the_catalog(theirs, mallory, change):
 
 
 @pytest.mark.parametrize(
-    "id_type",
+    "key_type",
     [
         "bigint); ALTER ROLE mallory SUPERUSER; --",
         "bigint[]) RETURNS void LANGUAGE sql AS $$ALTER ROLE mallory SUPERUSER$$; --",
@@ -70,9 +70,9 @@ def test_1_to_3_the_administrator_owns_the_catalog(theirs, mallory, change):
         "",
     ],
 )
-def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, id_type):
+def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, key_type):
     """Not even if it came there: it is read as the name of a type, and no more."""
-    connection.execute("UPDATE hashindex.index SET id_type = %s", [id_type])
+    connection.execute("UPDATE hashindex.index SET key_types = %s", [[key_type]])
     for call in (
         lambda: upgrade(connection),
         lambda: HashIndex.open(connection, "items_idx").search([1.0] * 8),

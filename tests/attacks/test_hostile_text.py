@@ -144,7 +144,7 @@ def attempts(connection, payload):
             "table",
             "column",
             "model",
-            "id_column",
+            "key_columns",
             "metric",
             "layout",
             "access",

@@ -57,7 +57,7 @@ ACTIONS = {
         "forge a job": "INSERT INTO hashindex.job (kind, subject, phase) VALUES ('tune', 'x', 'y')",
         "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
         "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
-        "catalog": "UPDATE hashindex.index SET id_type = 'int); DROP TABLE items; --'",
+        "catalog": "UPDATE hashindex.index SET key_types = '{int); DROP TABLE items}'",
         "attach to another": "UPDATE hashindex.index SET swap_of = name, swap_state = 'next'",
         "forge a model": "INSERT INTO hashindex.model OVERRIDING SYSTEM VALUE "
         "SELECT (m).* FROM hashindex.model m WHERE false",

@@ -257,8 +257,8 @@ def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
     with pytest.raises(
         InvalidInputError, match='"colour" .* mallory.colour, which is not built in'
     ):
-        HashIndex.create(keeper, "other", **where, id_column="shade", filter_columns=["colour"])  # type: ignore[arg-type]
-    index = HashIndex.create(keeper, "other", **where, id_column="shade")  # type: ignore[arg-type]
+        HashIndex.create(keeper, "other", **where, key_columns="shade", filter_columns=["colour"])  # type: ignore[arg-type]
+    index = HashIndex.create(keeper, "other", **where, key_columns="shade")  # type: ignore[arg-type]
     writer.execute("SET search_path TO mallory, public")
     with telling(writer) as ran:
         writer.execute("INSERT INTO other VALUES ('red', 'red', NULL, '[1,2,3,4,5,6,7,8]')")

@@ -662,17 +662,17 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
     bare.execute(sql.SQL(small).format(sql.Identifier(bare.info.dbname)))
     bare.execute(
         "CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs;"
-        "CREATE TABLE pairs (a int, b int, v vector(8), PRIMARY KEY (a, b));"
+        "CREATE TABLE pairs (a int, b int, v vector(8), UNIQUE (a, b));"
         "INSERT INTO pairs SELECT id, part, v FROM docs;"
         "CREATE TABLE keyed (LIKE pairs INCLUDING ALL); INSERT INTO keyed SELECT * FROM pairs;"
-        "ALTER TABLE keyed ADD UNIQUE (a);"
+        "ALTER TABLE keyed ALTER a SET NOT NULL, ALTER b SET NOT NULL;"
         "CREATE INDEX ON kept USING hnsw (v vector_l2_ops);"
         "CREATE INDEX ON pairs USING hnsw (v vector_l2_ops);"
         "CREATE INDEX ON keyed USING hnsw (v vector_l2_ops)"
     )
     for table, why in {
         "kept": "kept is a materialised view, which has no triggers: index the table behind it",
-        "pairs": "pairs has no column that is unique by itself and NOT NULL",
+        "pairs": "pairs has no key, columns that are unique and NOT NULL",
     }.items():
         said = on_bare("doctor", "--table", table, "--column", "v").stdout
         assert f"this table cannot have a pg_hashindex index: {why}" in said
@@ -680,4 +680,4 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
         assert why in refused
     said = on_bare("doctor", "--table", "keyed", "--column", "v").stdout
-    assert "pg-hashindex quickstart --table keyed --column v --id a\n" in said
+    assert "pg-hashindex quickstart --table keyed --column v --id a,b\n" in said

@@ -409,11 +409,11 @@ def test_a_foreign_schema(run, server, bare, docs, empty_url):
     ("statement", "why"),
     [
         ("TRUNCATE docs", "docs has no row with a vector"),
-        ("ALTER TABLE docs DROP COLUMN id", "docs has no column that is unique by itself and NOT"),
+        ("ALTER TABLE docs DROP COLUMN id", "docs has no key, columns that are unique and NOT"),
         (
-            "ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD UNIQUE (id); "
-            "ALTER TABLE docs ADD PRIMARY KEY (part, id)",
-            "docs has no primary key of one column: give --id id, or another unique NOT NULL",
+            "ALTER TABLE docs DROP CONSTRAINT docs_pkey, ADD UNIQUE (part, id), "
+            "ALTER part SET NOT NULL",
+            "docs has no primary key: give --id part,id, or other columns that are unique",
         ),
         ("ALTER TABLE docs RENAME v TO w", "its columns of vectors: 'w'"),
         (

@@ -279,13 +279,46 @@ async def test_a_search_is_a_queryset_like_any_other(shop, vectors):
     await sync_to_async(connections.close_all)()
 
 
+def test_a_composite_primary_key(shop, connection, vectors):
+    class Pair(models.Model):
+        pk = models.CompositePrimaryKey("maker", "number")
+        number = models.IntegerField()
+        maker = models.ForeignKey(Maker, models.CASCADE, db_constraint=False)
+        embedding = VectorField(dimensions=8)
+        objects = NearestQuerySet.as_manager()
+
+        class Meta:
+            app_label = "pairs"
+            db_table = "pairs"
+            indexes = [HashIndex(fields=["embedding"], model="lsh", name="pairs_idx")]  # noqa: RUF012
+
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(Pair)
+    Pair.objects.bulk_create(
+        Pair(number=i // 2, maker_id=1 + i % 2, embedding=vector)
+        for i, vector in enumerate(vectors)
+    )
+    assert Handle.open(connection, "pairs_idx").key_columns == ["maker_id", "number"]
+    look_codes_up(connection)
+    rows = Pair.objects.filter(number__gt=9)
+    for asked, keep in (
+        (Pair.objects.all(), lambda i: True),
+        (rows.filter(maker=2), lambda i: i // 2 > 9 and i % 2 == 1),
+        (rows.filter(maker__name="b"), lambda i: i // 2 > 9 and i % 2 == 1),
+    ):
+        wanted = [(1 + (i - 1) % 2, (i - 1) // 2) for i in exact(vectors, vectors[3], keep, 5)]
+        for key in ({}, {"key": ["number", "maker"]}):
+            found = asked.nearest("embedding", vectors[3], 5, candidates=ROWS, **key)
+            assert [pair.pk for pair in found] == wanted
+
+
 def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
     given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
     shop.declare(HashIndex(**given, key="code", filter_columns=["price", "name"]))
     shop.makemigrations("kept")
     shop.migrate()
-    row = connection.execute("SELECT id_column, filter_columns FROM hashindex.index").fetchone()
-    assert row == ("sku", ["price", "called"])
+    row = connection.execute("SELECT key_columns, filter_columns FROM hashindex.index").fetchone()
+    assert row == (["sku"], ["price", "called"])
     Item.objects.filter(price=2).update(price=9)
     look_codes_up(connection)
     for asked in (Item.objects.all(), Item.objects.filter(price=9, name__startswith="item 2")):
@@ -425,18 +458,3 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     refused("2 hash indexes .*: i, j; name the one", Item.objects.nearest, "embedding", query)
     found = Item.objects.nearest("embedding", query, 1, index="items_idx")
     assert found.get().pk == 1
-
-    class Pair(models.Model):
-        pk = models.CompositePrimaryKey("a", "b")
-        a = models.IntegerField()
-        b = models.IntegerField()
-        embedding = VectorField(dimensions=8)
-
-        class Meta:
-            app_label = "pairs"
-            indexes = [declare()]  # noqa: RUF012
-
-    refused("composite primary key; name a unique field", declare().spec, Pair)
-    refused(
-        "pairs.Pair has a composite primary key", NearestQuerySet(Pair).nearest, "embedding", query
-    )

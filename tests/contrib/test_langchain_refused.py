@@ -269,7 +269,7 @@ def test_an_index_by_another_key(url, connection):
         table="langchain_documents",
         column="embedding",
         model="m",
-        id_column="n",
+        key_columns="n",
     )
     made = HashIndexVectorStore(EMBEDDINGS, connection)
     made.add_texts(["a"], ids=["x"])

@@ -41,7 +41,7 @@ def opened(connection):
 def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
-        "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.id_column, i.model_id, "
+        "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
         "i.metric, i.layout, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
         "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
     ).fetchall()

@@ -379,7 +379,7 @@ def test_bad_input_is_told_before_anything_runs(change, message):
         nearest(Item, given.pop("column"), given.pop("query"), given.pop("k"), **given)
 
 
-def test_a_table_with_a_key_of_two_columns_needs_its_name():
+def test_a_key_is_named_or_the_primary_key():
     pairs = sa.Table(
         "pairs",
         sa.MetaData(),
@@ -388,8 +388,11 @@ def test_a_table_with_a_key_of_two_columns_needs_its_name():
         sa.Column("uid", sa.Integer, unique=True),
         sa.Column("v", VECTOR(2)),
     )
-    with pytest.raises(InvalidInputError, match="primary key of 2 columns"):
-        nearest(pairs, pairs.c.v, [1, 2], index="i")
+    keyless = sa.Table("keyless", pairs.metadata, sa.Column("v", VECTOR(2)))
+    with pytest.raises(InvalidInputError, match="has no primary key; name the key"):
+        nearest(keyless, keyless.c.v, [1, 2], index="i")
+    written = str(nearest(pairs, pairs.c.v, [1, 2], index="i"))
+    assert "(SELECT s.a, s.b, s.distance FROM hashindex.search_i(" in written
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i", key=pairs.c.uid))
     assert "pairs.uid = CAST" in written
     Declared("i", pairs.c.v, model="m", key="uid")

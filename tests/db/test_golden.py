@@ -28,6 +28,10 @@ TABLES = """
         id bigint PRIMARY KEY, section text, price integer, embedding vector(8)
     );
     CREATE TABLE notes (slug text PRIMARY KEY, embedding halfvec(8));
+    CREATE TABLE posts (
+        id bigint, day date, section text, embedding vector(8), PRIMARY KEY (id, day)
+    ) PARTITION BY RANGE (day);
+    CREATE TABLE posts_2026 PARTITION OF posts FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 """
 
 
@@ -47,6 +51,9 @@ def save_models(connection):
     store.save(connection, Model("network", "byhand", 8, (), network=network))
 
 
+# Of a row in a table.
+KEYS = {"notes": "5", "posts": (5, "2026-05-04")}
+
 INDEXES = {
     "scan_hamming": {"model": "signs", "ranking": "hamming"},
     "landmarks_levels_filters": {
@@ -59,6 +66,12 @@ INDEXES = {
     "halfvec_text": {"model": "signs", "table": "notes", "metric": "ip"},
     "column_weighted": {"model": "weights", "layout": "column"},
     "network": {"model": "network"},
+    "several_keys": {
+        "model": "signs",
+        "table": "posts",
+        "access": "landmarks",
+        "filter_columns": ["section"],
+    },
 }
 
 
@@ -90,13 +103,14 @@ def test_functions_of_an_index(connection, name):
             [(n, row.tolist()) for n, row in enumerate(rows())],
         )
         cursor.execute("INSERT INTO notes SELECT id::text, embedding::halfvec FROM items")
+        cursor.execute("INSERT INTO posts SELECT id, '2026-05-04', section, embedding FROM items")
     save_models(connection)
     options = {"table": "items", "column": "embedding"} | INDEXES[name]
     index = HashIndex.create(connection, name, **options)
     index.encode()
     index = HashIndex.open(connection, name)
     assert (index.access, index.building) == (options.get("access", "scan"), None)
-    assert index.search_like("5" if options["table"] == "notes" else 5, 3)
+    assert index.search_like(KEYS.get(options["table"], 5), 3)
     found = texts(connection, index)
     file = GOLDEN / f"{name}.sql"
     if os.environ.get("UPDATE_GOLDEN"):

@@ -183,6 +183,16 @@ def after(*steps):
     return step
 
 
+def keyed(url):
+    """Give the table a primary key of two columns, without a change of what writers write."""
+    with connect(url) as connection:
+        connection.execute(
+            "ALTER TABLE items DROP CONSTRAINT items_pkey, ADD UNIQUE (id), "
+            "ADD tenant integer GENERATED ALWAYS AS ((id % 3)::integer) STORED, "
+            "ADD PRIMARY KEY (tenant, id)"
+        )
+
+
 PLAIN = after(create("lsh"), encode)
 LISTED = after(create("lsh", access="landmarks"), encode)
 
@@ -192,9 +202,11 @@ SCENARIOS = {
         Scenario("create", after(), create("lsh"), create_again("lsh", "table"), atomic=True),
         Scenario("encode-table", create("lsh"), encode),
         Scenario("encode-column", create("lsh", "column"), encode),
+        Scenario("encode-keys", after(keyed, create("lsh")), encode),
         Scenario("encode-known-table", create("known"), encode),
         Scenario("encode-known-column", create("known", "column"), encode),
         Scenario("landmarks", PLAIN, configure("landmarks")),
+        Scenario("landmarks-keys", after(keyed, PLAIN), configure("landmarks")),
         Scenario("landmarks-to-scan", LISTED, configure("scan")),
         Scenario("rebalance", after(LISTED, disorder), rebalance, writes=False),
         Scenario("swap", PLAIN, swap("other")),

@@ -123,9 +123,9 @@ def check_lists(index):
         return
     missing = cursor.execute(
         sql.SQL(
-            "SELECT c.id FROM {codes} c "
+            "SELECT {code_key} FROM {codes} c "
             "WHERE NOT EXISTS (SELECT FROM {landmarks} l WHERE l.landmark = c.landmark)"
-        ).format(codes=index.codes, landmarks=sql.Identifier("hashindex", row[0]))
+        ).format(**index.names, codes=index.codes, landmarks=sql.Identifier("hashindex", row[0]))
     ).fetchall()
     assert not missing, f"{index.name}: rows that are in no list: {missing[:10]}"
 

@@ -14,7 +14,7 @@ DECLARE
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND (row_security_active('public.notes') OR has_column_privilege(to_regclass('hashindex.halfvec_text_codes'), 'code', 'SELECT') IS NOT TRUE OR NOT true OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'halfvec_text' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.notes'::regclass AND t.tgname = 'hashindex_halfvec_text_insert' AND t.tgfoid = to_regproc('hashindex.sync_halfvec_text'))) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.text FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', '{}'::text[], hashindex_query, hashindex_n, $4) e;
+        RETURN QUERY SELECT e.id::pg_catalog.text FROM hashindex._exact_search('public.notes'::regclass, '{slug}', 'embedding', 'ip', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -122,7 +122,7 @@ BEGIN
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.text, e.distance FROM hashindex._exact_search('public.notes'::regclass, 'slug', 'embedding', 'ip', '{}'::text[], hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT e.id::pg_catalog.text, e.distance FROM hashindex._exact_search('public.notes'::regclass, '{slug}', 'embedding', 'ip', '{}'::text[], hashindex_query, hashindex_k) e;
 END
 $function$;
 

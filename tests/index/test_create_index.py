@@ -66,9 +66,10 @@ def assert_refused(connection, error, message, **changes):
         ({"column": "nothing"}, InvalidInputError, 'table .*items has no column "nothing"'),
         ({"column": "category"}, InvalidInputError, 'column "category" of .* is of type text'),
         ({"column": "ctid"}, InvalidInputError, 'has no column "ctid"'),
-        ({"id_column": "nothing"}, InvalidInputError, 'table .*items has no column "nothing"'),
-        ({"id_column": "category"}, InvalidInputError, 'column "category" of .* is not a key'),
-        ({"id_column": "ctid"}, InvalidInputError, 'has no column "ctid"'),
+        ({"key_columns": "nothing"}, InvalidInputError, 'table .*items has no column "nothing"'),
+        ({"key_columns": "category"}, InvalidInputError, 'column "category" of .* is not a key'),
+        ({"key_columns": "ctid"}, InvalidInputError, 'has no column "ctid"'),
+        ({"key_columns": ["id", "id"]}, DuplicateNameError, 'key column "id" is named twice'),
     ],
     ids=str,
 )
@@ -115,16 +116,25 @@ def test_a_taken_code_column_is_refused(connection, items, model):
 
 @pytest.mark.newest
 @pytest.mark.parametrize(
-    ("definition", "id_column", "message"),
+    ("definition", "key", "message"),
     [
-        ("id int, embedding vector(8)", None, "no primary key of one column; Name a unique"),
+        ("id int, embedding vector(8)", None, "has no primary key; Name the columns of a unique"),
         ("id int, embedding vector(8)", "id", 'column "id" of .* is not a key'),
-        ("id int UNIQUE, embedding vector(8)", None, "no primary key of one column"),
+        ("id int UNIQUE, embedding vector(8)", None, "has no primary key"),
         ("id int UNIQUE, embedding vector(8)", "id", "must be NOT NULL with a unique index"),
         ("id int NOT NULL, embedding vector(8)", "id", "is not a key"),
-        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", None, "no primary key of one"),
         ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", "id", "is not a key"),
-        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "no primary key of one"),
+        ("id int, b int, embedding vector(8), PRIMARY KEY (id, b)", ["b"], "is not a key"),
+        ("id int, b int, embedding vector(8), UNIQUE (id, b)", ["id", "b"], "must be NOT NULL"),
+        ("id int PRIMARY KEY, b int NOT NULL, embedding vector(8)", ["id", "b"], "are not a key"),
+        ("id int PRIMARY KEY, embedding vector(8)", [], "a key of 0 columns is wanted"),
+        ("id int PRIMARY KEY, embedding vector(8)", ["id"] * 33, "a key of 33 columns is wanted"),
+        (
+            "id int, distance int, embedding vector(8), PRIMARY KEY (id, distance)",
+            None,
+            'column "distance" of .* RENAME COLUMN distance',
+        ),
+        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "has no primary key"),
         ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
         ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
         (
@@ -140,10 +150,10 @@ def test_a_taken_code_column_is_refused(connection, items, model):
         ("id int PRIMARY KEY, embedding real[]", None, r"is of type real\[\], not vector"),
     ],
 )
-def test_tables_that_are_refused(connection, model, definition, id_column, message):
+def test_tables_that_are_refused(connection, model, definition, key, message):
     connection.execute(f"CREATE TABLE things ({definition})".encode())
     assert_refused(
-        connection, InvalidInputError, message, table="things", id_column=id_column, layout="column"
+        connection, InvalidInputError, message, table="things", key_columns=key, layout="column"
     )
 
 
@@ -156,19 +166,19 @@ def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
     )
     assert_refused(
         connection, InvalidInputError, 'column "id" of .* is not a key', table="things",
-        id_column="id",
+        key_columns="id",
     )  # fmt: skip
     # The hint's command mends it.
     connection.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
-    assert create(connection, table="things", id_column="id").id_type == "integer"
+    assert create(connection, table="things", key_columns="id").key_types == ["integer"]
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize(
-    ("made", "id_column", "hint"),
+    ("made", "key", "hint"),
     [
-        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition"),
-        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", None, "is partitioned by RANGE .day."),
+        ("PRIMARY KEY (id, day)) PARTITION BY RANGE (day)", "id", r"primary key, \(id, day\)"),
+        ("UNIQUE (id, day)) PARTITION BY RANGE (day)", "id", "an index of each partition, or"),
         ("CHECK (id > 0)) PARTITION BY LIST (abs(day))", "id", "partitioned by LIST .abs.day.."),
         (
             "UNIQUE (id)) PARTITION BY HASH (id)",
@@ -176,7 +186,6 @@ def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
             "Run: ALTER TABLE public.things ALTER COLUMN id",
         ),
         ("CHECK (id > 0)) PARTITION BY HASH (id)", None, "or add a primary key"),
-        ("PRIMARY KEY (id, day))", None, "; the primary key has several columns"),
         (
             "PRIMARY KEY (id, day))",
             "day",
@@ -184,24 +193,24 @@ def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
         ),
     ],
 )
-def test_hints_for_a_key_can_be_followed(connection, model, made, id_column, hint):
+def test_hints_for_a_key_can_be_followed(connection, model, made, key, hint):
     """PostgreSQL refuses a unique key without the columns that a table is partitioned by."""
     connection.execute(
         f"CREATE TABLE things (id int, day int, embedding vector(8), {made}".encode()
     )
     with pytest.raises(InvalidInputError, match=hint) as raised:
-        create(connection, table="things", id_column=id_column)
+        create(connection, table="things", key_columns=key)
     command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
     if command is not None:
         connection.execute(command[1].encode())
-        assert create(connection, table="things", id_column=id_column).id_column == id_column
+        assert create(connection, table="things", key_columns=key).key_columns == [key]
     elif "each partition" in hint:
         connection.execute("CREATE TABLE part PARTITION OF things FOR VALUES FROM (0) TO (9)")
         with pytest.raises(InvalidInputError) as raised:
-            create(connection, table="part", id_column=id_column)
+            create(connection, table="part", key_columns=key)
         command = re.search("Run: (ALTER TABLE .*;)", str(raised.value))
         connection.execute(command[1].encode())
-        assert create(connection, table="part", id_column=id_column).id_column == id_column
+        assert create(connection, table="part", key_columns=key).key_columns == [key]
 
 
 @pytest.mark.newest
@@ -214,7 +223,7 @@ def test_a_partition_that_is_partitioned_by_another_column(connection, model):
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         connection.execute("ALTER TABLE things ADD UNIQUE (id)")
     with pytest.raises(InvalidInputError, match="things is partitioned by RANGE .day."):
-        create(connection, table="things", id_column="id")
+        create(connection, table="things", key_columns="id")
 
 
 def test_a_unique_index_with_more_columns_included_is_a_key(connection, model):
@@ -222,7 +231,7 @@ def test_a_unique_index_with_more_columns_included_is_a_key(connection, model):
         "CREATE TABLE things (id int NOT NULL, b int, embedding vector(8));"
         "CREATE UNIQUE INDEX ON things (id) INCLUDE (b)"
     )
-    assert create(connection, table="things", id_column="id").id_column == "id"
+    assert create(connection, table="things", key_columns="id").key_columns == ["id"]
 
 
 def test_an_untyped_column_with_a_wrong_row(connection, model):
@@ -470,7 +479,11 @@ def test_summary_of_an_index(connection, items, model, layout):
     assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
     assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
     assert (index.schema_name, index.table_name) == ("public", "items")
-    assert (index.column_name, index.id_column, index.id_type) == ("embedding", "id", "bigint")
+    assert (index.column_name, index.key_columns, index.key_types) == (
+        "embedding",
+        ["id"],
+        ["bigint"],
+    )
     assert index.qualified_table == '"public"."items"'
     assert index.layout == layout
     assert list_indexes(connection) == [index] == [HashIndex.open(connection, "told")]

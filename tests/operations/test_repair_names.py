@@ -26,7 +26,7 @@ RENAMES = {
         {"table": "b.items"},
     ),
     "vectors": (['ALTER TABLE items RENAME embedding TO "v %s"'], {"column": "v %s"}),
-    "key": (["ALTER TABLE items RENAME id TO number"], {"id_column": "number"}),
+    "key": (["ALTER TABLE items RENAME id TO number"], {"key_columns": "number"}),
     "everything": (
         [
             "ALTER TABLE items RENAME embedding TO v",
@@ -34,7 +34,7 @@ RENAMES = {
             "ALTER TABLE items RENAME TO things",
             "CREATE SCHEMA shop; ALTER TABLE things SET SCHEMA shop",
         ],
-        {"table": "shop.things", "column": "v", "id_column": "number"},
+        {"table": "shop.things", "column": "v", "key_columns": "number"},
     ),
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def write(index):
         f"INSERT INTO {{0}} ({{2}}, {{1}}) VALUES (1001, '{[1, -2, 3, -4, 5, -6, 7, -8]}')",
         "DELETE FROM {0} WHERE {2} BETWEEN 20 AND 30",
     ):
-        quoted = [f'"{name}"' for name in (index.column_name, index.id_column)]
+        quoted = [f'"{name}"' for name in (index.column_name, *index.key_columns)]
         index.connection.execute(statement.format(index.qualified_table, *quoted).encode())
 
 
@@ -134,7 +134,8 @@ def test_writes_after_a_column_was_renamed_are_refused_or_encoded(index, column)
             connection.execute(insert)
         assert "function hashindex.sync_items_idx()" in str(e.value)
     operations.rebind(
-        reopened(index), **{"embedding": {"column": "other"}, "id": {"id_column": "other"}}[column]
+        reopened(index),
+        **{"embedding": {"column": "other"}, "id": {"key_columns": "other"}}[column],
     )
     connection.execute(insert.replace("1001", "1002"))
     assert_fresh(reopened(index))
@@ -150,7 +151,7 @@ def test_names_that_cannot_be(index):
         ({"table": "nowhere"}, 'relation "nowhere" does not exist'),
         ({"column": "nothing"}, 'column "nothing" of public.items is not there any more'),
         ({"column": "category"}, "is of type text, not vector"),
-        ({"id_column": "category"}, '"category" of public.items is not a key'),
+        ({"key_columns": "category"}, '"category" of public.items is not a key'),
     ):
         with pytest.raises(InvalidInputError, match=message):
             operations.rebind(index, **names)
@@ -167,7 +168,7 @@ def test_another_column_and_key_take_their_places(index):
         "UPDATE items SET rank = 301 - id, other = subvector(embedding || embedding, 2, 8)"
     )
     connection.execute("ALTER TABLE items ALTER rank SET NOT NULL, ADD UNIQUE (rank)")
-    done = operations.rebind(index, column="other", id_column="rank")
+    done = operations.rebind(index, column="other", key_columns="rank")
     assert done.done[0] == ("""bound the index to "public"."items", column 'other', key 'rank'""")
     assert_fresh(reopened(index))
     connection.execute("UPDATE items SET other = '[1,2,3,4,5,6,7,8]' WHERE id = 5")

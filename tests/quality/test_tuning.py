@@ -218,7 +218,7 @@ def test_a_table_is_tuned_applied_and_left_as_it_was(connection, docs, monkeypat
     assert (made.method, made.n_bits, made.ranking) == (best.method, best.bits, best.ranking)
     assert (made.access, made.candidates) == (best.access, best.candidates)
     assert made.summary().codes == 1500
-    assert made.id_column == "Key"
+    assert made.key_columns == ["Key"]
 
 
 def test_an_index_gets_its_defaults(connection, docs):

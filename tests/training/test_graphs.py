@@ -119,7 +119,7 @@ def test_keys_are_compared_as_their_type_does(connection, items, vectors, key, v
     connection.execute(f"UPDATE items SET k = {value}".encode())
     connection.execute("ALTER TABLE items ALTER k SET NOT NULL, ADD UNIQUE (k)")
     connection.execute(f"CREATE TABLE known AS SELECT {given} AS a, 1 AS b".encode())
-    sample = sample_table(connection, items, "embedding", graph="known", id_column="k")
+    sample = sample_table(connection, items, "embedding", graph="known", key_columns="k")
     assert edges_of(sample, vectors) == {17: [(0, 1.0)]}
 
 

@@ -287,7 +287,7 @@ def test_pairs_and_triplets_by_key(connection, items, vectors):
         ({"pairs": "SELECT 1, 2, 99999999999999999999"}, "has 99999999999999999999"),
         ({"pairs": "SELECT 1, 2, 'NaN'::float8"}, "has NaN"),
         ({"pairs": "SELECT 1, 2, 1 /* all"}, "pairs: unterminated /"),
-        ({"pairs": "SELECT 1, 2, 1", "id_column": "category"}, "is not a key"),
+        ({"pairs": "SELECT 1, 2, 1", "key_columns": "category"}, "is not a key"),
         ({"pairs": "SELECT 1, 2, 1; DROP TABLE items"}, "syntax error"),
         ({"pairs": "SELECT 1, 2, 1", "rows": 1}, "pairs name 2 rows, but at most 1"),
     ],
@@ -372,7 +372,7 @@ def test_keys_of_another_type(connection, items, vectors, key, value, given):
     connection.execute("ALTER TABLE items ALTER k SET NOT NULL, ADD UNIQUE (k)")
     lines = ", ".join(given.format(n) for n in (17, 200, 3))
     sample = sample_table(
-        connection, items, "embedding", triplets=f"SELECT {lines}", id_column="k", rows=3
+        connection, items, "embedding", triplets=f"SELECT {lines}", key_columns="k", rows=3
     )
     assert sample.triplets is not None
     assert np.array(ids_of(sample.X, vectors))[sample.triplets].tolist() == [[17, 200, 3]]
@@ -384,7 +384,7 @@ def test_keys_are_never_cut_to_fit(connection, items):
     connection.execute("ALTER TABLE items ALTER k SET NOT NULL, ADD UNIQUE (k)")
     with pytest.raises(InvalidInputError, match="triplets name a row with k = k1000, but items"):
         sample_table(
-            connection, items, "embedding", triplets="SELECT 'k1', 'k2', 'k1000'", id_column="k"
+            connection, items, "embedding", triplets="SELECT 'k1', 'k2', 'k1000'", key_columns="k"
         )
 
 

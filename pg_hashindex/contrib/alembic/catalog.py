@@ -11,7 +11,7 @@ from ..sqlalchemy.specification import IndexSpec
 
 _INDEXES = """
     SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
-           i.id_column AS key, i.metric, i.layout,
+           i.key_columns AS key, i.metric, i.layout,
            coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
            CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
            i.filter_columns,
@@ -72,6 +72,8 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
         spec = IndexSpec(
             **{field.name: row[field.name] for field in fields(IndexSpec) if field.name in row}
         )
+        if len(row["key"]) == 1:
+            spec = replace(spec, key=row["key"][0])
         if spec.schema == default_schema:
             spec = replace(spec, schema=None)
         defaults = {

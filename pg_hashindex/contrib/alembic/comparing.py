@@ -210,13 +210,13 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
     place = attrgetter("schema", "table", "column", "layout")
-    return place(spec) != place(was) or any(
-        getattr(spec, key) not in (None, getattr(was, key)) for key in ("key", "metric")
-    )
+    if spec.key_columns is not None and not _same(spec.key_columns, was.key_columns):
+        return True
+    return place(spec) != place(was) or spec.metric not in (None, was.metric)
 
 
 def _same(names: Sequence[str], others: Sequence[str] | None) -> bool:
-    """Return whether filter columns are the same, in any order."""
+    """Return whether columns are the same, in any order."""
     return sorted(names) == sorted(others or ())
 
 

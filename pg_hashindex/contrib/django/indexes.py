@@ -16,6 +16,7 @@ from django.db.models.signals import post_migrate
 from pgvector.django import HalfVectorField, VectorField
 from psycopg import sql
 
+from ...db.keys import as_key_columns
 from ...db.server_errors import warning_of
 from ...errors import InvalidInputError
 from ..sqlalchemy.specification import SETTINGS, IndexOptions, IndexSpec
@@ -69,8 +70,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
     name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
         one by default.
-    key : str, optional
-        A unique field that is never NULL; the primary key by default.
+    key : str or sequence of str, optional
+        A field, or several, that are unique together and never NULL; the primary key by default.
     filter_columns : sequence of str, optional
         Fields that are copied beside the codes, so that filters on them drop rows early.
     **options
@@ -126,7 +127,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
         return replace(
             spec,
             schema=schema or None,
-            key=None if spec.key is None else column(spec.key),
+            key=spec.key_columns and [column(name) for name in spec.key_columns],
             filter_columns=spec.filter_columns and [column(name) for name in spec.filter_columns],
         )
 
@@ -135,7 +136,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
         named, meta = f"hash index {self.name!r} of {model._meta.label}", model._meta
         local = {field.name: field for field in meta.local_concrete_fields}
         kept: Iterable[Any] = self.options.get("filter_columns") or ()
-        for name in (*self.fields, *filter(None, [self.options.get("key")]), *kept):
+        key = as_key_columns(self.options.get("key")) or ()
+        for name in (*self.fields, *key, *kept):
             if name not in local:
                 yield f"{named} names {name!r}, which is not a field of the model's own table"
         field = local.get(self.fields[0])
@@ -144,8 +146,6 @@ class HashIndex(models.Index):  # type: ignore[misc]
                 f"{named} is on field {field.name!r}, a {type(field).__name__}; it needs a "
                 "VectorField or HalfVectorField"
             )
-        if len(getattr(meta, "pk_fields", ())) > 1 and not self.options.get("key"):
-            yield f"{named} cannot use a composite primary key; name a unique field by key="
 
     def create_sql(self, model: Any, schema_editor: Any, using: str = "", **options: Any) -> str:
         """Return SQL that makes the index, or changes the one that the migration has removed."""

@@ -13,8 +13,10 @@ from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from pgvector.django import HalfVectorField, VectorField
 
+from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.search import as_count, as_optional_count, as_query
+from ..sqlalchemy.statements import read_key
 from .indexes import HashIndex, refuse_vendor
 
 # The column of a search's answers; of no model.
@@ -32,7 +34,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         k: int = 10,
         *,
         index: str | None = None,
-        key: str | None = None,
+        key: KeyColumns = None,
         candidates: int | None = None,
         probes: int | None = None,
         code: Bit | None = None,
@@ -52,7 +54,8 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         index
             The index; the one that the model declares on the field by default.
         key
-            The key field of the index; by default the declared one, or the primary key.
+            The key field of the index, or several; by default the declared ones, or the primary
+            key.
         candidates, probes
             As `pg_hashindex.HashIndex.search`.
         code
@@ -67,8 +70,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         ------
         InvalidInputError
             If an argument cannot be used, the field is not of the model's own table, none or
-            several indexes are declared on it, the key has several columns, or the queryset is
-            sliced or combined.
+            several indexes are declared on it, or the queryset is sliced or combined.
         """
         model: Any = self.model._meta.concrete_model
         meta, label = model._meta, model._meta.label
@@ -96,13 +98,12 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         name = index or next(iter(declared))
         if key is None and name in declared:
             key = declared[name].options.get("key")
-        if key is None and len(getattr(meta, "pk_fields", ())) > 1:
-            raise InvalidInputError(
-                f"{label} has a composite primary key; name the key field of the index with key="
-            )
+        keys = list(meta.pk_fields)
+        if (names := as_key_columns(key)) is not None:
+            keys = [_own_field(meta, one) for one in names]
         search = _Search(
             name=name,
-            key=meta.pk if key is None else _own_field(meta, key),
+            keys=keys,
             arguments=[
                 as_query(query, searched.dimensions).to_text(),
                 as_count("k", k),
@@ -115,7 +116,8 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         found: Any = self.all()
         search = replace(search, parent_alias=found.query.get_initial_alias())
         alias = found.query.join(search, reuse=set())
-        found = found.annotate(distance=Col(alias, _DISTANCE)).order_by("distance", search.key.name)
+        found = found.annotate(distance=Col(alias, _DISTANCE))
+        found = found.order_by("distance", *(field.name for field in keys))
         return cast(Self, found)
 
     def __or__(self, other: Any) -> Self:
@@ -155,7 +157,7 @@ class _Search:
     """The join of a table with the answers of a search, in the form of Django's ``sql.Join``."""
 
     name: str
-    key: Any
+    keys: list[Any]
     arguments: list[Any]
     code: str | None
     filtered: Any
@@ -180,17 +182,31 @@ class _Search:
         refuse_vendor(connection, f"a search by hash index {self.name!r}")
         quote = connection.ops.quote_name
         near = compiler.quote_name_unless_alias(self.table_alias)
-        key = f"{compiler.quote_name_unless_alias(self.parent_alias)}.{quote(self.key.column)}"
+        parent = compiler.quote_name_unless_alias(self.parent_alias)
         wanted = self._filter(connection)
         values = [*self.arguments, self.code]
         if wanted is None:
-            call, kind = f"{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)", ""
+            call = f"hashindex.{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)"
         else:
-            call = "search(%s, %s, %s, %s, %s, query_code => %s, filter => %s)"
-            kind = f"::{self.key.rel_db_type(connection)}"
+            call = "hashindex.search(%s, %s, %s, %s, %s, query_code => %s, filter => %s)"
             values = [self.name, *values, wanted]
-        condition = f"{key} = {near}.id{kind}"
-        return f"{self.join_type} hashindex.{call} AS {near}(id, distance) ON ({condition})", values
+        names = ["id"]
+        if len(self.keys) > 1:
+            names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
+            columns = [field.column for field in self.keys]
+            if wanted is None:
+                # The index may have them in another order.
+                shown = ", ".join(f"s.{quote(column)}" for column in columns)
+                call = f"(SELECT {shown}, s.distance FROM {call} s)"  # noqa: S608
+            else:
+                call = read_key(["%s"] * len(columns), "%s", call)
+                values = [*(one for column in columns for one in (column, self.name)), *values]
+        conditions = []
+        for name, field in zip(names, self.keys, strict=True):
+            kind = "" if wanted is None else f"::{field.rel_db_type(connection)}"
+            conditions.append(f"{parent}.{quote(field.column)} = {near}.{name}{kind}")
+        listed, condition = ", ".join([*names, "distance"]), " AND ".join(conditions)
+        return f"{self.join_type} {call} AS {near}({listed}) ON ({condition})", values
 
     def _filter(self, connection: Any) -> str | None:
         """Write the filters of the queryset as SQL on the searched table."""
@@ -206,11 +222,12 @@ class _Search:
             ):
                 text, values = query.get_compiler(connection=connection).compile(where)
             else:
-                queryset = models.QuerySet(self.key.model, query).order_by()
-                inner = queryset.values(self.key.name).query
+                queryset = models.QuerySet(self.keys[0].model, query).order_by()
+                inner = queryset.values(*(field.name for field in self.keys)).query
                 text, values = inner.get_compiler(connection=connection).as_sql()
                 quote = connection.ops.quote_name
-                text = f"{quote(base)}.{quote(self.key.column)} IN ({text})"
+                key = ", ".join(f"{quote(base)}.{quote(field.column)}" for field in self.keys)
+                text = f"{f'({key})' if len(self.keys) > 1 else key} IN ({text})"
         except EmptyResultSet:
             return "false"
         except FullResultSet:

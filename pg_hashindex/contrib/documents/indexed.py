@@ -22,7 +22,7 @@ from .table import COLUMN, DocumentTable, Entry, Row
 
 # An index without triggers is of a table that was dropped, and this one has its name.
 _INDEXES: LiteralString = """
-    WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 AND i.id_column = 'id'
+    WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3 AND i.key_columns = '{id}'
         AND i.swap_of IS NULL AND (EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
                 AND t.tgfoid = to_regproc(
@@ -219,7 +219,7 @@ class IndexedDocuments:
                 self.check_name(connection, other.name)
                 raise InvalidInputError(
                     f"index {other.name!r} is of column {other.column_name} of "
-                    f"{other.qualified_table} with key {other.id_column}, not of column {COLUMN} "
+                    f"{other.qualified_table} with key {other.key.name}, not of column {COLUMN} "
                     f"of {table} with key id"
                 )
         if len(found) > 1:
@@ -238,9 +238,9 @@ class IndexedDocuments:
         """Refuse the name of an index whose table was dropped, and is there again."""
         if not self._sees_catalog:
             return
-        own = (self.table.schema, self.table.name, COLUMN, "id")
+        own = (self.table.schema, self.table.name, COLUMN, ["id"])
         for left in read_rows(connection, "WHERE i.name = $1", [name]):
-            if own == (left.schema_name, left.table_name, left.column_name, left.id_column):
+            if own == (left.schema_name, left.table_name, left.column_name, left.key_columns):
                 raise DatabaseStateError(
                     f"index {name!r} is of a table {self.table.as_sql(connection)} that was "
                     "dropped and recreated: have it serve this one with pg-hashindex index "

@@ -131,7 +131,7 @@ class DocumentStore:
                     table=table,
                     column=COLUMN,
                     model=f"{name}:{model.version}",
-                    id_column="id",
+                    key_columns="id",
                     access=access,
                 )
             made.encode()

@@ -34,8 +34,8 @@ class HashIndex(SchemaItem):
         A column of type ``VECTOR`` or ``HALFVEC``.
     model
         ``name`` for any version, or ``name:version``.
-    key : str, optional
-        A unique NOT NULL column; the primary key by default.
+    key : str or sequence of str, optional
+        A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
     layout : {"table", "column"}

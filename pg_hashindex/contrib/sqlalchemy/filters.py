@@ -94,18 +94,20 @@ def _is_opaque(clause: Any) -> bool:
 class Filter:
     """The filter of a statement.
 
-    The clause is on columns of their table, or a statement that selects keys of rows: ``key`` is
-    the column that these are of.
+    The clause is on columns of their table, or a statement that selects keys of rows: ``key`` are
+    the columns that these are of.
     """
 
     clause: ClauseElement
-    key: Any = None
+    key: Sequence[Any] = ()
 
 
-def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -> Filter | None:
+def filter_of(
+    key: Sequence[Any], sources: Sequence[FromClause], clauses: Sequence[Any]
+) -> Filter | None:
     """Return the filter of a statement, None if every row matches.
 
-    The key is a column of the searched table, or of its alias in the statement; sources are the
+    The key are columns of the searched table, or of its alias in the statement; sources are the
     FROM of the statement, clauses the parts of its WHERE.
     """
     if not any(_is_opaque(part) for part in (*clauses, *sources)):
@@ -122,8 +124,8 @@ def filter_of(key: Any, sources: Sequence[FromClause], clauses: Sequence[Any]) -
     if alone and isinstance(sources[0], sa.Table) and not nested:
         return Filter(sa.and_(*clauses))
     # In a separate statement, aliases keep their names, and subqueries find what they refer to.
-    table = unaliased(key.table)
-    statement = sa.select(key).select_from(*sources).where(*clauses)
+    table = unaliased(key[0].table)
+    statement = sa.select(*key).select_from(*sources).where(*clauses)
     # The ORM has compiled the parts already, and would add criteria to an outer join a second time.
     statement._propagate_attrs = immutabledict()
-    return Filter(statement, table.c[key.key])
+    return Filter(statement, [table.c[column.key] for column in key])

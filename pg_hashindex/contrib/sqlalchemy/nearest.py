@@ -19,6 +19,7 @@ from ...index.filter_text import filter_sql
 from ...index.search import as_count, as_optional_count, as_query
 from . import filters
 from .declared import HashIndex, declared_on
+from .statements import read_key
 from .types import HashCode
 
 _Entity = TypeVar("_Entity")
@@ -78,8 +79,8 @@ def nearest(
     code
         The query's code, if Python evaluates the index's model.
     key
-        The key column of the index; by default the one that it is declared with, or the primary key
-        of the column's table.
+        The key column of the index, or several; by default those that it is declared with, or the
+        primary key of the column's table.
 
     Returns
     -------
@@ -90,8 +91,8 @@ def nearest(
     ------
     InvalidInputError
         If the query, k, candidates or probes cannot be used, the column holds no vectors or is not
-        the entity's, none or several indexes are declared on it, or its table has no key of a
-        single column.
+        the entity's, none or several indexes are declared on it, or its table has no primary
+        key.
     """
     searched = _column(column, "column")
     if not isinstance(searched.type, (VECTOR, HALFVEC)):
@@ -102,12 +103,13 @@ def nearest(
     _check_table(entity, searched)
     declared = _declared(searched, index)
     name = index if declared is None else declared.name
-    key_column = _key(searched.table, declared) if key is None else _column(key, "key")
-    if key_column.table != searched.table:
-        raise InvalidInputError(
-            f"key {key_column} is of another table than column {searched}; name a column of "
-            f"{searched.table}"
-        )
+    keys = _key(searched.table, declared) if key is None else _columns(key)
+    for key_column in keys:
+        if key_column.table != searched.table:
+            raise InvalidInputError(
+                f"key {key_column} is of another table than column {searched}; name a column of "
+                f"{searched.table}"
+            )
     arguments: list[Any] = [
         sa.literal(as_query(query, searched.type.dim), VECTOR()),
         sa.literal(as_count("k", k), sa.Integer()),
@@ -119,11 +121,18 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
-    # Another name, so that filter_by(id=...) means the entity's.
-    near = rows.table_valued(
-        sa.column("hashindex_id", key_column.type), sa.column("distance", sa.Double())
-    ).render_derived()
-    found = key_column == sa.cast(near.c.hashindex_id, key_column.type)
+    # Other names, so that filter_by(id=...) means the entity's.
+    names = (
+        ["hashindex_id"] if len(keys) == 1 else [f"hashindex_id_{n}" for n, _ in enumerate(keys)]
+    )
+    columns = [sa.column(name, column.type) for name, column in zip(names, keys, strict=True)]
+    near = rows.table_valued(*columns, sa.column("distance", sa.Double())).render_derived()
+    found = sa.and_(
+        *(
+            column == sa.cast(near.c[name], column.type)
+            for name, column in zip(names, keys, strict=True)
+        )
+    )
     source = (
         sa.join(entity, near, found)
         if isinstance(entity, FromClause)
@@ -132,7 +141,7 @@ def nearest(
     statement: sa.Select[Any, float] = (
         sa.select(entity, near.c.distance.label("distance"))
         .select_from(source)
-        .order_by(near.c.distance, key_column)
+        .order_by(near.c.distance, *keys)
     )
     return statement
 
@@ -144,6 +153,11 @@ def _column(given: Any, what: str) -> Any:
             f"{what} must be an attribute of a mapped class or a column of a table, got {given!r}"
         )
     return expression
+
+
+def _columns(given: Any) -> list[Any]:
+    several = given if isinstance(given, list | tuple) else [given]
+    return [_column(one, "key") for one in several]
 
 
 def _check_table(entity: Any, column: Any) -> None:
@@ -179,22 +193,22 @@ def _declared(column: Any, name: str | None) -> HashIndex | None:
     return next(iter(found.values()))
 
 
-def _key(table: FromClause, declared: HashIndex | None) -> Any:
-    name = None if declared is None else declared.spec().key
-    if name is not None:
-        for column in table.c:
-            if column.name == name:
-                return column
-        raise InvalidInputError(
-            f"table {table} has no column {name!r}, the key that the index is declared with"
-        )
-    keys = list(table.primary_key)
-    if len(keys) != 1:
-        raise InvalidInputError(
-            f"table {table} has a primary key of {len(keys)} columns; name the key column of the "
-            "index with key="
-        )
-    return keys[0]
+def _key(table: FromClause, declared: HashIndex | None) -> list[Any]:
+    named = None if declared is None else declared.spec().key_columns
+    if named is None:
+        keys = list(table.primary_key)
+        if not keys:
+            raise InvalidInputError(
+                f"table {table} has no primary key; name the key column of the index with key="
+            )
+        return keys
+    columns = {column.name: column for column in table.c}
+    for name in named:
+        if name not in columns:
+            raise InvalidInputError(
+                f"table {table} has no column {name!r}, the key that the index is declared with"
+            )
+    return [columns[name] for name in named]
 
 
 class _NearestRows(Function[Any]):
@@ -205,31 +219,44 @@ class _NearestRows(Function[Any]):
 
 @compiles(_NearestRows)
 def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
-    wanted = _filter_of(element, compiler)
+    keys, wanted = _filter_of(element, compiler)
     literal_binds = bool(kw.get("literal_binds"))
     arguments = [
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     ]
+    index = str(element.name).removeprefix("search_")
     if wanted is None:
-        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
-    name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
+        call = f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
+        if len(keys) < 2:
+            return call
+        # The index may have them in another order.
+        shown = ", ".join(f"s.{compiler.preparer.quote(key.name)}" for key in keys)
+        return f"(SELECT {shown}, s.distance FROM {call} s)"  # noqa: S608
+    name = compiler.render_literal_value(index, sa.String())
     text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
     common, code = arguments[:4], arguments[4:]
     named = [f"filter => {text}", *(f"query_code => {value}" for value in code)]
-    return f"hashindex.search({', '.join([name, *common, *named])})"
+    call = f"hashindex.search({', '.join([name, *common, *named])})"
+    if len(keys) < 2:
+        return call
+    columns = [compiler.render_literal_value(key.name, sa.String()) for key in keys]
+    return read_key(columns, name, call)
 
 
-def _filter_of(element: _NearestRows, compiler: SQLCompiler) -> filters.Filter | None:
-    """Read the filter of the statement around a search."""
+def _filter_of(
+    element: _NearestRows, compiler: SQLCompiler
+) -> tuple[list[Any], filters.Filter | None]:
+    """Read the key of a search, and its filter, from the statement around it."""
     enclosing: Any = compiler.stack[-1] if compiler.stack else {}
     statement = enclosing.get("selectable")
     if not isinstance(statement, sa.Select):
-        return None
+        return [], None
     sources = enclosing["compile_state"]._get_display_froms()
     own = [source for source in sources if source in enclosing["asfrom_froms"]]
     join = next(_joins(own, element), None)
     if join is None or join.onclause is None:
-        return None
+        return [], None
+    keys = [same.left for same in filters.conjuncts(join.onclause)]
     near: Any = join.right
     clauses = [
         clause
@@ -244,7 +271,7 @@ def _filter_of(element: _NearestRows, compiler: SQLCompiler) -> filters.Filter |
                 "join it inside of the statement that nearest() gives"
             )
     left = [source for whole in own if (source := filters.without(whole, near)) is not None]
-    return filters.filter_of(join.onclause.left, left, clauses)
+    return keys, filters.filter_of(keys, left, clauses)
 
 
 def _joins(sources: Any, element: _NearestRows) -> Any:

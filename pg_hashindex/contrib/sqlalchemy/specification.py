@@ -7,6 +7,7 @@ from typing import Any, TypedDict, get_args
 
 from psycopg import sql
 
+from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.catalog import Access, Layout, check_index_name
 from ...models.model import Metric
@@ -28,7 +29,7 @@ _CHOICES: dict[str, Any] = {
 class IndexOptions(TypedDict, total=False):
     """The options of a declared index; see `HashIndex`."""
 
-    key: str | None
+    key: KeyColumns
     metric: Metric | None
     layout: Layout
     access: Access | None
@@ -55,7 +56,7 @@ class IndexSpec:
     column: str
     model: str
     schema: str | None = None
-    key: str | None = None
+    key: KeyColumns = None
     metric: Metric | None = None
     layout: Layout = "table"
     access: Access | None = None
@@ -80,12 +81,14 @@ class IndexSpec:
                     f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
                     f"{', '.join(get_args(choice))}"
                 )
-        given = self.filter_columns
-        if given is not None and (
-            not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given)
-        ):
+        if not _are_names(self.filter_columns):
             raise InvalidInputError(
-                f"filter_columns of index {self.name!r} are a list of names, got {given!r}"
+                f"filter_columns of index {self.name!r} are a list of names, got "
+                f"{self.filter_columns!r}"
+            )
+        if not isinstance(self.key, str) and not _are_names(self.key):
+            raise InvalidInputError(
+                f"the key of index {self.name!r} is a name, or a list of names, got {self.key!r}"
             )
 
     def options(self) -> dict[str, Any]:
@@ -97,9 +100,21 @@ class IndexSpec:
         }
 
     @property
+    def key_columns(self) -> list[str] | None:
+        """The columns of the key; None is the primary key."""
+        return as_key_columns(self.key)
+
+    @property
     def qualified_table(self) -> str:
         """The table as SQL writes it."""
         return qualified(self.schema, self.table)
+
+
+def _are_names(given: Any) -> bool:
+    """Return whether an option is left out, or a list of names."""
+    return given is None or (
+        isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+    )
 
 
 def qualified(schema: str | None, table: str) -> str:

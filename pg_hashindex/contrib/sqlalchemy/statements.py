@@ -16,14 +16,14 @@ from .specification import IndexSpec, qualified
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
     """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
     options = spec.options()
-    options.pop("schema", None)
-    options.pop("filter_columns", None)
+    for placed in ("schema", "key", "filter_columns"):
+        options.pop(placed, None)
     values = {
         "name": spec.name,
         "table_name": spec.qualified_table,
         "column_name": spec.column,
         "model": spec.model,
-        **({"id_column": options.pop("key")} if "key" in options else {}),
+        **({} if spec.key is None else {"key_columns": spec.key_columns}),
         **options,
         **({"filter_columns": list(spec.filter_columns)} if spec.filter_columns else {}),
         **({} if encode else {"encode": False}),
@@ -60,6 +60,21 @@ def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
         _call("configure_index", {"name": name, **settings}),
         _call("_warn_of_path", {"index_name": name}),
     ]
+
+
+def read_key(columns: Sequence[str], index: str, answers: str) -> str:
+    """Return what may stand after FROM for answers with the text of a key of several columns.
+
+    It has a column for each of the key, and the distance. All are given as SQL; columns and index
+    are literals. The order of the columns in the text is that of the index.
+    """
+    values = ", ".join(
+        "pg_catalog.json_array_element_text(s.id::pg_catalog.json, (SELECT "  # noqa: S608
+        f"pg_catalog.array_position(i.key_columns, {column}) OPERATOR(pg_catalog.-) 1 "
+        f"FROM hashindex.index i WHERE i.name OPERATOR(pg_catalog.=) {index}))"
+        for column in columns
+    )
+    return f"(SELECT {values}, s.distance FROM {answers} s)"  # noqa: S608
 
 
 def _call(function: str, values: dict[str, Any]) -> str:

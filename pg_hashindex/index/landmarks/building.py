@@ -91,14 +91,16 @@ _IN_ORDER_OF_PLACE: LiteralString = (
 )
 
 _ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
 # With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    CROSS JOIN LATERAL (SELECT k.code FROM {codes} k WHERE k.id = b.{id} OFFSET 0) c
+    SELECT {key}, b.ctid, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    CROSS JOIN LATERAL (
+        SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
+    ) c
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
 """
 
@@ -108,7 +110,7 @@ _SHARE_OF_ROWS: LiteralString = """
           OPERATOR(pg_catalog.<) {share}
 """
 _DRAWN_ROWS: LiteralString = """
-    SELECT b.{id}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL {part} LIMIT {rows}
 """
 _SHARES = 1 << 20
@@ -134,7 +136,7 @@ _NUMBERED_TENANTS: LiteralString = """
 """
 
 _ROWS_OF_TENANT: LiteralString = """
-    SELECT b.{id}::text, b.ctid, 0::integer, b.{column} FROM {table} b
+    SELECT {key_text}, b.ctid, 0::integer, b.{column} FROM {table} b
     WHERE b.{tenant} = {value}::{tenant_type} AND b.{column} IS NOT NULL
 """
 
@@ -162,7 +164,7 @@ _LANDMARKS_OF_TENANTS: LiteralString = """
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
-    SELECT b.{id}::text, {schema}.vector_dims(b.{column}) FROM {table} b
+    SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
     WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
 """
 
@@ -204,6 +206,7 @@ class LandmarkBuild:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
+        self._key_columns = len(index.key_columns)
         self._names = index.names | {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
             for part in ("staged", "touched")
@@ -660,7 +663,9 @@ class LandmarkBuild:
         if means is not None:
             moderate = are_trainable(block.vectors) & (places >= 0)
             means.add(block.select(moderate).vectors, places[moderate])
-        return copy_format(block.keys, places, codes, self.index.n_bits, numbers)
+        return copy_format(
+            block.keys, places, codes, self.index.n_bits, numbers, key_columns=self._key_columns
+        )
 
     def _write(self, rows: bytes, place: int) -> None:
         copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)")
@@ -745,6 +750,7 @@ class LandmarkBuild:
                 dimension=self.index.dimension,
                 code_bits=self.index.n_bits if coded else None,
                 has_tenants=self._has_tenants,
+                key_columns=self._key_columns,
             )
         except WrongDimensionError:
             raise self._wrong_dimension() from None

@@ -19,7 +19,8 @@ from ...db.connection import Connection
 from ...hashers.numerics.rows import row_slices
 from ...models.codes import code_bytes
 
-#: Keys in binary form: an array (n, length) if they are equally long, else one bytes object each.
+#: Keys in binary form, each column after its length: an array (n, length) if they are equally long,
+#: else one bytes object each.
 Keys: TypeAlias = NDArray[np.uint8] | Sequence[bytes]
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
@@ -34,7 +35,6 @@ _TENANT_BYTES = 4
 # The dimension and an unused number.
 _VECTOR_HEADER_BYTES = 4
 _BIT_HEADER_BYTES = 4
-_KEY = _COUNT_BYTES + _LENGTH_BYTES
 # Landmarks that are written at a time.
 _LANDMARK_ROWS = 8192
 
@@ -79,6 +79,7 @@ def read_block(
     dimension: int,
     code_bits: int | None = None,
     has_tenants: bool = False,
+    key_columns: int = 1,
 ) -> Block:
     """Read a query of key, ``ctid``, code where ``code_bits`` is given, and vector or halfvec.
 
@@ -87,9 +88,14 @@ def read_block(
     `WrongDimensionError`.
     """
     (block,) = read_blocks(
-        connection, query, sys.maxsize,
-        dimension=dimension, code_bits=code_bits, has_tenants=has_tenants,
-    )  # fmt: skip
+        connection,
+        query,
+        sys.maxsize,
+        dimension=dimension,
+        code_bits=code_bits,
+        has_tenants=has_tenants,
+        key_columns=key_columns,
+    )
     return block
 
 
@@ -101,6 +107,7 @@ def read_blocks(
     dimension: int,
     code_bits: int | None = None,
     has_tenants: bool = False,
+    key_columns: int = 1,
 ) -> Iterator[Block]:
     """Read a query as `read_block` does, block by block; the last one may be empty."""
     copy = sql.SQL("COPY ({}) TO STDOUT (FORMAT binary)").format(query)
@@ -118,12 +125,14 @@ def read_blocks(
             if row and row != _TRAILER:
                 rows.append(row)
             if len(rows) == most_rows:
-                yield _parse(rows, dimension, code_part, tenant_part)
+                yield _parse(rows, dimension, code_part, tenant_part, key_columns)
                 rows = []
-    yield _parse(rows, dimension, code_part, tenant_part)
+    yield _parse(rows, dimension, code_part, tenant_part, key_columns)
 
 
-def _parse(rows: list[bytes], dimension: int, code_part: int, tenant_part: int) -> Block:
+def _parse(
+    rows: list[bytes], dimension: int, code_part: int, tenant_part: int, key_columns: int
+) -> Block:
     """Cut rows into their parts, by places that are counted from the end of the key."""
     # The numbers of the vector begin here.
     tenant_end = _LENGTH_BYTES + _CTID_BYTES + code_part + tenant_part
@@ -132,24 +141,21 @@ def _parse(rows: list[bytes], dimension: int, code_part: int, tenant_part: int) 
         codes = np.empty((0, 0), np.uint8) if code_part else None
         tenants = np.empty(0, np.intp) if tenant_part else None
         return Block([], np.empty((0, dimension), np.float32), codes, (0, 0), tenants)
-    key = int.from_bytes(rows[0][_COUNT_BYTES:_KEY], "big")
+    key = _end_of_key(rows[0], key_columns)
     # The part after the key is equally long in all rows if their vectors are.
-    tail = len(rows[0]) - _KEY - key
+    tail = len(rows[0]) - key
     number = (tail - start) // dimension
     if number not in (2, 4) or tail != start + number * dimension:
         raise WrongDimensionError
     if len(set(map(len, rows))) == 1:
         parts = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
-        if (parts[:, _COUNT_BYTES:_KEY] != parts[0, _COUNT_BYTES:_KEY]).any():
+        if (_ends_of_keys(parts, key_columns) != key).any():
             raise WrongDimensionError
-        keys: Keys = parts[:, _KEY : _KEY + key]
-        tails = parts[:, _KEY + key :]
+        keys: Keys = parts[:, _COUNT_BYTES:key]
+        tails = parts[:, key:]
     else:
-        keys = [row[_KEY:-tail] for row in rows]
-        if any(
-            int.from_bytes(row[_COUNT_BYTES:_KEY], "big") != len(one)
-            for row, one in zip(rows, keys, strict=True)
-        ):
+        keys = [row[_COUNT_BYTES:-tail] for row in rows]
+        if any(_end_of_key(row, key_columns) != len(row) - tail for row in rows):
             raise WrongDimensionError
         tails = np.frombuffer(b"".join([row[-tail:] for row in rows]), np.uint8)
         tails = tails.reshape(len(rows), tail)
@@ -170,17 +176,38 @@ def _parse(rows: list[bytes], dimension: int, code_part: int, tenant_part: int) 
     return Block(keys, vectors.astype(np.float32), codes, last, tenants)
 
 
+def _end_of_key(row: bytes, columns: int) -> int:
+    """Return the place after the key of a row."""
+    place = _COUNT_BYTES
+    for _ in range(columns):
+        length = int.from_bytes(row[place : place + _LENGTH_BYTES], "big")
+        place += _LENGTH_BYTES + length
+    return place
+
+
+def _ends_of_keys(rows: NDArray[np.uint8], columns: int) -> NDArray[np.int64]:
+    """Return the places after the keys of rows (n, bytes), as `_end_of_key` does."""
+    places = np.full(len(rows), _COUNT_BYTES, np.int64)
+    for _ in range(columns):
+        at = places[:, None] + np.arange(_LENGTH_BYTES)
+        lengths = np.take_along_axis(rows, at, axis=1)
+        places += _LENGTH_BYTES + lengths.view(">i4")[:, 0]
+    return places
+
+
 def copy_format(
     keys: Keys,
     landmarks: NDArray[np.integer],
     codes: NDArray[np.uint8],
     n_bits: int,
     numbers: NDArray[np.float32] | None = None,
+    *,
+    key_columns: int = 1,
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
-    Keys are in binary form; landmarks are integers (n,), codes uint8 (n, width). Numbers (n, c)
-    are columns of type real after the code.
+    Keys are as `Block` has them, of ``key_columns`` columns; landmarks are integers (n,), codes
+    uint8 (n, width). Numbers (n, c) are columns of type real after the code.
     """
     reals = 0 if numbers is None else numbers.shape[1]
     tails = np.empty(
@@ -199,23 +226,21 @@ def copy_format(
     tails["code_bytes"] = _BIT_HEADER_BYTES + codes.shape[1]
     tails["n_bits"] = n_bits
     tails["code"] = codes
+    columns = key_columns + 2 + reals
     if isinstance(keys, np.ndarray):
         rows = np.empty(
             len(codes),
             [
-                ("columns", ">i2"), ("key_bytes", ">i4"),
-                ("key", np.uint8, (keys.shape[1],)), ("tail", tails.dtype),
+                ("columns", ">i2"), ("key", np.uint8, (keys.shape[1],)), ("tail", tails.dtype),
             ],
         )  # fmt: skip
-        rows["columns"] = 3 + reals
-        rows["key_bytes"] = keys.shape[1]
+        rows["columns"] = columns
         rows["key"] = keys
         rows["tail"] = tails
         return _HEADER + rows.tobytes() + _TRAILER
-    columns = (3 + reals).to_bytes(_COUNT_BYTES, "big")
     parts = [_HEADER]
     for key, tail in zip(keys, tails, strict=True):
-        parts += [columns, len(key).to_bytes(_LENGTH_BYTES, "big"), key, tail.tobytes()]
+        parts += [columns.to_bytes(_COUNT_BYTES, "big"), key, tail.tobytes()]
     return b"".join([*parts, _TRAILER])
 
 

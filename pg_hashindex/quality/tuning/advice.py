@@ -181,7 +181,7 @@ class Advice:
 
     Attributes
     ----------
-    table, column, id_column
+    table, column, key_columns
         The table as SQL writes it.
     metric : {"l2", "cosine", "ip"}
     index
@@ -203,7 +203,7 @@ class Advice:
     goal: Goal
     table: str
     column: str
-    id_column: str
+    key_columns: tuple[str, ...]
     metric: Metric
     index: str | None
     rows: int

@@ -126,7 +126,7 @@ def _create(connection: Connection, advice: Advice, chosen: Trial, name: str) ->
             name,
             table=advice.table,
             column=advice.column,
-            id_column=advice.id_column,
+            key_columns=advice.key_columns,
             model=reference,
             metric=advice.metric,
             access=chosen.access,

@@ -77,19 +77,19 @@ class Scratch:
             )
 
     def copy(self, name: str, source: TableSource, keys: Sequence[str]) -> None:
-        """Copy the rows of some keys into a new table of columns id and embedding."""
-        copied = self.table(name)
+        """Copy the rows of some keys into a new table: columns id (or id_1, ...) and embedding."""
+        copied, key = self.table(name), source.known_key
         # Unlogged, since neither the log nor replicas need it.
         self._execute(
-            "CREATE UNLOGGED TABLE {name} AS SELECT {key} AS id, {vector} AS embedding "
+            "CREATE UNLOGGED TABLE {name} AS SELECT {key}, {vector} AS embedding "
             "FROM {table} WHERE {drawn} AND {vector} IS NOT NULL",
             name=copied,
-            key=sql.Identifier(source.key or ""),
+            key=key.as_ids(),
             vector=sql.Identifier(source.vector),
             table=source.table,
             drawn=source.has_key(list(keys)),
         )
-        self._execute("ALTER TABLE {name} ADD PRIMARY KEY (id)", name=copied)
+        self._execute("ALTER TABLE {name} ADD PRIMARY KEY ({ids})", name=copied, ids=key.ids)
         self._execute("ANALYZE {name}", name=copied)
 
     def drop(self) -> None:
@@ -208,10 +208,10 @@ class Bench:
 
     def column(self, of_user: bool = False) -> VectorColumn:
         """Return the column of vectors of the scratch table, or that of the user's table."""
-        source, table, key, name = self.drawn.source, self.table, "id", "embedding"
+        source, table, name = self.drawn.source, self.table, "embedding"
+        shown = source.known_key.ids
         if of_user:
-            table, key, name = source.table, source.key or "", source.vector
-        shown = sql.Identifier(key)
+            table, shown, name = source.table, source.known_key.of(), source.vector
         return VectorColumn(self._extension, table, name, source.vector_type, shown, shown)
 
     def choices(self, values: Sequence[int]) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ from psycopg import sql
 
 from ...db.connection import Connection
 from ...db.jobs import Job
+from ...db.keys import KeyColumns
 from ...db.owners import prepare_schema
 from ...db.progress import Progress, tell
 from ...db.server_errors import translated_errors
@@ -91,7 +92,7 @@ def tune_index(
         If the role may not make scratch tables.
     """
     row = index.row
-    column = row.qualified_table, row.column_name, row.id_column, row.metric
+    column = row.qualified_table, row.column_name, row.key_columns, row.metric
     return _tune(row.connection, *column, row, goal, budget or Budget())
 
 
@@ -102,7 +103,7 @@ def tune_table(
     goal: Goal,
     budget: Budget | None = None,
     *,
-    id_column: str | None = None,
+    key_columns: KeyColumns = None,
     metric: Metric | None = None,
 ) -> Advice:
     """Find the method, bits, access path and settings that reach a recall the fastest.
@@ -113,8 +114,8 @@ def tune_table(
     ----------
     table, column
         As SQL writes the table; the column by its bare name.
-    id_column
-        A unique NOT NULL column; the primary key by default.
+    key_columns : str or sequence of str, optional
+        A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         That of a vector index of the column, or else cosine, by default.
 
@@ -127,14 +128,14 @@ def tune_table(
     """
     budget = budget or Budget()
     metric = metric or metric_of_column(connection, table, column)
-    return _tune(connection, table, column, id_column, metric, None, goal, budget)
+    return _tune(connection, table, column, key_columns, metric, None, goal, budget)
 
 
 def _tune(
     connection: Connection,
     table: str,
     column: str,
-    id_column: str | None,
+    key_columns: KeyColumns,
     metric: Metric,
     index: IndexRow | None,
     goal: Goal,
@@ -164,7 +165,7 @@ def _tune(
             tell(message)
 
         say(f"drawing rows of {table}")
-        drawn = draw(connection, table, column, id_column, budget, goal.k, metric)
+        drawn = draw(connection, table, column, key_columns, budget, goal.k, metric)
         bench = Bench(made, drawn, goal, metric, deadline, say, tick)
         bench.load()
         try_pgvector(bench)
@@ -186,7 +187,7 @@ def _tune(
             goal=goal,
             table=table,
             column=column,
-            id_column=drawn.source.key or "",
+            key_columns=drawn.source.known_key.columns,
             metric=metric,
             index=None if index is None else index.name,
             rows=bench.full,
@@ -236,13 +237,14 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
     train += ["--levels", str(levels), "--metric", advice.metric]
     commands = [["index", "configure", name, *chosen.options]]
     if advice.index is None:
-        key = ["--id", advice.id_column]
+        key = ["--id", ",".join(advice.key_columns)]
         options = ["--model", "NAME", "--access", chosen.access or "scan"]
         commands = [train, ["index", "create", name, *table, *key, *options], *commands]
     elif not chosen.own:
         commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
-    search = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {})").format(
-        sql.Identifier(f"search_{name}"), sql.Literal(bench.goal.k)
+    shown = "id" if len(advice.key_columns) == 1 else of_user.key.as_string(bench.connection)
+    search = sql.SQL("SELECT {}, distance FROM hashindex.{}($1, {})").format(
+        sql.SQL(shown), sql.Identifier(f"search_{name}"), sql.Literal(bench.goal.k)
     )
     lines = [f"pg-hashindex {shlex.join(one)}" for one in commands]
     return "; ".join([*lines, search.as_string(bench.connection)])
@@ -369,7 +371,7 @@ class CodeTrials:
             bench.scratch.token,
             table=bench.table.as_string(connection),
             column="embedding",
-            id_column="id",
+            key_columns=bench.drawn.source.known_key.code_columns,
             model=reference,
             metric=bench.metric,
             layout=self.coded.candidate.layout,
@@ -479,7 +481,7 @@ class CodeTrials:
         if ranking != self._ranking and index is not None:
             index.configure(ranking=ranking)
             self._ranking = ranking
-        statement = sql.SQL("SELECT id, distance FROM hashindex.{}($1, {}{})").format(
+        statement = sql.SQL("SELECT * FROM hashindex.{}($1, {}{})").format(
             sql.Identifier(f"search_{bench.scratch.token}"),
             sql.SQL(", ").join(map(sql.Literal, (bench.goal.k, candidates, probes))),
             sql.SQL(", $2" if self._more else ""),

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from ...db.citus import is_distributed, refuse_unsuitable
 from ...db.connection import Connection
+from ...db.keys import KeyColumns
 from ...db.owners import settings_kept
 from ...db.server_errors import translated_errors
 from ...db.statements import execute, one_row
@@ -89,7 +90,7 @@ def draw(
     connection: Connection,
     table: str,
     column: str,
-    id_column: str | None,
+    key_columns: KeyColumns,
     budget: Budget,
     k: int,
     metric: Metric,
@@ -105,7 +106,7 @@ def draw(
         connection.execute("SET TRANSACTION READ ONLY")
         refuse_unsuitable(connection, table)
         distributed = is_distributed(connection, table)
-        source, rows = _counted(TableSource.find(connection, table, column).with_key(id_column))
+        source, rows = _counted(TableSource.find(connection, table, column).with_key(key_columns))
         n_held = 0 if budget.queries_from is not None else budget.queries
         wanted = budget.sample + n_held
         found = source.draw(sql.SQL("true"), wanted, rows, budget.random_state)

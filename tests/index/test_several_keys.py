@@ -1,0 +1,588 @@
+"""Indexes on tables whose key has several columns, for each layout and access path."""
+
+import json
+import re
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from pgvector import Vector
+from scipy.spatial.distance import cdist
+
+from pg_hashindex import operations
+from pg_hashindex.errors import HashIndexError
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.newest
+
+# Three tenants have ids 1 to 100 each.
+POSTS = """
+    CREATE TABLE posts (
+        tenant_id integer, id bigint, category text, embedding vector(8),
+        PRIMARY KEY (tenant_id, id)
+    );
+    INSERT INTO posts SELECT (id - 1) % 3 + 1, (id - 1) / 3 + 1, category, embedding FROM items;
+"""
+
+EVENTS = """
+    CREATE TABLE posts (
+        id bigint, created_at timestamptz, category text, embedding vector(8),
+        PRIMARY KEY (id, created_at)
+    ) PARTITION BY RANGE (created_at);
+    CREATE TABLE posts_1 PARTITION OF posts FOR VALUES FROM ('2026-01-01') TO ('2026-02-01');
+    CREATE TABLE posts_2 PARTITION OF posts FOR VALUES FROM ('2026-02-01') TO ('2026-03-01');
+    CREATE TABLE posts_3 PARTITION OF posts FOR VALUES FROM ('2026-03-01') TO ('2026-04-01');
+    INSERT INTO posts SELECT id % 250,
+        timestamptz '2026-01-01 12:00:00.25+00' + id % 75 * interval '1 day', category, embedding
+    FROM items;
+"""
+
+KINDS = {
+    "scan": ("table", "scan"),
+    "landmarks": ("table", "landmarks"),
+    "column": ("column", "scan"),
+}
+
+
+def make(connection, kind="scan", **options):
+    layout, access = KINDS[kind]
+    named = {"table": "posts", "column": "embedding", "model": "lsh", "layout": layout} | options
+    index = HashIndex.create(connection, "posts_idx", access=access, **named)
+    index.encode()
+    return HashIndex.open(connection, "posts_idx")
+
+
+@pytest.fixture(params=KINDS)
+def index(request, connection, items, model):
+    """An index of posts, once for each kind."""
+    connection.execute(POSTS)
+    return make(connection, request.param)
+
+
+@pytest.fixture
+def posts(connection, items, model):
+    connection.execute(POSTS)
+    return connection
+
+
+def vector(seed):
+    return Vector(np.random.default_rng(seed).standard_normal(8).astype(np.float32))
+
+
+def nearest(connection, query, k, where="true"):
+    """The nearest rows by brute force, in numpy."""
+    rows = connection.execute(
+        f"SELECT tenant_id, id, embedding FROM posts WHERE {where}".encode()
+    ).fetchall()
+    far = cdist([query.to_numpy()], np.stack([row[2].to_numpy() for row in rows]))[0]
+    return [tuple(rows[n][:2]) for n in np.argsort(far, kind="stable")[:k]]
+
+
+def objects(connection):
+    """What indexes have made in schema hashindex."""
+    rows = connection.execute(
+        """
+        SELECT f.what FROM pg_namespace n CROSS JOIN LATERAL (
+            SELECT 'relation ' || relname FROM pg_class WHERE relnamespace = n.oid
+            UNION ALL SELECT 'type ' || typname FROM pg_type WHERE typnamespace = n.oid
+            UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = n.oid
+        ) f(what) WHERE n.nspname = 'hashindex'
+        """
+    ).fetchall()
+    return {row[0] for row in rows if "posts_idx" in row[0]}
+
+
+def test_answers_have_the_columns_of_the_key(index):
+    connection = index.connection
+    for name, distance in {"search": "double precision", "within": "integer"}.items():
+        (result,) = connection.execute(
+            "SELECT pg_get_function_result(p.oid) FROM pg_proc p WHERE p.proname = %s",
+            [f"{name}_posts_idx"],
+        ).fetchone()
+        assert result == f"TABLE(tenant_id integer, id bigint, distance {distance})"
+    assert_fresh(index)
+    for seed in range(5):
+        query = vector(seed)
+        expected = nearest(connection, query, 10)
+        found = connection.execute(
+            "SELECT * FROM hashindex.search_posts_idx(%s, 10, 300, probes => 1000)", [query]
+        ).fetchall()
+        assert [row[:2] for row in found] == expected
+        for name in ("search('posts_idx', %s, 10, 300, 1000)", "exact_search('posts_idx', %s, 10)"):
+            found = connection.execute(f"SELECT id FROM hashindex.{name}".encode(), [query])
+            assert [tuple(json.loads(row[0])) for row in found] == expected
+        assert len(index.search(query, 400)) == 300
+
+
+def test_filters_on_any_column_and_on_those_of_the_key(index):
+    query = vector(1)
+    for arguments, where in {
+        "where_equals => '{\"tenant_id\": 2}'": "tenant_id = 2",
+        "filter => 'tenant_id = 2 AND id < 50'": "tenant_id = 2 AND id < 50",
+        "filter => 'posts.id > 20 AND category = ''a'''": "id > 20 AND category = 'a'",
+    }.items():
+        expected = nearest(index.connection, query, 5, where)
+        for function in ("search_posts_idx(%s", "search('posts_idx', %s"):
+            found = index.connection.execute(
+                f"SELECT s.*::text FROM hashindex.{function}, 5, {arguments}) s".encode(), [query]
+            ).fetchall()
+            keys = [tuple(map(int, re.findall(r"\d+", row[0])[:2])) for row in found]
+            assert keys == expected
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
+def test_codes_follow_writes_of_every_kind(index, isolation):
+    connection = index.connection
+    connection.execute(
+        "CREATE TABLE tenants (tenant_id integer PRIMARY KEY);"
+        "INSERT INTO tenants VALUES (1), (2), (3), (4), (5);"
+        "ALTER TABLE posts ADD FOREIGN KEY (tenant_id) REFERENCES tenants "
+        "ON UPDATE CASCADE ON DELETE CASCADE"
+    )
+    for statement in (
+        "INSERT INTO posts VALUES (4, 1, 'a', %(v)s), (4, 2, 'a', NULL)",
+        "INSERT INTO posts SELECT 5, id, category, embedding FROM posts WHERE tenant_id = 1",
+        "INSERT INTO posts VALUES (1, 1, 'a', %(v)s), (4, 3, 'b', %(v)s) "
+        "ON CONFLICT (tenant_id, id) DO UPDATE SET embedding = excluded.embedding",
+        "UPDATE posts SET embedding = %(v)s WHERE id <= 3",
+        "UPDATE posts SET embedding = NULL WHERE tenant_id = 2 AND id <= 5",
+        "UPDATE posts SET id = id + 1000 WHERE tenant_id = 1",
+        # To a key that another tenant's row had.
+        "UPDATE posts SET tenant_id = 4, id = id + 500 WHERE tenant_id = 3",
+        "UPDATE tenants SET tenant_id = 7 WHERE tenant_id = 5",
+        "DELETE FROM posts WHERE id BETWEEN 10 AND 20",
+        "DELETE FROM tenants WHERE tenant_id = 4",
+        "MERGE INTO posts p USING (SELECT 2 AS t, n AS id FROM generate_series(40, 60) n) s "
+        "ON (p.tenant_id, p.id) = (s.t, s.id) WHEN MATCHED AND p.id < 50 THEN DELETE "
+        "WHEN MATCHED THEN UPDATE SET embedding = %(v)s, id = p.id + 9000 "
+        "WHEN NOT MATCHED THEN INSERT VALUES (s.t, s.id, 'z', %(v)s)",
+    ):
+        with connection.transaction():
+            connection.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}".encode())
+            connection.execute(statement.encode(), {"v": vector(len(statement))})
+        assert_fresh(index)
+    with connection.transaction(force_rollback=True):
+        connection.execute("DELETE FROM posts")
+        assert_fresh(index)
+    connection.execute("TRUNCATE posts")
+    assert index.summary().codes == 0
+    connection.execute("INSERT INTO posts VALUES (7, 1, 'a', %s)", [vector(1)])
+    assert_fresh(index)
+
+
+def test_keys_that_change_places(posts):
+    index = make(posts)
+    posts.execute(
+        "ALTER TABLE posts DROP CONSTRAINT posts_pkey, "
+        "ADD CONSTRAINT posts_pkey PRIMARY KEY (tenant_id, id) DEFERRABLE INITIALLY IMMEDIATE"
+    )
+    posts.execute("UPDATE posts SET tenant_id = 3 - tenant_id WHERE tenant_id IN (1, 2)")
+    assert_fresh(index)
+
+
+def test_plans_that_are_kept_look_keys_up(posts):
+    """They are made while the tables are empty; reading all rows would be quadratic later."""
+    posts.execute("TRUNCATE posts")
+    posts.execute("VACUUM ANALYZE posts")
+    index = make(posts)
+    plans = []
+    posts.add_notice_handler(lambda notice: plans.append(notice.message_detail or ""))
+    posts.execute("INSERT INTO posts VALUES (1, 1, 'a', %s)", [vector(1)])
+    posts.execute("VACUUM ANALYZE posts")
+    posts.execute("VACUUM ANALYZE hashindex.posts_idx_codes")
+    posts.execute("DISCARD PLANS; SET debug_print_plan = on; SET client_min_messages = log")
+    posts.execute("UPDATE posts SET embedding = %s", [vector(2)])
+    posts.execute("RESET debug_print_plan")
+    refreshes = [plan for plan in plans if plan.count(":relid") and "{FUNCTIONSCAN" in plan]
+    assert refreshes
+    for plan in refreshes:
+        assert "{SEQSCAN" not in plan
+        assert not re.search(r"\{(HASH|MERGE)JOIN", plan)
+        assert plan.count("{INDEXSCAN") + plan.count("{INDEXONLYSCAN") >= 1
+    assert_fresh(index)
+
+
+def test_partitions_by_time(connection, items, model):
+    connection.execute(EVENTS)
+    index = make(connection)
+    assert index.row.key_columns == ["id", "created_at"]
+    query = vector(3)
+    expected = connection.execute(
+        "SELECT id, created_at FROM posts ORDER BY embedding <-> %s LIMIT 5", [query]
+    ).fetchall()
+    found = connection.execute(
+        "SELECT id, created_at FROM hashindex.search_posts_idx(%s, 5, 300)", [query]
+    ).fetchall()
+    assert found == expected
+    by_text = connection.execute(
+        "SELECT id FROM hashindex.search('posts_idx', %s, 5, 300)", [query]
+    )
+    back = connection.execute(
+        "SELECT (t::json ->> 0)::bigint, (t::json ->> 1)::timestamptz FROM unnest(%s::text[]) t",
+        [[row[0] for row in by_text]],
+    ).fetchall()
+    assert back == expected
+    for statement in (
+        "INSERT INTO posts SELECT id + 1000, created_at, category, embedding FROM posts_1",
+        "INSERT INTO posts_2 VALUES (1, '2026-02-03', 'a', %(v)s)",
+        "UPDATE posts SET created_at = created_at - interval '1 month' "
+        "WHERE created_at > '2026-03-01'",
+        "UPDATE posts_1 SET embedding = %(v)s WHERE id < 50",
+        "DELETE FROM posts_2 WHERE id > 200",
+        "TRUNCATE posts_2",
+        "ALTER TABLE posts DETACH PARTITION posts_3",
+    ):
+        connection.execute(statement.encode(), {"v": vector(len(statement))})
+        assert_fresh(index)
+    connection.execute("TRUNCATE posts")
+    assert index.summary().codes == 0
+
+
+def test_only_the_partitions_that_hold_candidates_are_locked(connection, items, model):
+    connection.execute(EVENTS)
+    make(connection)
+    connection.execute("DELETE FROM posts WHERE created_at < '2026-03-01'")
+    with connection.transaction():
+        connection.execute("SELECT * FROM hashindex.search_posts_idx(%s, 3, 3)", [vector(1)])
+        locks = connection.execute(
+            "SELECT DISTINCT relation::regclass::text FROM pg_locks "
+            "WHERE relation::regclass::text ~ '^posts' AND pid = pg_backend_pid()"
+        ).fetchall()
+    assert {row[0] for row in locks} == {"posts", "posts_pkey", "posts_3", "posts_3_pkey"}
+
+
+def test_near_duplicates(posts):
+    index = make(posts, "landmarks", metric="cosine")
+    rows = posts.execute("SELECT tenant_id, id, embedding FROM posts").fetchall()
+    far = cdist(*[np.stack([row[2].to_numpy() for row in rows])] * 2, "cosine")
+    expected = {
+        (rows[i][:2], rows[j][:2]) for i, j in np.argwhere(far <= 0.1) if rows[i][:2] < rows[j][:2]
+    }
+    found = posts.execute(
+        "SELECT id, other_id FROM hashindex.near_duplicates('posts_idx', 0.1, 12, 1000)"
+    ).fetchall()
+    assert expected
+    assert {tuple(tuple(json.loads(key)) for key in row) for row in found} == expected
+    assert index.row.n_bits == 12
+
+
+def test_hybrid(index):
+    found = index.connection.execute(
+        "SELECT id, word_rank "
+        "FROM hashindex.hybrid('posts_idx', %s, 'b', 'category', 300, depth => 300)",
+        [vector(1)],
+    ).fetchall()
+    words = {tuple(json.loads(row[0])) for row in found if row[1] is not None}
+    expected = index.connection.execute("SELECT tenant_id, id FROM posts WHERE category = 'b'")
+    assert words == set(expected.fetchall())
+    assert len(found) == 300
+
+
+def test_codes_by_key_and_within_a_radius(index):
+    connection = index.connection
+    (code,) = connection.execute("SELECT hashindex.code_of('posts_idx', '[2, 7]')").fetchone()
+    (fresh,) = connection.execute(
+        "SELECT hashindex.encode('lsh', embedding) FROM posts WHERE (tenant_id, id) = (2, 7)"
+    ).fetchone()
+    assert code == fresh
+    assert connection.execute("SELECT hashindex.code_of('posts_idx', '[9, 7]')").fetchone() == (
+        None,
+    )
+    for wrong in ("7", "[7]", "[1, 2, 3]", "{}", "(2,7)", ""):
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="JSON array of 2 values"):
+            connection.execute("SELECT hashindex.code_of('posts_idx', %s)", [wrong])
+    found = connection.execute(
+        "SELECT tenant_id, id, distance FROM hashindex.within_posts_idx(%s, 3)", [vector(1)]
+    ).fetchall()
+    every = connection.execute(
+        "SELECT tenant_id, id, bit_count(hashindex.encode('lsh', embedding) "
+        "# hashindex.encode('lsh', %s))::integer FROM posts ORDER BY 3, 1, 2",
+        [vector(1)],
+    ).fetchall()
+    assert found == [row for row in every if row[2] <= 3]
+
+
+def test_landmarks_in_sql_and_writes_while_they_are_built(posts):
+    index = make(posts, filter_columns=["category"])
+    posts.execute("SELECT hashindex.configure_index('posts_idx', 'landmarks')")
+    posts.execute("SELECT hashindex.build_landmarks('posts_idx')")
+    index = HashIndex.open(posts, "posts_idx")
+    assert index.access == "landmarks"
+    assert_fresh(index)
+    posts.execute("SELECT hashindex._begin_build('posts_idx')")
+    posts.execute("UPDATE posts SET embedding = %s, id = id + 500 WHERE id < 10", [vector(9)])
+    posts.execute("DELETE FROM posts WHERE id BETWEEN 20 AND 30")
+    touched = posts.execute("SELECT id_1, id_2 FROM hashindex.posts_idx_touched").fetchall()
+    assert {(1, 501), (2, 3), (3, 25)} <= set(touched)
+    posts.execute("TRUNCATE posts")
+    (emptied,) = posts.execute("SELECT hashindex._apply_touched('posts_idx')").fetchone()
+    assert emptied == -1
+    assert operations.repair(index).done
+    assert_fresh(index)
+
+
+def test_rows_that_the_model_cannot_take_are_named(posts):
+    huge = Vector(np.full(8, 3e38, dtype=np.float32))
+    index = HashIndex.create(
+        posts, "posts_idx", table="posts", column="embedding", model="lsh", access="scan"
+    )
+    posts.execute("ALTER TABLE posts DISABLE TRIGGER USER")
+    posts.execute("UPDATE posts SET embedding = %s WHERE (tenant_id, id) = (3, 11)", [huge])
+    posts.execute("ALTER TABLE posts ENABLE TRIGGER USER")
+    notices = []
+    posts.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+    posts.execute("SELECT hashindex.encode_rows('posts_idx')")
+    if notices:
+        assert notices == [
+            "left out 1 row of public.posts whose numbers are too large for the model of index "
+            '"posts_idx": key [3, 11]'
+        ]
+    assert index.summary().codes >= 299
+
+
+def test_a_swap_keeps_a_type_for_each_storage(index):
+    connection = index.connection
+    before = objects(connection)
+    assert "type key_posts_idx" in before
+    if index.layout == "table":
+        connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
+        assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
+    swapped = HashIndex.open(connection, "posts_idx")
+    assert_fresh(swapped)
+    connection.execute("UPDATE posts SET embedding = %s WHERE id < 5", [vector(8)])
+    assert_fresh(swapped)
+    found = connection.execute(
+        "SELECT tenant_id, id FROM hashindex.search_posts_idx(%s, 5, 300, 1000)", [vector(2)]
+    ).fetchall()
+    assert found == nearest(connection, vector(2), 5)
+    connection.execute("SELECT hashindex.drop_index('posts_idx')")
+    assert objects(connection) == set()
+
+
+def test_health_and_repair(index):
+    connection = index.connection
+    quiet = connection.execute(
+        "SELECT * FROM hashindex.health('posts_idx', true) WHERE status <> 'ok'"
+    )
+    assert quiet.fetchall() == []
+    connection.execute("ALTER TABLE posts DISABLE TRIGGER USER")
+    connection.execute("DELETE FROM posts WHERE tenant_id = 1 AND id < 10")
+    connection.execute("INSERT INTO posts VALUES (9, 1, 'a', %s)", [vector(1)])
+    connection.execute("ALTER TABLE posts ENABLE TRIGGER USER")
+    values = dict(
+        connection.execute("SELECT check_name, value FROM hashindex.health('posts_idx')").fetchall()
+    )
+    assert values["rows_without_code"] == 1
+    assert values["codes_without_row"] == (9 if index.layout == "table" else 0)
+    operations.repair(index, full=True)
+    index.encode()
+    assert_fresh(index)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            "ALTER TABLE posts DROP COLUMN id CASCADE",
+            'key "id" of public.posts is not there any more',
+        ),
+        ("ALTER TABLE posts RENAME id TO number", 'key "id" of public.posts is not there any more'),
+        (
+            "ALTER TABLE posts ALTER tenant_id TYPE bigint",
+            'key "tenant_id" of public.posts is of type bigint, and was of integer',
+        ),
+        (
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey",
+            'columns "tenant_id" and "id" of public.posts are not a key',
+        ),
+        (
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD PRIMARY KEY (id, tenant_id)",
+            None,
+        ),
+    ],
+)
+def test_a_changed_key_is_a_fault(posts, change, fault):
+    make(posts)
+    posts.execute(change)
+    found = posts.execute(
+        "SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'table'"
+    )
+    (detail,) = found.fetchone()
+    assert detail.startswith(fault or "table, column, key and codes are there")
+
+
+def test_a_renamed_column_of_the_key(posts):
+    index = make(posts)
+    posts.execute("ALTER TABLE posts RENAME tenant_id TO customer")
+    operations.rebind(index, key_columns=["customer", "id"])
+    index = HashIndex.open(posts, "posts_idx")
+    posts.execute("UPDATE posts SET embedding = %s WHERE customer = 2", [vector(1)])
+    assert_fresh(index)
+    assert posts.execute(
+        "SELECT customer, id FROM hashindex.search_posts_idx(%s, 3)", [vector(1)]
+    ).fetchall()
+    with pytest.raises((HashIndexError, psycopg.Error)):
+        operations.rebind(index, key_columns=["customer"])
+
+
+def test_names_that_need_quotes_and_values_of_many_types(connection, items, model):
+    connection.execute(
+        """
+        CREATE TYPE mood AS ENUM ('sad', 'a "happy" one');
+        CREATE DOMAIN word AS text CHECK (value <> '');
+        CREATE TABLE "Po%sts ""x"" y" (
+            "Ten%ant ""x"" y" word, "Id of {it}" uuid, "ID_1" mood, "order" numeric, "c" "char",
+            at timestamptz, embedding vector(8),
+            PRIMARY KEY ("Ten%ant ""x"" y", "Id of {it}", "ID_1", "order", "c", at)
+        );
+        INSERT INTO "Po%sts ""x"" y" SELECT category || '"\\ %s', gen_random_uuid(),
+            'a "happy" one', id / 7.0, 'c', 'infinity', embedding FROM items;
+        """
+    )
+    index = make(connection, "landmarks", table='"Po%sts ""x"" y"')
+    assert_fresh(index)
+    connection.execute(
+        'UPDATE "Po%%sts ""x"" y" SET embedding = %s, "order" = -"order" '
+        'WHERE "Ten%%ant ""x"" y" LIKE \'a%%\'',
+        [vector(1)],
+    )
+    assert_fresh(index)
+    columns = '"Ten%%ant ""x"" y", "Id of {it}", "ID_1", "order", "c", at::text'
+    expected = connection.execute(
+        f'SELECT {columns} FROM "Po%%sts ""x"" y" '
+        f"ORDER BY embedding <-> %s, {columns} LIMIT 5".encode(),
+        [vector(2)],
+    ).fetchall()
+    found = connection.execute(
+        f"SELECT {columns} FROM hashindex.search_posts_idx(%s, 5, 300, 1000)".encode(), [vector(2)]
+    ).fetchall()
+    assert found == expected
+    keys = connection.execute(
+        "SELECT hashindex.code_of('posts_idx', id) "
+        "FROM hashindex.search('posts_idx', %s, 5, filter => $$\"order\" < 0$$)",
+        [vector(2)],
+    ).fetchall()
+    assert None not in [row[0] for row in keys]
+    assert len(keys) == 5
+    connection.execute("SELECT hashindex.drop_index('posts_idx')")
+    assert objects(connection) == set()
+
+
+def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
+    posts.execute(
+        """
+        CREATE COLLATION mine FROM "C";
+        ALTER TABLE posts ADD slug text COLLATE mine;
+        UPDATE posts SET slug = 'Row ' || id;
+        ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD PRIMARY KEY (tenant_id, slug)
+        """
+    )
+    index = make(posts)
+    posts.execute("UPDATE posts SET slug = upper(slug), embedding = %s WHERE id < 20", [vector(1)])
+    assert_fresh(index)
+    posts.execute("DELETE FROM posts WHERE slug = 'Row 30'")
+    assert index.summary().codes == 297
+    found = posts.execute("SELECT slug FROM hashindex.search_posts_idx(%s, 300, 300)", [vector(1)])
+    assert len(found.fetchall()) == 297
+
+
+@pytest.mark.parametrize(
+    ("before", "key", "says"),
+    [
+        ("", ["tenant_id", "tenant_id"], 'key column "tenant_id" is named twice'),
+        ("", ["tenant_id", "nix"], 'table public.posts has no column "nix"'),
+        ("", [], "a key of 0 columns is wanted; PostgreSQL has keys of 1 to 32"),
+        ("", [f"c{n}" for n in range(33)], "a key of 33 columns is wanted"),
+        (
+            "",
+            ["tenant_id", "category"],
+            'columns "tenant_id" and "category" of public.posts are not a key',
+        ),
+        ("", ["id"], 'column "id" of public.posts is not a key'),
+        (
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey, ADD UNIQUE (tenant_id, id), "
+            "ALTER id DROP NOT NULL",
+            ["tenant_id", "id"],
+            'columns "tenant_id" and "id" of public.posts are not a key: they must be NOT NULL',
+        ),
+        (
+            "ALTER TABLE posts DROP CONSTRAINT posts_pkey",
+            None,
+            "table public.posts has no primary key",
+        ),
+        (
+            "ALTER TABLE posts ADD parts integer[] NOT NULL DEFAULT '{}', "
+            "ADD UNIQUE (id, tenant_id, parts)",
+            ["tenant_id", "id", "parts"],
+            'key "parts" of public.posts is of type integer[], an array',
+        ),
+        (
+            "CREATE TYPE span AS RANGE (subtype = float8); "
+            "ALTER TABLE posts ADD span span NOT NULL DEFAULT '[1,2]', "
+            "ADD UNIQUE (id, tenant_id, span)",
+            ["tenant_id", "id", "span"],
+            'key "span" of public.posts is of type public.span, which is not built in',
+        ),
+        *(
+            (
+                f"ALTER TABLE posts RENAME id TO {name}",
+                None,
+                f'column "{name}" of public.posts is in a key',
+            )
+            for name in ("distance", "query", "k", "filter", "radius")
+        ),
+    ],
+)
+def test_bad_input(posts, before, key, says):
+    if before:
+        posts.execute(before.encode())
+    with pytest.raises((HashIndexError, psycopg.Error), match=re.escape(says)):
+        make(posts, key_columns=key)
+    assert objects(posts) == set()
+
+
+def test_the_key_has_the_order_of_its_index(posts):
+    posts.execute("ALTER TABLE posts ADD UNIQUE (id, tenant_id)")
+    assert make(posts, key_columns=["id", "tenant_id"]).row.key_columns == ["id", "tenant_id"]
+    posts.execute("SELECT hashindex.drop_index('posts_idx')")
+    posts.execute("ALTER TABLE posts DROP CONSTRAINT posts_id_tenant_id_key")
+    assert make(posts, key_columns=["id", "tenant_id"]).row.key_columns == ["tenant_id", "id"]
+
+
+def test_a_reader_needs_every_column_of_the_key(posts, as_role):
+    reader = as_role("reads_keys")
+    posts.execute("GRANT SELECT (id, embedding) ON posts TO reads_keys")
+    make(posts, filter_columns=["category"])
+    with pytest.raises(
+        psycopg.Error, match='may not read columns "tenant_id", "id" and "embedding"'
+    ):
+        posts.execute("SELECT hashindex.grant_reader('posts_idx', 'reads_keys')")
+    posts.execute("GRANT SELECT (tenant_id) ON posts TO reads_keys")
+    posts.execute("SELECT hashindex.grant_reader('posts_idx', 'reads_keys')")
+    found = reader.execute(
+        "SELECT tenant_id, id FROM hashindex.search_posts_idx(%s, 5, 300)", [vector(2)]
+    ).fetchall()
+    assert found == nearest(posts, vector(2), 5)
+    (may,) = reader.execute(
+        "SELECT has_column_privilege('hashindex.posts_idx_codes', 'filter_1', 'SELECT')"
+    ).fetchone()
+    assert not may
+
+
+def test_rebuilt_functions_and_a_lost_type(posts):
+    index = make(posts)
+    posts.execute("DROP TYPE hashindex.key_posts_idx CASCADE")
+    posts.execute("SELECT hashindex.rebuild_functions()")
+    posts.execute("UPDATE posts SET embedding = %s WHERE id = 1", [vector(1)])
+    assert_fresh(index)
+    (owner,) = posts.execute(
+        "SELECT t.typowner = n.nspowner FROM pg_type t "
+        "JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typname = 'key_posts_idx'"
+    ).fetchone()
+    assert owner
+    posts.execute("DELETE FROM hashindex.index WHERE name = 'posts_idx'")
+    orphans = posts.execute("SELECT kind, object FROM hashindex.orphans()").fetchall()
+    assert ("type", "hashindex.key_posts_idx") in orphans
+    posts.execute("SELECT hashindex.drop_orphans()")
+    assert objects(posts) == set()
