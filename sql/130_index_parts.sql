@@ -102,13 +102,17 @@ BEGIN
 END
 $$;
 
--- Names of the key's columns in the answers of searches.
+-- Names of the key's columns in the answers of searches. A function has no column by the name of an argument, so _key follows it there.
 CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE i.key_columns END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(
+        SELECT k.name || CASE WHEN k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name IN (
+            'distance', 'query', 'k', 'n', 'checked', 'candidates', 'probes', 'query_code', 'filter', 'where_equals', 'caller_path', 'radius'
+        ) THEN '_key' ELSE '' END FROM unnest(i.key_columns) WITH ORDINALITY k(name, n) ORDER BY k.n
+    ) END;
 END
 $$;
 

@@ -129,7 +129,7 @@ BEGIN
         ),
         'rows_of_keys', format(
             '(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT %s FROM %s b WHERE %s OFFSET 0) b WHERE true',
-            hashindex._columns_of('b', i.key_columns || i.column_name || i.filter_columns), base, hashindex._same_key(i, 'b', 'k')
+            hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), base, hashindex._same_key(i, 'b', 'k')
         )
     ) ELSE jsonb_build_object(
         'row_among', format('b.%I = ANY ', i.key_columns[1]), 'table_among', format('%s.%I = ANY ', base, i.key_columns[1]),
@@ -215,7 +215,7 @@ BEGIN
            coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
            coalesce(string_agg(format(', filter_%s = excluded.filter_%1$s', f.n), '' ORDER BY f.n), '') AS sets,
            coalesce(string_agg(format(', filter_%s = r.filter_%1$s', f.n), '' ORDER BY f.n), '') AS values,
-           coalesce(string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n), '') AS shown,
+           coalesce(string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), '') AS shown,
            -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
@@ -389,7 +389,7 @@ BEGIN
     FOR renamed IN
         SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
         WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> i.key_columns
+          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
     LOOP
         EXECUTE format('DROP FUNCTION %s', renamed);
     END LOOP;

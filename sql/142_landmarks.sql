@@ -456,12 +456,11 @@ DECLARE
 BEGIN
     -- Written again in the order of the lists.
     EXECUTE format(
-        'WITH moved AS (DELETE FROM %1$s c USING (SELECT %3$s AS key, t.landmark FROM unnest($1, $2) t(id, landmark)) t '
-        'WHERE %4$s = t.key RETURNING c.*, t.landmark AS list) '
+        'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE (%4$s) = (%3$s) RETURNING c.*, t.landmark AS list) '
         -- A tenant that has become small has no landmarks.
         'INSERT INTO %1$s (%5$s, landmark, code%2$s) SELECT %5$s, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
         parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), hashindex._key_of_text(i, 't.id'),
-        hashindex._key_value(i, 'c', hashindex._code_keys(i)), hashindex._columns_of(NULL, hashindex._code_keys(i))
+        hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._columns_of(NULL, hashindex._code_keys(i))
     ) USING keys, landmarks;
     GET DIAGNOSTICS moved = ROW_COUNT;
     EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))

@@ -290,7 +290,7 @@ BEGIN
             'SELECT %s%s FROM %I.%I c', (
                 SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
                 FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
-            ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n), i.code_schema, i.code_table
+            ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_schema, i.code_table
         ) INTO source
         FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
         JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
@@ -347,21 +347,23 @@ SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
-    within record := CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_of(i, filter, where_equals) END;
+    -- A filter that is nothing but a tenant.
+    tenant text;
+    alone boolean := false;
 BEGIN
-    IF within.alone THEN
-        RETURN QUERY EXECUTE format(
-            'SELECT s.id::text, s.distance FROM hashindex.%I($1, $2, $3, $4, $5, tenant => $6::%s) s', 'search_' || i.name, hashindex._tenant_type(i)
-        ) USING query, k, candidates, probes, query_code, within.tenant;
-    ELSIF filter IS NOT NULL OR where_equals <> '{}' THEN
+    IF i.tenant_column IS NOT NULL THEN
+        SELECT t.tenant, t.alone INTO tenant, alone FROM hashindex._tenant_of(i, filter, where_equals) t;
+    END IF;
+    IF NOT alone AND (filter IS NOT NULL OR where_equals <> '{}') THEN
         RETURN QUERY SELECT f.id, f.distance
         FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
     ELSE
         RETURN QUERY EXECUTE format(
-            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5) s',
-            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name
+            'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5%s) s',
+            hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
+            CASE WHEN alone THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END
         )
-        USING query, k, candidates, probes, query_code;
+        USING query, k, candidates, probes, query_code, tenant;
     END IF;
 END
 $$;

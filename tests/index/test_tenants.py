@@ -37,7 +37,9 @@ def make(connection):
         "LANGUAGE sql IMMUTABLE RETURN CASE WHEN rows < 100 THEN 0 ELSE rows / 20 END"
     )
 
-    def made(kind="integer", value=lambda tenant: tenant, **options):
+    def made(
+        kind="integer", value=lambda tenant: tenant, *, before=None, tenant="tenant", **options
+    ):
         connection.execute(
             f"CREATE TABLE things (id bigint PRIMARY KEY, tenant {kind}, price integer, "
             "embedding vector(16))".encode()
@@ -57,9 +59,11 @@ def make(connection):
                 ],
             )
         store.save(connection, trained("m", 1))
+        if before is not None:
+            before(connection)
         index = HashIndex.create(
             connection, "things_idx", table="things", column="embedding", model="m",
-            tenant="tenant", **options,
+            tenant=tenant, **options,
         )  # fmt: skip
         index.encode()
         return index
@@ -410,3 +414,41 @@ def test_tenants_are_shown_with_the_recall_within_them(index):
     index.connection.execute("DELETE FROM things")
     assert tenant_recall.tenants(index) == []
     assert report.gather(index, queries=10).tenants.some == []
+
+
+@pytest.mark.parametrize("tenant", ["tenant", "tenant_id"])
+def test_tenants_that_are_in_the_key(make, tenant):
+    def changed(connection):
+        if tenant != "tenant":
+            connection.execute(f"ALTER TABLE things RENAME tenant TO {tenant}".encode())
+        connection.execute("DELETE FROM things WHERE id >= 717")
+        connection.execute(
+            "ALTER TABLE things DROP CONSTRAINT things_pkey, "
+            f"ADD PRIMARY KEY ({tenant}, id)".encode()
+        )
+        # Two tenants may have the same id.
+        connection.execute("UPDATE things SET id = id - 500 WHERE id >= 500")
+
+    index = make(tenant=tenant, before=changed)
+    assert index.key_columns == [tenant, "id"]
+    rows = index.connection.execute(
+        f"SELECT {tenant}, id FROM things WHERE {tenant} = 2 "
+        "ORDER BY (embedding <=> %s) + 0, id LIMIT 10".encode(),
+        [Vector(QUERIES[0])],
+    ).fetchall()
+    for found in (
+        index.search(QUERIES[0], 10, tenant=2, **ALL),
+        index.search(QUERIES[0], 10, filter=f"{tenant} = 2", **ALL),
+        index.search(QUERIES[0], 10, tenant=2, filter="price >= 0", **ALL),
+    ):
+        assert keys(found) == rows
+    column = "tenant_key" if tenant == "tenant" else tenant
+    answer = index.connection.execute(
+        "SELECT * FROM hashindex.search_things_idx(%s, 3, tenant => 4)", [Vector(QUERIES[0])]
+    )
+    assert [part.name for part in answer.description] == [column, "id", "distance"]
+    index.connection.execute(f"UPDATE things SET {tenant} = 9 WHERE {tenant} = 1".encode())
+    assert len(index.search(QUERIES[0], 10, tenant=9)) == 10
+    assert index.search(QUERIES[0], 10, tenant=1) == []
+    assert index.rebalance(tenant=9).rows == SIZES[1]
+    assert {key[0] for key in keys(index.search(QUERIES[0], 400, tenant=9))} == {9}

@@ -44,6 +44,7 @@ from .table_blocks import (
     landmarks_in_copy_format,
     read_block,
     read_blocks,
+    texts_of,
 )
 from .tenants import (
     TRAINED_SHARE,
@@ -302,7 +303,7 @@ class LandmarkBuild:
                 assert block.tenants is not None  # noqa: S101
                 block_points = self._points(block.vectors)
                 places = landmarks.assign(block_points, block.tenants)
-                keys += [bytes(key).decode() for key in block.keys]
+                keys += texts_of(block.keys)
                 lists += np.where(places >= 0, places + first, -1).tolist()
             (moved,) = self._execute(
                 "SELECT hashindex._exchange_lists($1, $2, $3, $4, $5)",

@@ -176,6 +176,11 @@ def _parse(
     return Block(keys, vectors.astype(np.float32), codes, last, tenants)
 
 
+def texts_of(keys: Keys) -> list[str]:
+    """Return keys of one column of type text."""
+    return [bytes(key)[_LENGTH_BYTES:].decode() for key in keys]
+
+
 def _end_of_key(row: bytes, columns: int) -> int:
     """Return the place after the key of a row."""
     place = _COUNT_BYTES
