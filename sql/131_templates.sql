@@ -260,6 +260,11 @@ BEGIN
         -- The tenant comes after the arguments of an index without tenants.
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
         'tenant_type', coalesce(tenant_type, ''), 'tenant', coalesce(quote_ident(i.tenant_column), ''),
+        -- A table that is distributed by its tenants has the codes of one in one shard.
+        'tenant_shard', coalesce((
+            SELECT format('c.%I = $7 AND ', k.kept) FROM unnest(i.key_columns, kept_keys) k(name, kept)
+            WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(to_regclass(base))).column_name
+        ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),

@@ -29,10 +29,11 @@
                     {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             ELSE
-                hashindex_ids := ARRAY(
-                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7
+                -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
+                SELECT ARRAY(
+                    {pack}SELECT {c_ids} FROM {codes} c WHERE {tenant_shard}(c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
                     ORDER BY {distance} LIMIT hashindex_n{packed}
-                );
+                ) INTO hashindex_ids;
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
