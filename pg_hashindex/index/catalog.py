@@ -59,7 +59,7 @@ _CURRENT: LiteralString = """
         SELECT FROM hashindex.index i
         WHERE i.storage = {storage} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
           AND i.table_name = {table_name} AND i.column_name = {column_name}
-          AND i.key_columns = {key_columns}::text[]
+          AND i.key_columns OPERATOR(pg_catalog.=) {key_columns}::text[]
     )
 """
 

@@ -147,7 +147,7 @@ _WRITE: dict[Layout, LiteralString] = {
 PRUNE: LiteralString = """
     WITH gone AS MATERIALIZED (
         SELECT {code_key}, c.xmin AS version FROM {codes} c WHERE ({code_key}) IN (
-            SELECT {ids} FROM unnest(ARRAY(
+            SELECT {ids} FROM pg_catalog.unnest(ARRAY(
                 SELECT {whole_key} FROM {codes} c
                 WHERE NOT row_security_active({table_name}) AND {current}
                   AND NOT EXISTS (SELECT FROM {table} b WHERE ({key}) = ({code_key}))

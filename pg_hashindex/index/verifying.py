@@ -48,7 +48,7 @@ _FILTER_FAULTS: LiteralString = """
 
 _OTHER_FILTERS: LiteralString = """
     DELETE FROM {codes} c WHERE ({code_key}) IN (
-        SELECT {ids} FROM unnest(ARRAY(
+        SELECT {ids} FROM pg_catalog.unnest(ARRAY(
             SELECT {whole_key} FROM {codes} c JOIN {table} b ON ({key}) = ({code_key})
             WHERE pg_catalog.record_image_ne(ROW({kept}), ROW({filters})) AND {current}
         )) k({ids})

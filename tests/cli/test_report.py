@@ -31,7 +31,7 @@ def advice(index, **other):
         "goal": Goal(0.95),
         "table": index.qualified_table,
         "column": "embedding",
-        "key_columns": ("id",),
+        "key_columns": ["id"],
         "metric": "l2",
         "index": "i",
         "rows": 300,

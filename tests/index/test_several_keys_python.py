@@ -240,7 +240,7 @@ def test_tune_tries_keys_as_they_are(connection, things, monkeypatch):
         Goal(recall=0.5),
         Budget(sample=300, queries=20, minutes=0.2),
     )
-    assert advice.key_columns == ("tenant_id", "id")
+    assert advice.key_columns == ["tenant_id", "id"]
     assert any(trial.kind == "codes" for trial in advice.trials)
 
 

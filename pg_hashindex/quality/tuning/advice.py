@@ -203,7 +203,7 @@ class Advice:
     goal: Goal
     table: str
     column: str
-    key_columns: tuple[str, ...]
+    key_columns: list[str]
     metric: Metric
     index: str | None
     rows: int
@@ -384,7 +384,7 @@ def _advice(printed: Any) -> Advice:
 
 
 def _fields(kind: type, what: str, printed: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are not lists or objects."""
+    """Return the fields of a dataclass that are not lists of objects, or objects."""
     if not isinstance(printed, dict):
         raise InvalidInputError(f"{what} is not an object")
     found = {}
@@ -408,4 +408,6 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         # Not NaN, not infinite, and within the range of float64.
         return type(value) in (int, float) and abs(value) < 1e300
+    if get_origin(hint) is list:
+        return type(value) is list and all(_fits(one, get_args(hint)[0]) for one in value)
     return type(value) is hint

@@ -187,7 +187,7 @@ def _tune(
             goal=goal,
             table=table,
             column=column,
-            key_columns=drawn.source.known_key.columns,
+            key_columns=list(drawn.source.known_key.columns),
             metric=metric,
             index=None if index is None else index.name,
             rows=bench.full,
