@@ -412,11 +412,10 @@ BEGIN
 END
 $$;
 
--- Tenants of an index, with their codes and landmarks, largest first.
-CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
+-- An index that has tenants, or an error.
+CREATE OR REPLACE FUNCTION hashindex._index_of_tenants(index_name text) RETURNS hashindex.index
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
-SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
@@ -425,6 +424,19 @@ BEGIN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
     END IF;
+    RETURN i;
+END
+$$;
+
+-- Tenants of an index, with their codes and landmarks, largest first.
+CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    i hashindex.index := hashindex._index_of_tenants(index_name);
+BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM %I.%I c GROUP BY 1) n '
         'ORDER BY n.codes DESC, n.tenant',
@@ -451,9 +463,13 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_exchange_lists.name);
-    parts jsonb := hashindex._parts(i);
+    parts jsonb := hashindex._parts(hashindex._index_of_tenants(name));
     moved bigint;
 BEGIN
+    IF i.landmark_table IS NULL THEN
+        RAISE EXCEPTION 'the landmarks of index "%" are not built', i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', i.name);
+    END IF;
     -- Written again in the order of the lists.
     EXECUTE format(
         'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE (%4$s) = (%3$s) RETURNING c.*, t.landmark AS list) '

@@ -66,6 +66,13 @@ INDEXES = {
     "halfvec_text": {"model": "signs", "table": "notes", "metric": "ip"},
     "column_weighted": {"model": "weights", "layout": "column"},
     "network": {"model": "network"},
+    "tenants": {
+        "model": "levels",
+        "access": "landmarks",
+        "metric": "cosine",
+        "tenant": "section",
+        "filter_columns": ["price"],
+    },
     "several_keys": {
         "model": "signs",
         "table": "posts",
