@@ -233,7 +233,10 @@ DECLARE
     names text[];
     found text[];
 BEGIN
-    IF where_equals ->> i.tenant_column IS NOT NULL THEN
+    IF i.tenant_column IS NULL THEN
+        alone := false;
+        RETURN;
+    ELSIF where_equals ->> i.tenant_column IS NOT NULL THEN
         tenant := where_equals ->> i.tenant_column;
         alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
     -- An OR anywhere could let rows of other tenants through.
