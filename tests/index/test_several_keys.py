@@ -11,6 +11,7 @@ from pgvector import Vector
 from scipy.spatial.distance import cdist
 
 from pg_hashindex import operations
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -168,6 +169,19 @@ def test_codes_follow_writes_of_every_kind(index, isolation):
     connection.execute("TRUNCATE posts")
     assert index.summary().codes == 0
     connection.execute("INSERT INTO posts VALUES (7, 1, 'a', %s)", [vector(1)])
+    assert_fresh(index)
+
+
+def test_a_key_that_was_deleted_since_the_snapshot(posts, url):
+    """Both rows are visible then; a join that took the key for unique would encode either."""
+    index = make(posts)
+    with connect(url) as other, other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT FROM posts")
+        posts.execute("DELETE FROM posts WHERE (tenant_id, id) = (1, 1)")
+        insert = "INSERT INTO posts VALUES (1, 1, 'a', %s)"
+        with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
+            other.execute(insert, [vector(1)])
     assert_fresh(index)
 
 
