@@ -102,13 +102,18 @@ BEGIN
 END
 $$;
 
--- Names of the key's columns in the answers of searches.
+-- Names of the key's columns in the answers of searches: their own, but for those of arguments, which an answer cannot have.
 CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE i.key_columns END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(
+        SELECT CASE WHEN k.name = ANY (
+            '{query,k,n,candidates,probes,radius,filter,where_equals,query_code,caller_path,checked,distance}'
+        ) THEN 'id_' || k.place ELSE k.name END
+        FROM unnest(i.key_columns) WITH ORDINALITY k(name, place) ORDER BY k.place
+    ) END;
 END
 $$;
 

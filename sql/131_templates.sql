@@ -375,7 +375,7 @@ BEGIN
     FOR renamed IN
         SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
         WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
-          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> i.key_columns
+          AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
     LOOP
         EXECUTE format('DROP FUNCTION %s', renamed);
     END LOOP;

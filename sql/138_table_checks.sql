@@ -262,14 +262,6 @@ BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_table_definition', HINT = 'Use a key of scalar types.';
     END IF;
-    -- A function's answer has no column by the name of an argument.
-    SELECT k.name INTO wrong FROM unnest(key_columns) k(name)
-    WHERE cardinality(key_columns) > 1
-      AND k.name IN ('distance', 'query', 'k', 'n', 'checked', 'candidates', 'probes', 'query_code', 'filter', 'where_equals', 'caller_path', 'radius') LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'column "%" of % is in a key of several columns, and its name is that of an argument or of the distance of a search', wrong, table_name
-            USING ERRCODE = 'invalid_name', HINT = format('Run: ALTER TABLE %s RENAME COLUMN %I TO another name.', table_name, wrong);
-    END IF;
 END
 $$;
 
