@@ -483,6 +483,62 @@ def test_names_that_need_quotes_and_values_of_many_types(connection, items, mode
     assert objects(connection) == set()
 
 
+VALUES = {
+    "money": "id::text::money",
+    "bytea": "int8send(id)",
+    "inet": "('10.0.0.' || id % 250)::inet",
+    "float8": "id / 3.0",
+    "real": "id / 7.0",
+    "bit(3)": "(id % 8)::integer::bit(3)",
+    "interval": "id * interval '1.5 day'",
+    "char(3)": "id::text",
+    "varchar(5)": "'a' || id",
+    "boolean": "id % 2 = 0",
+    "date": "date '2020-01-01' + id::integer",
+    "time": "'12:00'",
+    "timetz": "'12:00+9'",
+    "timestamp": "'-infinity'",
+    "jsonb": "to_jsonb(id)",
+    "name": "'n' || id",
+    "numeric": "'NaN'",
+    "macaddr": "'08:00:2b:01:02:03'",
+    "pg_lsn": "(id || '/0')::pg_lsn",
+    "xid8": "id::text::xid8",
+}
+
+
+def test_values_of_every_kind_survive_as_text(connection, items, model):
+    """Searches with a filter, and code_of, have keys as text."""
+    columns = ", ".join(f"k{n} {kind}" for n, kind in enumerate(VALUES))
+    names = ", ".join(f"k{n}" for n in range(len(VALUES)))
+    texts = ", ".join(f"k{n}::text" for n in range(len(VALUES)))
+    connection.execute("SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Tokyo'")
+    connection.execute(
+        f"CREATE TABLE posts ({columns}, number bigint, embedding vector(8), "
+        f"PRIMARY KEY (number, {names}));"
+        f"INSERT INTO posts SELECT {', '.join(VALUES.values())}, id, embedding FROM items".encode()
+    )
+    index = make(connection)
+    connection.execute("UPDATE posts SET embedding = embedding + embedding WHERE number < 20")
+    connection.execute("UPDATE posts SET number = number + 1000 WHERE number < 5")
+    connection.execute("DELETE FROM posts WHERE number BETWEEN 31 AND 40")
+    assert_fresh(index)
+    every = "FROM posts ORDER BY embedding <-> %s"
+    expected = connection.execute(f"SELECT number, {texts} {every}".encode(), [vector(1)])
+    found = connection.execute(
+        f"SELECT number, {texts} "
+        "FROM hashindex.search_posts_idx(%s, 290, filter => 'true')".encode(),
+        [vector(1)],
+    )
+    assert found.fetchall() == expected.fetchall()
+    (codes,) = connection.execute(
+        "SELECT count(hashindex.code_of('posts_idx', id)) "
+        "FROM hashindex.exact_search('posts_idx', %s, 300)",
+        [vector(1)],
+    ).fetchone()
+    assert codes == 290
+
+
 def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
     posts.execute(
         """
