@@ -174,7 +174,17 @@ BEGIN
 END
 $$;
 
--- Makes the type of an index's keys, if they have several columns and it is missing. It has the collations of the columns, since keys are
+-- Whether the composite type of an index's keys is missing.
+CREATE OR REPLACE FUNCTION hashindex._lacks_key_type(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL;
+END
+$$;
+
+-- Makes the type of an index's keys, if it is missing. It has the collations of the columns, since keys are
 -- compared with them.
 CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -184,7 +194,7 @@ DECLARE
     key_type text := hashindex._key_type(i);
     columns text;
 BEGIN
-    IF cardinality(i.key_columns) = 1 OR to_regtype(key_type) IS NOT NULL THEN
+    IF NOT hashindex._lacks_key_type(i) THEN
         RETURN;
     END IF;
     SELECT string_agg(format('id_%s %s%s', k.n, k.type, CASE WHEN l.collname IS NOT NULL THEN format(' COLLATE %I.%I', n.nspname, l.collname) END), ', ' ORDER BY k.n)

@@ -651,9 +651,15 @@ def test_a_reader_needs_every_column_of_the_key(posts, as_role):
     assert not may
 
 
-def test_rebuilt_functions_and_a_lost_type(posts):
-    index = make(posts)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_type_and_orphans(posts, kind):
+    index = make(posts, kind)
     posts.execute("DROP TYPE hashindex.key_posts_idx CASCADE")
+    (detail,) = posts.execute(
+        "SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'functions'"
+    ).fetchone()
+    assert "type hashindex.key_posts_idx is missing" in detail
+    assert "recreated type hashindex.key_posts_idx" in operations.repair(index).done
     posts.execute("SELECT hashindex.rebuild_functions()")
     posts.execute("UPDATE posts SET embedding = %s WHERE id = 1", [vector(1)])
     assert_fresh(index)
