@@ -102,16 +102,17 @@ BEGIN
 END
 $$;
 
--- Names of the key's columns in the answers of searches. A function has no column by the name of an argument, so _key follows it there.
+-- Names of the key's columns in the answers of searches: their own, but for those of arguments, which an answer cannot have.
 CREATE OR REPLACE FUNCTION hashindex._answer_keys(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(
-        SELECT k.name || CASE WHEN k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name IN (
-            'distance', 'query', 'k', 'n', 'checked', 'candidates', 'probes', 'query_code', 'filter', 'where_equals', 'caller_path', 'radius'
-        ) THEN '_key' ELSE '' END FROM unnest(i.key_columns) WITH ORDINALITY k(name, n) ORDER BY k.n
+        SELECT CASE WHEN k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
+            '{query,k,n,candidates,probes,radius,filter,where_equals,query_code,caller_path,checked,distance}'
+        ) THEN 'id_' || k.place ELSE k.name END
+        FROM unnest(i.key_columns) WITH ORDINALITY k(name, place) ORDER BY k.place
     ) END;
 END
 $$;
@@ -173,7 +174,17 @@ BEGIN
 END
 $$;
 
--- Makes the type of an index's keys, if they have several columns and it is missing. It has the collations of the columns, since keys are
+-- Whether the composite type of an index's keys is missing.
+CREATE OR REPLACE FUNCTION hashindex._lacks_key_type(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL;
+END
+$$;
+
+-- Makes the type of an index's keys, if it is missing. It has the collations of the columns, since keys are
 -- compared with them.
 CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -183,7 +194,7 @@ DECLARE
     key_type text := hashindex._key_type(i);
     columns text;
 BEGIN
-    IF cardinality(i.key_columns) = 1 OR to_regtype(key_type) IS NOT NULL THEN
+    IF NOT hashindex._lacks_key_type(i) THEN
         RETURN;
     END IF;
     SELECT string_agg(format('id_%s %s%s', k.n, k.type, CASE WHEN l.collname IS NOT NULL THEN format(' COLLATE %I.%I', n.nspname, l.collname) END), ', ' ORDER BY k.n)

@@ -74,6 +74,11 @@ DECLARE
     kept text[] := hashindex._code_keys(i);
     shown text[] := hashindex._answer_keys(i);
     ids text := hashindex._columns_of(NULL, kept);
+    rows_before text := format(
+        '(SELECT DISTINCT k.* FROM unnest(%%s) k) k CROSS JOIN LATERAL (SELECT %s FROM ',
+        replace(hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), '%', '%%')
+    );
+    rows_after text := format(' b WHERE %s OFFSET 0) b WHERE true', hashindex._same_key(i, 'b', 'k'));
     -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
     dividing record;
     named record;
@@ -127,10 +132,8 @@ BEGIN
             base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
-        'rows_of_keys', format(
-            '(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT %s FROM %s b WHERE %s OFFSET 0) b WHERE true',
-            hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), base, hashindex._same_key(i, 'b', 'k')
-        )
+        -- Nor may a join take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
+        'rows_before', format(rows_before, '$1'), 'rows_after', rows_after, 'rows_of_touched', format(rows_before, 'hashindex_touched') || base || rows_after
     ) ELSE jsonb_build_object(
         'row_among', format('b.%I = ANY ', i.key_columns[1]), 'table_among', format('%s.%I = ANY ', base, i.key_columns[1]),
         'code_among', 'c.id = ANY ', 'among_end', '', 'pack', '', 'packed', '',
@@ -141,7 +144,8 @@ BEGIN
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
             '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
         ),
-        'rows_of_keys', format('%s b WHERE b.%I = ANY ($1)', base, i.key_columns[1])
+        'rows_before', '', 'rows_after', format(' b WHERE b.%I = ANY ($1)', i.key_columns[1]),
+        'rows_of_touched', format('%s b WHERE b.%I = ANY (hashindex_touched)', base, i.key_columns[1])
     ) END || jsonb_build_object('part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition);
 END
 $$;

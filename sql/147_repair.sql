@@ -283,6 +283,10 @@ DECLARE
     logging text := hashindex._logging(base);
     part text;
 BEGIN
+    IF hashindex._lacks_key_type(i) THEN
+        PERFORM hashindex._create_key_type(i);
+        RETURN NEXT format('recreated type %s', hashindex._key_type(i));
+    END IF;
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP
         EXECUTE format('ALTER TABLE %s SET %s', part, logging);
         RETURN NEXT format('made %s %s, as %s is', part, logging, base);

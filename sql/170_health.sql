@@ -311,6 +311,8 @@ BEGIN
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
         UNION ALL
+        SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair WHERE hashindex._lacks_key_type(i)
+        UNION ALL
         SELECT 'rights', 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
                'drop what you did not make, and REVOKE the rights'
         FROM (

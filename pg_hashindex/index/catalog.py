@@ -288,10 +288,17 @@ class IndexRow:
         of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
         read from the text ``s.id``.
         """
-        key = self.key
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),
+            "column": sql.Identifier(self.column_name),
+            "code": sql.Identifier(self.code_column),
+        } | self._key_names
+
+    @cached_property
+    def _key_names(self) -> dict[str, sql.Composable]:
+        key = self.key
+        return {
             "key": key.of("b"),
             "key_text": key.text(key.of("b")),
             "as_ids": key.as_ids("b"),
@@ -300,8 +307,6 @@ class IndexRow:
             "whole_key": key.whole(key.ids_of("c"), self.key_type),
             "gone_key": key.ids_of("gone"),
             "given_key": key.from_text(sql.SQL("s.id")),
-            "column": sql.Identifier(self.column_name),
-            "code": sql.Identifier(self.code_column),
         }
 
     @cached_property

@@ -81,7 +81,7 @@ BEGIN
         EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{number_targets}{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
             || {{, {row_code}{number_values}{filter_sources} FROM (
                 SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
-                FROM }} || hashindex_rows || {{ b WHERE {row_among}($1){among_end} AND b.{column} IS NOT NULL OFFSET 0
+                FROM {rows_before}}} || hashindex_rows || {{{rows_after} AND b.{column} IS NOT NULL OFFSET 0
             ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets}}} USING hashindex_touched;
     END LOOP;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

@@ -50,7 +50,7 @@ BEGIN
         INSERT INTO {code_table} AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t({ids})
         ON CONFLICT ({ids}) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM {table} b WHERE {row_among}(hashindex_touched){among_end} GROUP BY {row_columns} HAVING count(*) > 1) THEN
+        IF EXISTS (SELECT FROM {rows_of_touched} GROUP BY {row_columns} HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;

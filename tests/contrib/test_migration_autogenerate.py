@@ -9,8 +9,10 @@ from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.migrating import Project, body, declared, indexes
 from pgvector import Vector
+from pgvector.sqlalchemy import VECTOR
 
 from pg_hashindex import operations, store
+from pg_hashindex.contrib.sqlalchemy import HashIndex
 from pg_hashindex.errors import DuplicateNameError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex as LiveIndex
@@ -384,3 +386,27 @@ def test_a_script_of_what_was_written(project, connection, items, second, url):
         session.execute(project.script().encode())
     assert catalog(connection) == made
     assert_fresh(LiveIndex.open(connection, "items_idx"))
+
+
+def test_a_key_of_several_columns(project, connection, vectors):
+    def pairs(**options):
+        metadata = declared()
+        columns = [sa.Column(name, sa.Integer, primary_key=True) for name in ("tenant", "id")]
+        sa.Table(
+            "pairs", metadata, *columns, sa.Column("embedding", VECTOR(8)),
+            HashIndex("pairs_idx", "embedding", model="lsh:1", **options),
+        )  # fmt: skip
+        return metadata
+
+    store.save(connection, LSH(n_bits=12, random_state=3).fit(vectors).to_model("lsh"))
+    project.declares(pairs(key=["id", "tenant"]))
+    text = project.generate("pairs")
+    assert "model='lsh:1', key=['id', 'tenant'])" in body(text, "upgrade")[-1]
+    project.upgrade()
+    assert LiveIndex.open(connection, "pairs_idx").key_columns == ["tenant", "id"]
+    # The same columns in another order are the same key.
+    for options in ({"key": ("id", "tenant")}, {}):
+        project.declares(pairs(**options))
+        project.check()
+    project.declares(declared())
+    assert "key=['tenant', 'id']" in body(project.generate("none"), "upgrade")[0]

@@ -229,7 +229,7 @@ BEGIN
         INSERT INTO hashindex.several_keys_codes_GENERATION AS c (id_1, id_2, code) SELECT DISTINCT t.id_1, t.id_2, 0::bit(16) FROM unnest(hashindex_touched) t(id_1, id_2)
         ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM public.posts b WHERE (b.id, b.day) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_touched) k) GROUP BY b.id, b.day HAVING count(*) > 1) THEN
+        IF EXISTS (SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (SELECT b.id, b.day, b.embedding, b.section FROM public.posts b WHERE b.id = k.id_1 AND b.day = k.id_2 OFFSET 0) b WHERE true GROUP BY b.id, b.day HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;

@@ -11,6 +11,7 @@ from pgvector import Vector
 from scipy.spatial.distance import cdist
 
 from pg_hashindex import operations
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -168,6 +169,19 @@ def test_codes_follow_writes_of_every_kind(index, isolation):
     connection.execute("TRUNCATE posts")
     assert index.summary().codes == 0
     connection.execute("INSERT INTO posts VALUES (7, 1, 'a', %s)", [vector(1)])
+    assert_fresh(index)
+
+
+def test_a_key_that_was_deleted_since_the_snapshot(posts, url):
+    """Both rows are visible then; a join that took the key for unique would encode either."""
+    index = make(posts)
+    with connect(url) as other, other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT FROM posts")
+        posts.execute("DELETE FROM posts WHERE (tenant_id, id) = (1, 1)")
+        insert = "INSERT INTO posts VALUES (1, 1, 'a', %s)"
+        with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
+            other.execute(insert, [vector(1)])
     assert_fresh(index)
 
 
@@ -469,6 +483,62 @@ def test_names_that_need_quotes_and_values_of_many_types(connection, items, mode
     assert objects(connection) == set()
 
 
+VALUES = {
+    "money": "id::text::money",
+    "bytea": "int8send(id)",
+    "inet": "('10.0.0.' || id % 250)::inet",
+    "float8": "id / 3.0",
+    "real": "id / 7.0",
+    "bit(3)": "(id % 8)::integer::bit(3)",
+    "interval": "id * interval '1.5 day'",
+    "char(3)": "id::text",
+    "varchar(5)": "'a' || id",
+    "boolean": "id % 2 = 0",
+    "date": "date '2020-01-01' + id::integer",
+    "time": "'12:00'",
+    "timetz": "'12:00+9'",
+    "timestamp": "'-infinity'",
+    "jsonb": "to_jsonb(id)",
+    "name": "'n' || id",
+    "numeric": "'NaN'",
+    "macaddr": "'08:00:2b:01:02:03'",
+    "pg_lsn": "(id || '/0')::pg_lsn",
+    "xid8": "id::text::xid8",
+}
+
+
+def test_values_of_every_kind_survive_as_text(connection, items, model):
+    """Searches with a filter, and code_of, have keys as text."""
+    columns = ", ".join(f"k{n} {kind}" for n, kind in enumerate(VALUES))
+    names = ", ".join(f"k{n}" for n in range(len(VALUES)))
+    texts = ", ".join(f"k{n}::text" for n in range(len(VALUES)))
+    connection.execute("SET IntervalStyle = 'sql_standard'; SET TimeZone = 'Asia/Tokyo'")
+    connection.execute(
+        f"CREATE TABLE posts ({columns}, number bigint, embedding vector(8), "
+        f"PRIMARY KEY (number, {names}));"
+        f"INSERT INTO posts SELECT {', '.join(VALUES.values())}, id, embedding FROM items".encode()
+    )
+    index = make(connection)
+    connection.execute("UPDATE posts SET embedding = embedding + embedding WHERE number < 20")
+    connection.execute("UPDATE posts SET number = number + 1000 WHERE number < 5")
+    connection.execute("DELETE FROM posts WHERE number BETWEEN 31 AND 40")
+    assert_fresh(index)
+    every = "FROM posts ORDER BY embedding <-> %s"
+    expected = connection.execute(f"SELECT number, {texts} {every}".encode(), [vector(1)])
+    found = connection.execute(
+        f"SELECT number, {texts} "
+        "FROM hashindex.search_posts_idx(%s, 290, filter => 'true')".encode(),
+        [vector(1)],
+    )
+    assert found.fetchall() == expected.fetchall()
+    (codes,) = connection.execute(
+        "SELECT count(hashindex.code_of('posts_idx', id)) "
+        "FROM hashindex.exact_search('posts_idx', %s, 300)",
+        [vector(1)],
+    ).fetchone()
+    assert codes == 290
+
+
 def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
     posts.execute(
         """
@@ -485,6 +555,25 @@ def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
     assert index.summary().codes == 297
     found = posts.execute("SELECT slug FROM hashindex.search_posts_idx(%s, 300, 300)", [vector(1)])
     assert len(found.fetchall()) == 297
+
+
+@pytest.mark.parametrize("name", ["distance", "query", "k", "n", "filter", "radius"])
+def test_a_column_with_the_name_of_an_argument(posts, name):
+    posts.execute(f"ALTER TABLE posts RENAME id TO {name}".encode())
+    index = make(posts, "landmarks")
+    posts.execute(f"UPDATE posts SET embedding = %s WHERE {name} < 5".encode(), [vector(1)])
+    assert_fresh(index)
+    read = f"SELECT tenant_id, {name} FROM posts ORDER BY embedding <-> %s, 1, 2 LIMIT 5"
+    expected = posts.execute(read.encode(), [vector(1)]).fetchall()
+    for more in ("300, 1000", "300, filter => 'true'"):
+        found = posts.execute(
+            f"SELECT tenant_id, id_2 FROM hashindex.search_posts_idx(%s, 5, {more})".encode(),
+            [vector(1)],
+        )
+        assert found.fetchall() == expected
+    assert [hit.id for hit in index.search(vector(1), 5, candidates=300)] == expected
+    read = "SELECT tenant_id, id_2 FROM hashindex.within_posts_idx(%s, 12)"
+    assert len(posts.execute(read.encode(), [vector(1)]).fetchall()) == 300
 
 
 @pytest.mark.parametrize(
@@ -534,23 +623,6 @@ def test_bad_input(posts, before, key, says):
     assert objects(posts) == set()
 
 
-@pytest.mark.parametrize("name", ["distance", "query", "k", "filter", "radius"])
-def test_key_columns_with_the_names_of_arguments(posts, name):
-    posts.execute(f"ALTER TABLE posts RENAME id TO {name}".encode())
-    index = make(posts)
-    answer = posts.execute(
-        "SELECT * FROM hashindex.search_posts_idx((SELECT embedding FROM posts LIMIT 1), 3)"
-    )
-    assert [part.name for part in answer.description] == ["tenant_id", f"{name}_key", "distance"]
-    assert [hit.id for hit in index.search(np.ones(8), 3)] == [
-        row[:2]
-        for row in posts.execute(
-            f"SELECT tenant_id, {name} FROM posts ORDER BY embedding <-> %s LIMIT 3".encode(),
-            [Vector(np.ones(8))],
-        ).fetchall()
-    ]
-
-
 def test_the_key_has_the_order_of_its_index(posts):
     posts.execute("ALTER TABLE posts ADD UNIQUE (id, tenant_id)")
     assert make(posts, key_columns=["id", "tenant_id"]).row.key_columns == ["id", "tenant_id"]
@@ -579,9 +651,15 @@ def test_a_reader_needs_every_column_of_the_key(posts, as_role):
     assert not may
 
 
-def test_rebuilt_functions_and_a_lost_type(posts):
-    index = make(posts)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_type_and_orphans(posts, kind):
+    index = make(posts, kind)
     posts.execute("DROP TYPE hashindex.key_posts_idx CASCADE")
+    (detail,) = posts.execute(
+        "SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'functions'"
+    ).fetchone()
+    assert "type hashindex.key_posts_idx is missing" in detail
+    assert "recreated type hashindex.key_posts_idx" in operations.repair(index).done
     posts.execute("SELECT hashindex.rebuild_functions()")
     posts.execute("UPDATE posts SET embedding = %s WHERE id = 1", [vector(1)])
     assert_fresh(index)

@@ -442,7 +442,7 @@ def test_tenants_that_are_in_the_key(make, tenant):
         index.search(QUERIES[0], 10, tenant=2, filter="price >= 0", **ALL),
     ):
         assert keys(found) == rows
-    column = "tenant_key" if tenant == "tenant" else tenant
+    column = "id_1" if tenant == "tenant" else tenant
     answer = index.connection.execute(
         "SELECT * FROM hashindex.search_things_idx(%s, 3, tenant => 4)", [Vector(QUERIES[0])]
     )

@@ -16,7 +16,7 @@ TRIALS = [
     ),
 ]  # fmt: skip
 PRINTED = Advice(
-    Goal(0.95, 5, max_bytes=7), '"public"."t"', "v", "id", "l2", "i", 300, 290, 280, 10,
+    Goal(0.95, 5, max_bytes=7), '"public"."t"', "v", ["id"], "l2", "i", 300, 290, 280, 10,
     TRIALS, TRIALS[2], "why", ["something"], {},
 ).as_dict()  # fmt: skip
 
