@@ -10,6 +10,7 @@ import numpy as np
 import protocols
 import retrieval_report
 import scale_report
+import tenants
 from common import RESULTS, ROOT, table
 
 Record = dict[str, Any]
@@ -730,6 +731,33 @@ def scale_sizes() -> str:
     return table(["rows", *head], scale_report.extrapolated(read("scale")))
 
 
+def tenant_searches() -> str:
+    """Milliseconds of a search within a tenant, by the tenant's rows."""
+    entry = read("tenants").get("runs", {}).get("zipf 300000", {})
+    if not entry:
+        return NOT_YET
+    head, *rows = tenants.table_rows(entry)
+    return table(head, rows)
+
+
+def tenant_builds() -> str:
+    """What an index with tenants takes beside one without, and beside HNSW."""
+    entry = read("tenants").get("runs", {}).get("zipf 300000", {})
+    if not entry:
+        return NOT_YET
+    plain, own, hnsw = entry["plain_build"], entry["build"], entry["hnsw_build"]
+    rows = [
+        ["build, s", *(f"{part['seconds']:.0f}" for part in (own, plain, hnsw))],
+        ["MB", *(f"{part['bytes'] / 1e6:.0f}" for part in (own, plain, hnsw))],
+        [
+            "CPU of a single insert, us",
+            *(f"{entry[part]['cpu_us']:.0f}" for part in ("inserts", "plain_inserts")),
+            "",
+        ],
+    ]
+    return table(["", "with tenants", "without", "HNSW"], rows)
+
+
 TABLES = {
     "citus": citus,
     "citus-sizes": citus_sizes,
@@ -768,6 +796,8 @@ TABLES = {
     "scale": scale,
     "scale-sizes": scale_sizes,
     "scale-phases": scale_phases,
+    "tenants": tenant_searches,
+    "tenants-build": tenant_builds,
 }
 
 
