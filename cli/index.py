@@ -390,6 +390,7 @@ def repair(
 @click.option("--table", help="Table that is searched.  [default: as before]")
 @click.option("--column", help="Its column of vectors.  [default: as before]")
 @key_option("Its key columns.  [default: as before]")
+@click.option("--tenant", metavar="COLUMN", help="Its column of tenants.  [default: as before]")
 @of_index
 def rebind(database_url: str, name: str, as_json: bool, **names: Any) -> None:
     """Name the table or columns of index NAME after a renaming, and repair it.
@@ -397,7 +398,7 @@ def rebind(database_url: str, name: str, as_json: bool, **names: Any) -> None:
     Compares every code with a fresh encoding of its row.
     """
     if not any(names.values()):
-        raise click.UsageError("give --table, --column or --id")
+        raise click.UsageError("give --table, --column, --id or --tenant")
     with opened(database_url, name) as found, progress(f"repairing index {name}"):
         result = pg_hashindex.operations.rebind(found, **names)
     _print_repaired(result, as_json)

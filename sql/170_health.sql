@@ -190,7 +190,8 @@ BEGIN
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
             CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
-                 WHEN wrong <> '{}' THEN 'drop the index, and create it again with filter columns that the table has' END;
+                 WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
+                     || 'drop the index, and create it again with filter columns that the table has' END;
     END IF;
 
     -- A list is the codes of one landmark. PostgreSQL's statistics tell whether they are still stored together.

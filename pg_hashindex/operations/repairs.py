@@ -25,21 +25,30 @@ from ..index.catalog import HasRow, IndexRow, read_row
 from . import swaps
 from .health import CodeChecks
 
-#: A table, the column of its vectors and those of its key; None leaves one as it is.
-Names: TypeAlias = tuple[str | None, str | None, list[str] | None]
+#: A table, the column of its vectors, those of its key, and that of its tenants; None leaves one as
+#: it is.
+Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 
-# $2 is a table, $3 a column and $4 columns; NULL leaves a name as it is.
+# $2 is a table, $3 a column, $4 columns and $5 a column; NULL leaves a name as it is. The tenants
+# are the first of the filter columns.
 _REBIND: LiteralString = """
     UPDATE hashindex.index x
     SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
         key_columns = CASE WHEN $4::text[] IS NULL THEN x.key_columns
             ELSE (SELECT k.key_columns FROM hashindex._find_key(c.oid::regclass, $4::text[]) k) END,
+        tenant_column = coalesce($5, x.tenant_column),
+        filter_columns = CASE WHEN $5::text IS NULL THEN x.filter_columns
+            ELSE $5::text || x.filter_columns[2:] END,
         code_schema = CASE x.layout WHEN 'column' THEN n.nspname ELSE x.code_schema END,
         code_table = CASE x.layout WHEN 'column' THEN c.relname ELSE x.code_table END
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE x.name = $1 AND c.oid = (CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
         ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END)::oid
     RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
+"""
+
+_FILTER_FAULTS: LiteralString = """
+    SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
 """
 
 _TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => true)"
@@ -159,6 +168,7 @@ def rebind(
     table: str | None = None,
     column: str | None = None,
     key_columns: KeyColumns = None,
+    tenant: str | None = None,
 ) -> Repaired:
     """Name the table and columns of the index after they were renamed, and repair it.
 
@@ -172,6 +182,8 @@ def rebind(
     column, key_columns
         Its column of vectors, and the column or columns of its key, by bare names; by default those
         that the catalog has.
+    tenant
+        The column of the tenants, if it was renamed.
 
     Returns
     -------
@@ -181,12 +193,16 @@ def rebind(
     Raises
     ------
     InvalidInputError
-        If no name is given, a named object does not exist, or the type of the key or the
-        dimension of the vectors differs. Nothing is changed then.
+        If no name is given, a named object does not exist, the type of the key or of the tenants or
+        the dimension of the vectors differs, or the index has no tenants. Nothing is changed then.
     InUseError
         As `repair`.
     """
-    names = (table, column, as_key_columns(key_columns))
+    if tenant is not None and index.metadata.tenant_column is None:
+        raise InvalidInputError(
+            f"index {index.metadata.name!r} has no tenants; leave out tenant {tenant!r}"
+        )
+    names = (table, column, as_key_columns(key_columns), tenant)
     if not any(names):
         raise InvalidInputError("name the table, the column or the key that the index has now")
     return _run(index.row, names)
@@ -263,6 +279,9 @@ class _Repairer:
                 execute(self.connection, _TRUST, [index.name])
             read_row(self.connection, index.name)
             self._refuse_faults(index)
+            if names[3] is not None:
+                for (fault,) in execute(self.connection, _FILTER_FAULTS, [index.name]):
+                    raise InvalidInputError(f"{fault}; name the column of the tenants")
             assert row is not None  # noqa: S101
             execute(self.connection, _CREATE_FUNCTIONS, [index.name])
             # The codes may be those of another table or column.

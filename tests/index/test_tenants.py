@@ -452,3 +452,46 @@ def test_tenants_that_are_in_the_key(make, tenant):
     assert index.search(QUERIES[0], 10, tenant=1) == []
     assert index.rebalance(tenant=9).rows == SIZES[1]
     assert {key[0] for key in keys(index.search(QUERIES[0], 400, tenant=9))} == {9}
+
+
+def filters_check(index):
+    rows = index.connection.execute("SELECT * FROM hashindex.health('things_idx')").fetchall()
+    return next(row for row in rows if row[0] == "filters")
+
+
+def test_tenants_are_renamed(index):
+    run = index.connection.execute
+    run("ALTER TABLE things RENAME tenant TO owner")
+    with pytest.raises(InvalidInputError, match=r"things.tenant does not exist"):
+        index.search(QUERIES[0], 3, tenant=1)
+    _, status, _, detail, advice = filters_check(index)
+    assert status == "broken"
+    assert 'filter column "tenant" of public.things is gone, so that writes fail' in detail
+    assert "pg-hashindex index rebind things_idx --tenant COLUMN" in advice
+    for column in ("nobody", "embedding"):
+        with pytest.raises(InvalidInputError, match="name the column of the tenants"):
+            operations.rebind(index, tenant=column)
+    operations.rebind(index, tenant="owner")
+    now = HashIndex.open(index.connection, "things_idx")
+    assert (now.tenant_column, now.filter_columns) == ("owner", ["owner"])
+    assert filters_check(now)[1] == "ok"
+    run("UPDATE things SET owner = 2 WHERE id % 3 = 0")
+    for tenant in (1, 2):
+        exact = nearest(now, QUERIES[0], 10, f"owner = {tenant}")
+        assert keys(now.search(QUERIES[0], 10, tenant=tenant, **ALL)) == exact
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("DROP tenant", 'filter column "tenant" of public.things is gone'),
+        ("ALTER tenant TYPE text", "is of type text now, and was of integer"),
+    ],
+)
+def test_tenants_that_are_dropped_or_retyped(index, change, says):
+    index.connection.execute(f"ALTER TABLE things {change}".encode())
+    assert says in filters_check(index)[3]
+    with pytest.raises(InvalidInputError):
+        index.search(QUERIES[0], 3, tenant=1)
+    index.drop()
+    assert index.connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
