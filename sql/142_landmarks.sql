@@ -505,6 +505,9 @@ DECLARE
     sample {ext}.vector[];
     projections {ext}.vector[];
     centres {ext}.vector[];
+    -- The tenants of the sample and of the centres, in an index that has tenants.
+    sample_tenants text[];
+    centre_tenants text[];
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     old_graph regclass;
 BEGIN
@@ -514,9 +517,6 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'index "%" is on a distributed table, which Python builds landmarks for', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
-    ELSIF i.tenant_column IS NOT NULL THEN
-        RAISE EXCEPTION 'index "%" has tenants, whose landmarks Python builds', i.name
             USING ERRCODE = 'feature_not_supported', HINT = format('Run: pg-hashindex index encode %s', i.name);
     ELSIF hashindex._is_at_work('access', i.name) THEN
         RAISE EXCEPTION 'the access path of index "%" is being built by another session', i.name
@@ -528,23 +528,35 @@ BEGIN
     PERFORM hashindex._begin_build(i.name);
     i := hashindex.find_index(i.name);
     parts := hashindex._parts(hashindex._next_of(i)) || jsonb_build_object(
-        'former_codes', format('%I.%I', i.code_schema, i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged')
+        'former_codes', format('%I.%I', i.code_schema, i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged'),
+        'as_tenant', coalesce('::' || hashindex._tenant_type(i), ''),
+        'tenant_targets', CASE WHEN i.tenant_column IS NOT NULL THEN ', tenant, leader' ELSE '' END,
+        'tenant_values', CASE WHEN i.tenant_column IS NOT NULL THEN format(', r.tenant::%s, 0', hashindex._tenant_type(i)) ELSE '' END,
+        'copied_tenant', CASE WHEN i.tenant_column IS NOT NULL THEN ', c.filter_1' ELSE '' END
     );
 
     -- As in Python, one landmark for 20 rows; 12 rows for each to train on; but never more than 256 MB of rows.
     EXECUTE hashindex._fill('SELECT count(*) FROM {former_codes}', parts) INTO rows;
     wanted := least(rows / 20 + 1, 5592405 / (parts ->> 'dimension')::integer);
-    EXECUTE hashindex._fill(
-        'SELECT array_agg(s.vector) FROM (SELECT b.{column}::{ext}.vector AS vector FROM {table} b WHERE b.{column} IS NOT NULL '
-        'ORDER BY hashtextextended({key_text}, 0), {row_columns} LIMIT $1) s', parts
-    ) INTO sample USING 12 * wanted;
-    IF sample IS NULL THEN
+    IF rows = 0 THEN
         RAISE EXCEPTION 'index "%" has no row to train landmarks on', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
-    ELSIF i.metric <> 'l2' THEN
-        sample := ARRAY(SELECT {ext}.l2_normalize(s.v) FROM unnest(sample) s(v) WHERE {ext}.vector_norm(s.v) > 0);
     END IF;
-    centres := sample[:wanted];
+    EXECUTE hashindex._fill(
+        CASE WHEN i.tenant_column IS NULL THEN
+            'SELECT array_agg(s.vector), array_agg(s.vector) FILTER (WHERE s.n <= $1), NULL, NULL FROM ('
+            'SELECT {direction} AS vector, row_number() OVER (ORDER BY hashtextextended({key_text}, 0), {row_columns}) AS n '
+            'FROM {table} b WHERE b.{column} IS NOT NULL ORDER BY n LIMIT 12 * $1) s WHERE s.vector IS NOT NULL'
+        ELSE
+            'SELECT array_agg(s.vector), array_agg(s.vector) FILTER (WHERE s.n <= s.wanted), array_agg(s.tenant), array_agg(s.tenant) FILTER (WHERE s.n <= s.wanted) FROM ('
+            'SELECT r.*, least(hashindex._tenant_landmarks(r.rows), $1) AS wanted FROM ('
+            'SELECT {direction} AS vector, b.{tenant}::text AS tenant, count(*) OVER (PARTITION BY b.{tenant}) AS rows, '
+            'row_number() OVER (PARTITION BY b.{tenant} ORDER BY hashtextextended({key_text}, 0), {row_columns}) AS n '
+            'FROM {table} b WHERE b.{column} IS NOT NULL AND b.{tenant} IS NOT NULL) r ORDER BY r.tenant, r.n) s '
+            'WHERE s.n <= 12 * s.wanted AND s.vector IS NOT NULL'
+        END, parts || jsonb_build_object('direction', hashindex._fill(CASE i.metric WHEN 'l2' THEN 'b.{column}::{ext}.vector'
+            ELSE 'CASE WHEN {ext}.vector_norm(b.{column}::{ext}.vector) > 0 THEN {ext}.l2_normalize(b.{column}::{ext}.vector) END' END, parts))
+    ) INTO sample, centres, sample_tenants, centre_tenants USING wanted;
     EXECUTE hashindex._fill(
         'SELECT array_agg({row_projection} ORDER BY raw.n) FROM unnest($1) WITH ORDINALITY raw(vector, n)', parts
     ) INTO projections USING sample;
@@ -553,27 +565,39 @@ BEGIN
         IF round > 0 THEN
             -- No landmark of fewer than three rows, so that none reveals a row.
             EXECUTE hashindex._fill(
-                'SELECT array_agg(m.mean ORDER BY m.landmark) FROM (SELECT s.landmark, {ext}.avg(s.vector) AS mean '
-                'FROM (SELECT r.vector, {row_landmark} AS landmark FROM unnest($1, $2) r(vector, projection)) s '
-                'GROUP BY s.landmark HAVING count(*) >= 3) m', parts
-            ) INTO centres USING sample, projections;
-            SELECT x.indexrelid::regclass INTO old_graph FROM pg_index x WHERE x.indrelid = (parts ->> 'landmarks')::regclass AND NOT x.indisprimary;
-            IF FOUND THEN
+                'SELECT array_agg(m.mean ORDER BY m.landmark), array_agg(m.tenant ORDER BY m.landmark) '
+                'FROM (SELECT s.landmark, {ext}.avg(s.vector) AS mean, min(s.tenant) AS tenant '
+                'FROM (SELECT r.vector, r.tenant, {row_landmark} AS landmark FROM ('
+                'SELECT u.*, u.tenant{as_tenant} AS filter_1 FROM unnest($1, $2, $3) u(vector, projection, tenant)) r) s '
+                'GROUP BY s.landmark HAVING count(*) >= 3 AND s.landmark IS NOT NULL) m', parts
+            ) INTO centres, centre_tenants USING sample, projections, sample_tenants;
+            FOR old_graph IN SELECT x.indexrelid::regclass FROM pg_index x WHERE x.indrelid = (parts ->> 'landmarks')::regclass AND NOT x.indisprimary LOOP
                 EXECUTE format('DROP INDEX %s', old_graph);
-            END IF;
+            END LOOP;
             EXECUTE hashindex._fill('TRUNCATE {landmarks}', parts);
         END IF;
+        IF centres IS NULL AND i.tenant_column IS NULL THEN
+            centres := ARRAY[(ARRAY[1] || array_fill(0, ARRAY[(parts ->> 'dimension')::integer - 1]))::{ext}.vector];
+        END IF;
         EXECUTE hashindex._fill(
-            'INSERT INTO {landmarks} (landmark, centre) SELECT r.landmark - 1, {row_point} FROM ('
-            'SELECT raw.*, {row_projection} AS projection FROM unnest($1) WITH ORDINALITY raw(vector, landmark) OFFSET 0) r', parts
-        ) USING CASE WHEN cardinality(centres) > 0 THEN centres
-            ELSE ARRAY[(ARRAY[1] || array_fill(0, ARRAY[(parts ->> 'dimension')::integer - 1]))::{ext}.vector] END;
+            'INSERT INTO {landmarks} (landmark, centre{tenant_targets}) SELECT r.landmark - 1, {row_point}{tenant_values} FROM ('
+            'SELECT raw.*, {row_projection} AS projection FROM unnest($1, $2) WITH ORDINALITY raw(vector, tenant, landmark) OFFSET 0) r', parts
+        ) USING centres, centre_tenants;
+        IF i.tenant_column IS NOT NULL THEN
+            -- Of the landmarks of a tenant, twice as many as the root of their number lead the others: the first, which are as random as any.
+            EXECUTE hashindex._fill(
+                'WITH leaders AS (SELECT n.* FROM (SELECT l.*, row_number() OVER (PARTITION BY l.tenant ORDER BY l.landmark) AS place, '
+                'count(*) OVER (PARTITION BY l.tenant) AS landmarks FROM {landmarks} l) n WHERE n.place <= ceil(2 * sqrt(n.landmarks))) '
+                'UPDATE {landmarks} l SET leader = (SELECT o.landmark FROM leaders o WHERE o.tenant = l.tenant '
+                'ORDER BY o.centre OPERATOR({ext}.<->) l.centre, o.landmark <> l.landmark LIMIT 1)', parts
+            );
+        END IF;
         PERFORM hashindex._index_landmarks(i.name);
     END LOOP;
 
     EXECUTE hashindex._fill(
         'INSERT INTO {staged} ({ids}, landmark, code{number_targets}) SELECT {r_ids}, {row_landmark}, r.code{number_values} FROM (SELECT raw.*, {row_projection} AS projection FROM ('
-        'SELECT {c_ids}, c.code, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same_key} WHERE b.{column} IS NOT NULL'
+        'SELECT {c_ids}, c.code{copied_tenant}, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same_key} WHERE b.{column} IS NOT NULL'
         ') raw OFFSET 0) r',
         parts
     );
