@@ -129,11 +129,6 @@ def test_a_taken_code_column_is_refused(connection, items, model):
         ("id int PRIMARY KEY, b int NOT NULL, embedding vector(8)", ["id", "b"], "are not a key"),
         ("id int PRIMARY KEY, embedding vector(8)", [], "a key of 0 columns is wanted"),
         ("id int PRIMARY KEY, embedding vector(8)", ["id"] * 33, "a key of 33 columns is wanted"),
-        (
-            "id int, distance int, embedding vector(8), PRIMARY KEY (id, distance)",
-            None,
-            'column "distance" of .* RENAME COLUMN distance',
-        ),
         ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "has no primary key"),
         ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
         ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
