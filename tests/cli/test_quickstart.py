@@ -472,7 +472,7 @@ def test_tuning_that_finds_hnsw_better(start, bare, monkeypatch):
     chosen, reason = recommend([codes, hnsw], Goal(0.95))
     assert chosen is hnsw
     advice = Advice(
-        Goal(0.95), "docs", "v", "id", "l2", None, 600, 500, 500, 40, [codes, hnsw], hnsw, reason,
+        Goal(0.95), "docs", "v", ["id"], "l2", None, 600, 500, 500, 40, [codes, hnsw], hnsw, reason,
         statements="CREATE INDEX ON docs USING hnsw (v vector_l2_ops)",
     )  # fmt: skip
     monkeypatch.setattr("pg_hashindex.cli.quickstart.tune_table", lambda *_, **__: advice)

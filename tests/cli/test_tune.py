@@ -238,7 +238,7 @@ def test_the_figure_shows_what_was_tried():
         Trial("pgvector", 0.96, 9, 1.0, 0.96, 2.0, 2.5, ef_search=20),
     ]
     advice = Advice(
-        Goal(0.95), "docs", "v", "id", "l2", None, 100, 90, 90, 10, trials, trials[1], "", [], {}
+        Goal(0.95), "docs", "v", ["id"], "l2", None, 100, 90, 90, 10, trials, trials[1], "", [], {}
     )
     (panel,) = draw_frontier(advice).axes
     lines = {line.get_label(): line.get_xydata() for line in panel.get_lines()}

@@ -392,7 +392,8 @@ def test_a_key_is_named_or_the_primary_key():
     with pytest.raises(InvalidInputError, match="has no primary key; name the key"):
         nearest(keyless, keyless.c.v, [1, 2], index="i")
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i"))
-    assert "(SELECT s.a, s.b, s.distance FROM hashindex.search_i(" in written
+    assert "FROM hashindex.search('i', " in written
+    assert "pairs.a = CAST(anon_1.hashindex_id_0" in written
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i", key=pairs.c.uid))
     assert "pairs.uid = CAST" in written
     Declared("i", pairs.c.v, model="m", key="uid")

@@ -322,3 +322,20 @@ def test_statements_of_sqlalchemy(connection, url, things, vectors):
             vectors, vectors[10]
         )
     engine.dispose()
+
+
+def test_key_columns_with_the_names_of_arguments(connection, url, things, vectors):
+    connection.execute("ALTER TABLE things RENAME id TO distance")
+    connection.execute("ALTER TABLE things RENAME tenant_id TO query")
+    index = create(connection)
+    wanted = exact(vectors, vectors[10])
+    assert ids(index.search(vectors[10], candidates=300)) == wanted
+    assert ids(index.search(vectors[10], candidates=300, filter="query < 3")) == wanted
+    assert ids(index.search_like((1, 3), 9, candidates=300)) == wanted[1:]
+    columns = [sa.Column(name, sa.Integer, primary_key=True) for name in ("query", "distance")]
+    table = sa.Table("things", sa.MetaData(), *columns, sa.Column("embedding", VECTOR(8)))
+    near = nearest(table, table.c.embedding, vectors[10], index="things_idx", candidates=300)
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as session:
+        assert [tuple(row[:2]) for row in session.execute(near)] == wanted
+    engine.dispose()

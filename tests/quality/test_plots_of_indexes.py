@@ -149,7 +149,7 @@ def test_names_are_no_formulas(tmp_path):
     """And may be of letters that the font does not have."""
     name = "$x_$ 索引 \n" + "n" * 60
     trials = [Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5)]
-    advice = Advice(Goal(0.95), name, "v", "id", "l2", None, 9, 9, 9, 9, trials, None, "", [], {})
+    advice = Advice(Goal(0.95), name, "v", ["id"], "l2", None, 9, 9, 9, 9, trials, None, "", [], {})
     plots.save_figure(plots.draw_frontier(advice), tmp_path / "a.png")
     evaluation = Evaluation(name, 30, 10, POINTS, 9, 9.5)
     plots.save_figure(plots.draw_evaluation(evaluation, own=50), tmp_path / "b.svg")

@@ -64,7 +64,7 @@ def advice(index, **more):
         "codes", 0.95, 0, 1.0, 0.95, method="lsh", bits=64, own=index is not None, **settings
     )
     return Advice(
-        Goal(0.9), "docs", "v", "id", "l2", index, 200, 180, 180, 20, [chosen], chosen, "", [],
+        Goal(0.9), "docs", "v", ["id"], "l2", index, 200, 180, 180, 20, [chosen], chosen, "", [],
         {"lsh 64 bits": lsh()},
     )  # fmt: skip
 

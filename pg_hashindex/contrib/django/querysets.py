@@ -183,27 +183,24 @@ class _Search:
         quote = connection.ops.quote_name
         near = compiler.quote_name_unless_alias(self.table_alias)
         parent = compiler.quote_name_unless_alias(self.parent_alias)
-        wanted = self._filter(connection)
+        wanted, several = self._filter(connection), len(self.keys) > 1
+        # Where answers have the key as text.
+        by_name = several or wanted is not None
         values = [*self.arguments, self.code]
-        if wanted is None:
-            call = f"hashindex.{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)"
-        else:
+        call = f"hashindex.{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)"
+        if by_name:
             call = "hashindex.search(%s, %s, %s, %s, %s, query_code => %s, filter => %s)"
             values = [self.name, *values, wanted]
         names = ["id"]
-        if len(self.keys) > 1:
+        if several:
+            # The index may have its columns in another order, or under other names.
             names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
-            columns = [field.column for field in self.keys]
-            if wanted is None:
-                # The index may have them in another order.
-                shown = ", ".join(f"s.{quote(column)}" for column in columns)
-                call = f"(SELECT {shown}, s.distance FROM {call} s)"  # noqa: S608
-            else:
-                call = read_key(["%s"] * len(columns), "%s", call)
-                values = [*(one for column in columns for one in (column, self.name)), *values]
+            call = read_key(["%s"] * len(names), "%s", call)
+            placed = [one for field in self.keys for one in (field.column, self.name)]
+            values = [*placed, *values]
         conditions = []
         for name, field in zip(names, self.keys, strict=True):
-            kind = "" if wanted is None else f"::{field.rel_db_type(connection)}"
+            kind = f"::{field.rel_db_type(connection)}" if by_name else ""
             conditions.append(f"{parent}.{quote(field.column)} = {near}.{name}{kind}")
         listed, condition = ", ".join([*names, "distance"]), " AND ".join(conditions)
         return f"{self.join_type} {call} AS {near}({listed}) ON ({condition})", values

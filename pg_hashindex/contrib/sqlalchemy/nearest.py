@@ -224,21 +224,18 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     arguments = [
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     ]
-    index = str(element.name).removeprefix("search_")
-    if wanted is None:
-        call = f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
-        if len(keys) < 2:
-            return call
-        # The index may have them in another order.
-        shown = ", ".join(f"s.{compiler.preparer.quote(key.name)}" for key in keys)
-        return f"(SELECT {shown}, s.distance FROM {call} s)"  # noqa: S608
-    name = compiler.render_literal_value(index, sa.String())
-    text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
+    if wanted is None and len(keys) < 2:
+        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
+    name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
     common, code = arguments[:4], arguments[4:]
-    named = [f"filter => {text}", *(f"query_code => {value}" for value in code)]
+    named = [f"query_code => {value}" for value in code]
+    if wanted is not None:
+        text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
+        named.insert(0, f"filter => {text}")
     call = f"hashindex.search({', '.join([name, *common, *named])})"
     if len(keys) < 2:
         return call
+    # The index may have its columns in another order, or under other names.
     columns = [compiler.render_literal_value(key.name, sa.String()) for key in keys]
     return read_key(columns, name, call)
 

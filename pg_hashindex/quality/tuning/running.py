@@ -242,8 +242,8 @@ def _statements(bench: Bench, advice: Advice, chosen: Trial) -> str:
         commands = [train, ["index", "create", name, *table, *key, *options], *commands]
     elif not chosen.own:
         commands = [train, ["index", "swap", name, "--model", "NAME"], *commands]
-    shown = "id" if len(advice.key_columns) == 1 else of_user.key.as_string(bench.connection)
-    search = sql.SQL("SELECT {}, distance FROM hashindex.{}($1, {})").format(
+    shown = "id, distance" if len(advice.key_columns) == 1 else "*"
+    search = sql.SQL("SELECT {} FROM hashindex.{}($1, {})").format(
         sql.SQL(shown), sql.Identifier(f"search_{name}"), sql.Literal(bench.goal.k)
     )
     lines = [f"pg-hashindex {shlex.join(one)}" for one in commands]
