@@ -6,9 +6,13 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixtures.filters import drop_filtered_search
 from pgvector import Vector
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import orm
 
 from pg_hashindex import operations, store
+from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
@@ -283,6 +287,38 @@ TEXTS = {
     '"Tenant" = 7': (None, False),
     "tenant = ANY (ARRAY[7])": (None, False),
     "tenant = 7 -- or": (None, False),
+    "Things.TENANT = 7::BIGINT": ("7", True),
+    "tenant = '7'::int4::integer": ("7", True),
+    "tenant = -7": ("-7", True),
+    "tenant = 7::boolean": (None, False),
+    "tenant = '7'::text": (None, False),
+    "price < 3 AND tenant = 7": ("7", False),
+    "(things.price < 3\n) AND (tenant = 7)": ("7", False),
+    '("things"."price" < 3 AND ("things"."tenant" = 7 AND id > 1))': ("7", False),
+    "tenant = 7 AND (price < 3 OR price > 7)": ("7", False),
+    "price IN (1, 2) AND NOT (price = 3) AND tenant = 7": ("7", False),
+    "price BETWEEN abs(1) AND 2 AND tenant = 7": ("7", False),
+    "price::text = 'this or ''(' AND tenant = 7": ("7", False),
+    "(price < 3 OR tenant = 7) AND id > 1": (None, False),
+    "(id > 1 AND (price < 3 OR tenant = 7))": (None, False),
+    "price < 3 OR (id > 1) AND tenant = 7": (None, False),
+    "NOT (id > 1 AND tenant = 7)": (None, False),
+    "NOT ((id > 1) AND (tenant = 7))": (None, False),
+    "(id > 1 AND tenant = 7) IS NOT TRUE": (None, False),
+    "id > 1 AND tenant = 7 = false": (None, False),
+    "false = ANY (ARRAY[id > 1 AND tenant = 7])": (None, False),
+    "false = ANY (ARRAY[(id > 1) AND (tenant = 7)])": (None, False),
+    "id > 1 AND (SELECT count(*) = 0 FROM things t WHERE true AND tenant = 7)": (None, False),
+    "id > 1 AND (SELECT bool_and(true AND (tenant = 7)) FROM things t)": (None, False),
+    "CASE WHEN id > 1 AND tenant = 7 AND true THEN false ELSE true END": (None, False),
+    "(id > 1) BETWEEN false AND tenant = 7": (None, False),
+    "(id > 1) BETWEEN false AND (tenant = 7)": (None, False),
+    "(id > 1) BETWEEN (false AND (true)) AND (tenant = 7)": (None, False),
+    "'x' <> ' AND tenant = 7 AND ' AND id > 1": (None, False),
+    "'x' <> $$ AND tenant = 7 AND $$": (None, False),
+    "id > 1 /* ' */ AND '/* ' <> ' AND tenant = 7 AND '": (None, False),
+    "tenant = '7'\n'1'": (None, False),
+    "id > 1) AND (true AND tenant = 7 AND (true": (None, False),
 }
 
 
@@ -293,6 +329,37 @@ def test_tenants_are_recognised_in_filters(index, text):
         [text],
     ).fetchone()
     assert found == TEXTS[text]
+
+
+def test_statements_of_sqlalchemy_take_the_typed_route(make, url):
+    index = make("uuid", lambda tenant: uuid.UUID(int=tenant))
+    mapped = orm.registry().map_imperatively
+    Thing = type("Thing", (), {})
+    columns = (
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("tenant", sa.Uuid),
+        sa.Column("price", sa.Integer),
+        sa.Column("embedding", VECTOR(16)),
+    )
+    mapped(Thing, sa.Table("things", sa.MetaData(), *columns))
+    tenant = uuid.UUID(int=2)
+    exact = nearest(index, QUERIES[0], 10, f"tenant = '{tenant}'")
+    all_of_it = sql_nearest(Thing, Thing.embedding, QUERIES[0], 10, index="things_idx", **ALL)
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with orm.Session(engine) as session:
+        whole = all_of_it.where(Thing.price < 5).where(Thing.tenant == tenant)
+        cheap = [key for key in exact if session.get_one(Thing, key).price < 5]
+        assert [thing.id for thing in session.scalars(whole)][: len(cheap)] == cheap
+        session.rollback()
+        drop_filtered_search(index.connection)
+        for asked in (
+            all_of_it.where(Thing.tenant == tenant),
+            all_of_it.options(orm.with_loader_criteria(Thing, Thing.tenant == tenant)),
+        ):
+            assert [thing.id for thing in session.scalars(asked)] == exact
+        found = index.search(QUERIES[0], 10, where=Thing.tenant == tenant, **ALL)
+        assert keys(found) == exact
+    engine.dispose()
 
 
 def test_a_swap_keeps_the_tenants(index):
