@@ -16,8 +16,10 @@ from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.search import Search
 from pg_hashindex.operations import report
-from pg_hashindex.quality import tenant_recall
+from pg_hashindex.quality import query_sets, tenant_recall
+from pg_hashindex.quality.evaluate import evaluate
 
 #: Rows by tenant; None is one more tenant. Those of 100 rows and more get landmarks here.
 SIZES = {1: 500, 2: 150, 3: 60, 4: 7, None: 20}
@@ -463,6 +465,23 @@ def test_a_role_that_may_not_read_tenants_searches_exactly(index, as_role):
     assert keys(HashIndex.open(reader, "things_idx").search(QUERIES[0], 10, tenant=1, **ALL)) == (
         nearest(index, QUERIES[0], 10, of(1))
     )
+
+
+def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
+    drawn = query_sets.draw(index, 100)
+    asked = []
+    statement = Search.statement
+    monkeypatch.setattr(
+        Search, "statement", lambda self, row: asked.append(self.tenant) or statement(self, row)
+    )
+    found = evaluate(index, queries=drawn, candidates=[20, 1000])
+    rows = [int(query.row_id) for query in drawn.queries]
+    own = [None if TENANTS[row] is None else str(TENANTS[row]) for row in rows]
+    assert asked == own * 2
+    assert found.points[0].recall < found.points[1].recall
+    whole = evaluate(index, queries=VECTORS[:5], candidates=[1000])
+    assert asked[-5:] == [None] * 5
+    assert whole.points[0].recall > 0.5
 
 
 def test_tenants_are_shown_with_the_recall_within_them(index):
