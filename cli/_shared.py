@@ -119,6 +119,9 @@ filter_columns_option = click.option(
     metavar="COLUMN,...",
     help="Columns to copy beside the codes: filters on them drop rows before these are read.",
 )
+tenant_option = click.option(
+    "--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each."
+)
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
 )

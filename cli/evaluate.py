@@ -193,6 +193,11 @@ def _asked(
 
 def _note(index: IndexRow, result: Evaluation, record: bool | None) -> None:
     note_not_encoded(index)
+    if index.tenant_column is not None:
+        note(
+            f"each query was searched for within the {index.tenant_column} of its row; over all "
+            "where it has none"
+        )
     if result.skipped:
         note(
             f"{result.skipped} queries were left out: model {index.model} has no code for them, "

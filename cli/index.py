@@ -38,6 +38,7 @@ from ._shared import (
     queries_option,
     seed_option,
     table_options,
+    tenant_option,
     trusted,
     words,
 )
@@ -105,7 +106,7 @@ def index() -> None:
 @access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
 @filter_columns_option
-@click.option("--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each.")
+@tenant_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )

@@ -8,6 +8,7 @@ import shlex
 from typing import Any
 
 import click
+from psycopg import sql
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.citus import refuse_unsuitable
@@ -51,6 +52,7 @@ from ._shared import (
     refuse_columns,
     smallest_option,
     table_options,
+    tenant_option,
     trusted,
 )
 
@@ -75,6 +77,7 @@ _SLOW_BUILD_SECONDS = 1800
     help="Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
 @filter_columns_option
+@tenant_option
 @click.option("--tune", "tuned", is_flag=True, help="Try methods and settings on a sample first.")
 @smallest_option
 @click.option("--anyway", is_flag=True, help="Continue where HNSW suits the table better.")
@@ -90,6 +93,7 @@ def quickstart(
     key_columns: list[str] | None,
     metric: Metric | None,
     filter_columns: list[str],
+    tenant: str | None,
     tuned: bool,
     smallest: bool,
     anyway: bool,
@@ -102,8 +106,8 @@ def quickstart(
     stopped, and changes nothing where all is there. Exit code 1 if pgvector's HNSW suits the table
     better, or if the recall is not reached.
     """
-    if tuned and filter_columns:
-        raise click.UsageError("--tune makes an index without --filter-columns")
+    if tuned and (filter_columns or tenant):
+        raise click.UsageError("--tune makes an index without --filter-columns and --tenant")
     if smallest and not tuned:
         raise click.UsageError("--smallest is found by --tune: give both")
     with connected(database_url) as connection:
@@ -112,21 +116,22 @@ def quickstart(
         refuse_unsuitable(connection, table)
         _refuse_rights(connection, found, key_columns)
         refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
+        refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
         name = name or _default_name(found)
         index = _index(connection, found, name)
         if index is not None:
-            _refuse_other_settings(index, key_columns, metric, filter_columns)
+            _refuse_other_settings(index, key_columns, metric, filter_columns, tenant)
         chosen = metric or usual_metric(i.metric for i in found.indexes)
         complete = index is not None and _is_complete(index)
         if not complete:
             # Tuning measures what this only estimates.
             unasked = index is None and not anyway and not tuned
-            if unasked and (better := _hnsw_suits(found, filter_columns)) is not None:
+            if unasked and (better := _hnsw_suits(found, filter_columns, tenant)) is not None:
                 note(better)
                 raise click.exceptions.Exit(NO)
             current = _schema_is_current(database_url)
             distance = chosen + (ASSUMED if metric is None and found.metric_assumed else "")
-            note(_plan(found, name, distance, tuned, current))
+            note(_plan(found, name, distance, tenant, tuned, current))
             if not yes:
                 confirm("Go on?")
             if not current:
@@ -140,7 +145,7 @@ def quickstart(
                     goal = Goal(recall, smallest=smallest)
                     index = _tuned(connection, found, name, goal, memory, **options)
                 else:
-                    options["filter_columns"] = filter_columns
+                    options |= {"filter_columns": filter_columns, "tenant": tenant}
                     index = _made(connection, found, name, anyway, **options)
             if not _is_complete(index):
                 with progress(f"encoding the rows of {found.table.name} as {name}"):
@@ -215,13 +220,23 @@ def _refuse_rights(connection: Connection, found: Diagnosis, key: list[str] | No
 
 
 def _refuse_other_settings(
-    index: HashIndex, key: list[str] | None, metric: str | None, filter_columns: list[str]
+    index: HashIndex,
+    key: list[str] | None,
+    metric: str | None,
+    filter_columns: list[str],
+    tenant: str | None,
 ) -> None:
     """Refuse to continue with an index other than the one requested."""
+    # The column of tenants is kept too, first.
+    own, wanted = (
+        [name for name in columns if name != index.tenant_column]
+        for columns in (index.filter_columns, filter_columns)
+    )
     for option, asked, has in (
         ("--metric", metric, index.metric),
         ("--id", ",".join(sorted(key or ())), ",".join(sorted(index.key_columns))),
-        ("--filter-columns", ",".join(filter_columns), ",".join(index.filter_columns)),
+        ("--filter-columns", ",".join(wanted), ",".join(own)),
+        ("--tenant", tenant, index.tenant_column),
     ):
         if asked and asked != has:
             raise InvalidInputError(
@@ -254,13 +269,14 @@ def _is_complete(index: HashIndex) -> bool:
     return index.building is None and not index.waiting()
 
 
-def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
+def _hnsw_suits(found: Diagnosis, filter_columns: list[str], tenant: str | None) -> str | None:
     """Say that pgvector's own index is the better choice, where nothing speaks for codes."""
     table, memory = found.table, found.memory
     hnsw = sizes.hnsw_bytes(table.rows, table.type, table.dimension)
     seconds = sizes.hnsw_seconds(table.rows, table.dimension)
     if (
         filter_columns
+        or tenant
         or table.dimension > sizes.HNSW_DIMENSIONS[table.type]
         or table.bytes + hnsw > memory.effective_cache_size
         or seconds > _SLOW_BUILD_SECONDS
@@ -285,11 +301,13 @@ def _hnsw_suits(found: Diagnosis, filter_columns: list[str]) -> str | None:
         f"({sizes.as_setting(memory.effective_cache_size)}, effective_cache_size), and few rows "
         f"were changed.\n  {make}\n  pg-hashindex doctor --table {shlex.quote(table.name)} "
         f"--column {shlex.quote(table.column)}   # how well it searches\nNothing was done. For "
-        "many writes, filters or less memory give --anyway or --filter-columns."
+        "many writes, filters or less memory give --anyway, --filter-columns or --tenant."
     )
 
 
-def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool) -> str:
+def _plan(
+    found: Diagnosis, name: str, distance: str, tenant: str | None, tuned: bool, current: bool
+) -> str:
     table, steps = found.table, []
     size = sizes.megabytes(sizes.expected_bytes(table.rows))
     if not current:
@@ -306,8 +324,9 @@ def _plan(found: Diagnosis, name: str, distance: str, tuned: bool, current: bool
             f"levels, distance {distance}"
         )
     steps += [
-        f"create index {name} of {table.rows} rows, about {size}, and triggers on {table.name} "
-        "that keep it fresh",
+        f"create index {name} of {table.rows} rows, about {size}"
+        + (f", with landmarks within each {tenant}" if tenant else "")
+        + f", and triggers on {table.name} that keep it fresh",
         "measure its recall",
     ]
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
@@ -431,6 +450,17 @@ def _next(index: HashIndex, found: Diagnosis) -> str:
     ]
     same = f"ON t.{columns[0]} = s.id" if len(columns) == 1 else f"USING ({', '.join(columns)})"
     query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"
+    tenant = index.tenant_column
+    of_tenant = (
+        ""
+        if tenant is None
+        else f"""
+Rows of one {tenant}, in one of its lists of landmarks or all of its codes:
+
+  SELECT * FROM {index.search_function}({query}, 10,
+      tenant => (SELECT {sql.Identifier(tenant).as_string(None)} FROM {table.name} LIMIT 1));
+"""
+    )
     return f"""
 Search, with your query's vector in place of the subquery:
 
@@ -439,7 +469,7 @@ Search, with your query's vector in place of the subquery:
 
   SELECT id, distance FROM hashindex.search('{index.name}', {query}, 10,
       filter => $${columns[0]} IS NOT NULL$$);
-
+{of_tenant}
 Undo all of it:
 
   pg-hashindex index drop {index.name} --yes

@@ -117,6 +117,16 @@ BEGIN
 END
 $$;
 
+-- Columns that an index keeps beside its codes: the tenant's comes first.
+CREATE OR REPLACE FUNCTION hashindex._with_tenant(i hashindex.index, filter_columns text[]) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN i.tenant_column IS NULL THEN filter_columns ELSE i.tenant_column || array_remove(filter_columns, i.tenant_column) END;
+END
+$$;
+
 -- A list of columns under the name that a statement gives their table: b.tenant_id, b.id.
 CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

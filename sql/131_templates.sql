@@ -264,6 +264,11 @@ BEGIN
         -- The tenant comes after the arguments of an index without tenants.
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
         'tenant_type', coalesce(tenant_type, ''), 'tenant', coalesce(quote_ident(i.tenant_column), ''),
+        -- Keys of a tenant without landmarks. Where they are in shards, this would be one more round trip.
+        'few_keys', CASE WHEN lists AND has_tenant AND NOT hashindex._is_distributed(i) THEN hashindex._fill(
+            'ARRAY({pack}SELECT {c_ids} FROM ' || codes || ' c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
+            'SELECT FROM ' || landmarks || ' l WHERE l.tenant = $9) LIMIT 101{packed})', hashindex._key_parts(i)
+        ) ELSE 'NULL' END,
         -- A table that is distributed by its tenants has the codes of one in one shard.
         'tenant_shard', coalesce((
             SELECT format('c.%I = $7 AND ', k.kept) FROM unnest(i.key_columns, kept_keys) k(name, kept)

@@ -49,10 +49,7 @@ BEGIN
     i.ranking := (hashindex._rankings(used))[1];
     i.generation := hashindex._new_generation(0);
     i.tenant_column := create_index.tenant;
-    i.filter_columns := coalesce(create_index.filter_columns, '{}');
-    IF i.tenant_column IS NOT NULL THEN
-        i.filter_columns := i.tenant_column || array_remove(i.filter_columns, i.tenant_column);
-    END IF;
+    i.filter_columns := hashindex._with_tenant(i, coalesce(create_index.filter_columns, '{}'));
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
     -- names with ~.
     IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN

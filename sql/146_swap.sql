@@ -41,10 +41,7 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
     vectors := coalesce(begin_swap.column_name, i.column_name);
-    filters := coalesce(begin_swap.filter_columns, i.filter_columns);
-    IF i.tenant_column IS NOT NULL THEN
-        filters := i.tenant_column || array_remove(filters, i.tenant_column);
-    END IF;
+    filters := hashindex._with_tenant(i, coalesce(begin_swap.filter_columns, i.filter_columns));
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension

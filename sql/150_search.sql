@@ -223,40 +223,100 @@ BEGIN
 END
 $$;
 
--- The tenant that a filter asks for, if it is one; and whether it asks for nothing else. In SQL text, the comparison comes first, and
--- whatever follows it is joined by AND.
+-- The comparison of a tenant's column, given by the names of schema, table and column, with a literal that a filter in SQL text is, or that
+-- is joined to all the rest of it by AND: the literal's value, its types as the text writes them ("number" if it has no quotes), and whether
+-- there is no rest. NULL where the text may mean anything else.
+CREATE OR REPLACE FUNCTION hashindex._tenant_comparison(place text[], filter text, OUT value text, OUT types text[], OUT alone boolean)
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    quoted text := '(''(?:[^'']|'''')*''|"(?:[^"]|"")*")';
+    tokens text[];
+    shape text;
+    before text;
+    names text[];
+    found text[];
+BEGIN
+    -- Strings and quoted names by their numbers, so that what follows sees words of SQL alone.
+    tokens := ARRAY(SELECT m.m[1] FROM regexp_matches(filter, quoted, 'g') m(m));
+    shape := string_agg(p.part || coalesce(left(tokens[p.n], 1) || p.n || left(tokens[p.n], 1), ''), '' ORDER BY p.n)
+        FROM regexp_split_to_table(filter, quoted) WITH ORDINALITY p(part, n);
+    shape := regexp_replace(translate(shape, '[]', '()'), '\mbetween\M((?:[^()]|\([^()]*\))*?)\mand\M', '~\1~', 'gi');
+    -- Backslashes, comments and dollars may hide where strings end; in CASE, AND joins parts of a condition.
+    IF filter ~ '\\' OR shape ~* '--|/\*|\$|\m(between|case|when)\M' THEN
+        RETURN;
+    END IF;
+    -- Brackets are opened where they stand between ANDs and hold no OR, the innermost first; all others are one value.
+    LOOP
+        before := shape;
+        shape := regexp_replace(shape, '\([^()]*\m(or|select|values|table|with)\M[^()]*\)', '?', 'gi');
+        shape := regexp_replace(shape, '(^|\(|\mand\M)\s*\(([^()]*)\)(?=\s*($|\)|and\M))', '\1 \2 ', 'gi');
+        CONTINUE WHEN shape <> before;
+        shape := regexp_replace(shape, '\([^()]*\)', '?', 'g');
+        EXIT WHEN shape = before;
+    END LOOP;
+    IF shape ~* '\mor\M|[()]' THEN
+        RETURN;
+    END IF;
+    -- "0" is the number of no name.
+    names := ARRAY(
+        SELECT format('(?:"0"%s%s)', '|' || nullif(quote_ident(n.name), '"' || replace(n.name, '"', '""') || '"'), (
+            SELECT string_agg(format('|"%s"', t.k), '') FROM unnest(tokens) WITH ORDINALITY t(token, k)
+            WHERE t.token = '"' || replace(n.name, '"', '""') || '"'
+        ))
+        FROM unnest(place) WITH ORDINALITY n(name, k) ORDER BY n.k
+    );
+    found := regexp_match(shape, format(
+        '(^|\mand\M)\s*(?:(?:%s\s*\.\s*)?%s\s*\.\s*)?%s\s*=\s*(-?\s*[0-9]+|''[0-9]+'')((?:\s*::\s*[a-z]\w*(?:\s+(?!and\M)[a-z]\w*)*)*)\s*($|and\M)',
+        names[1], names[2], names[3]
+    ), 'i');
+    types := ARRAY(SELECT lower(btrim(t.name)) FROM unnest((string_to_array(found[3], '::'))[2:]) t(name));
+    IF starts_with(found[2], '''') THEN
+        value := tokens[btrim(found[2], '''')::integer];
+        value := replace(substr(value, 2, length(value) - 2), '''''', '''');
+    ELSIF found IS NOT NULL THEN
+        value := translate(found[2], E' \t\r\n', '');
+        types := array_append(types, 'number');
+    END IF;
+    alone := found[1] = '' AND found[4] = '';
+END
+$$;
+
+-- The tenant that a filter asks for, if it is one; and whether it asks for nothing else.
 CREATE OR REPLACE FUNCTION hashindex._tenant_of(i hashindex.index, filter text, where_equals jsonb, OUT tenant text, OUT alone boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    names text[];
-    found text[];
+    kind text;
+    found record;
 BEGIN
     IF i.tenant_column IS NULL THEN
         alone := false;
         RETURN;
-    ELSIF where_equals ->> i.tenant_column IS NOT NULL THEN
+    END IF;
+    kind := hashindex._tenant_type(i);
+    IF where_equals ->> i.tenant_column IS NOT NULL THEN
         tenant := where_equals ->> i.tenant_column;
         alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
-    -- An OR anywhere could let rows of other tenants through.
-    ELSIF filter !~* '\mor\M|\\' THEN
-        names := ARRAY(
-            SELECT CASE WHEN n.name = quote_ident(n.name) THEN format('(?:"%1$s"|%1$s)', n.name)
-                ELSE format('"%s"', regexp_replace(replace(n.name, '"', '""'), '(\W)', '\\\1', 'g')) END
-            FROM unnest(ARRAY[i.schema_name, i.table_name, i.tenant_column]) WITH ORDINALITY n(name, place) ORDER BY n.place
-        );
-        found := regexp_match(filter, format(
-            '^\s*(\(*)\s*(?:(?:%s\s*\.\s*)?%s\s*\.\s*)?%s\s*=\s*(-?[0-9]+|''(?:[^'']|'''')*'')(?:\s*::\s*"?[a-zA-Z_ ]+"?)?\s*(\)*)\s*($|[aA][nN][dD]\M)',
-            names[1], names[2], names[3]
-        ));
-        IF length(found[1]) = length(found[3]) THEN
-            tenant := replace(CASE WHEN starts_with(found[2], '''') THEN substr(found[2], 2, length(found[2]) - 2) ELSE found[2] END, '''''', '''');
-            alone := found[4] = '' AND coalesce(where_equals, '{}') = '{}';
+    ELSIF filter IS NOT NULL THEN
+        found := hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter);
+        -- A comparison as values of another type may hold for other tenants too, or for none.
+        IF (
+            SELECT ARRAY(SELECT coalesce((SELECT t.typname::text FROM pg_type t WHERE t.oid = to_regtype(nullif(f.name, 'number'))), f.name) FROM unnest(found.types) f(name)) <@ CASE
+                WHEN t.typname IN ('int2', 'int4', 'int8') THEN '{number,int2,int4,int8}'
+                WHEN t.typname IN ('text', 'varchar') THEN '{text,varchar}'
+                WHEN t.typname = 'numeric' THEN '{number,numeric}'
+                ELSE ARRAY[t.typname::text]
+            END FROM pg_type t WHERE t.oid = kind::regtype
+        ) THEN
+            tenant := found.value;
+            alone := found.alone AND coalesce(where_equals, '{}') = '{}';
         END IF;
     END IF;
     BEGIN
-        EXECUTE format('SELECT %L::%s::text', tenant, hashindex._tenant_type(i)) INTO tenant;
+        EXECUTE format('SELECT %L::%s::text', tenant, kind) INTO tenant;
     EXCEPTION WHEN data_exception THEN
         -- No tenant is equal to it, or only as a value of another type.
         tenant := NULL;

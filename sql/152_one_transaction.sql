@@ -239,7 +239,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
-    filters text[] := coalesce(swap_model.filter_columns, i.filter_columns);
+    filters text[] := hashindex._with_tenant(i, coalesce(swap_model.filter_columns, i.filter_columns));
 BEGIN
     PERFORM hashindex._check_administrator();
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
@@ -249,7 +249,7 @@ BEGIN
                        CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
-    filters := coalesce(swap_model.filter_columns, i.filter_columns);
+    filters := hashindex._with_tenant(i, coalesce(swap_model.filter_columns, i.filter_columns));
     IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN

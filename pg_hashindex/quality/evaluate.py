@@ -68,6 +68,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure recall@k and latency of an index.
 
+    If the index has tenants, a row is searched for within its own.
+
     Parameters
     ----------
     queries : int, array-like (n, dimension) or QuerySet

@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,17 @@ from ..models.quantization import Ranking
 from .query_sets import QuerySet
 
 Query = TypeVar("Query")
+
+# $4 is the tenant.
+_EXACT_WITHIN: LiteralString = """
+    SELECT e.id, e.distance
+    FROM hashindex.find_index($1) i, hashindex._exact_search(
+        pg_catalog.format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns,
+        i.column_name, i.metric, i.trusted_owners, $2, $3,
+        pg_catalog.format('%I.%I = %L', i.table_name, i.tenant_column, $4::text),
+        'pg_catalog, pg_temp'
+    ) e
+"""
 
 # The least number of queries to time, however long they take.
 _LEAST_ASKED = 30
@@ -154,6 +165,8 @@ class _Asked(NamedTuple):
     # The key of the query's row, in the types that search and exact search return.
     key: Any
     key_text: str | None
+    #: The tenant of the row, within which the query is searched for; None is all of them.
+    tenant: str | None
 
 
 class Measuring:
@@ -172,7 +185,7 @@ class Measuring:
                     f"{one}, the other of {other}"
                 )
         self.k = k
-        asked = _resolved(first, queries)
+        asked = _resolved(first, queries, {index.tenant_column for index in indexes})
         known = np.ones(len(asked), dtype=bool)
         for index in indexes:
             network = index.loaded_model.network if index.network == "rows" and asked else None
@@ -242,12 +255,12 @@ class Measuring:
 
     def _exact(self, query: _Asked) -> list[Hit]:
         # By the function that users have, which checks whose table it is.
-        rows = self._index.connection.execute(
-            "SELECT id, distance FROM hashindex.exact_search(%s, %s, %s)",
-            [self._index.name, query.vector, self.k + (query.key_text is not None)],
-            prepare=True,
-            binary=True,
-        ).fetchall()
+        statement = "SELECT id, distance FROM hashindex.exact_search($1, $2, $3)"
+        values = [self._index.name, query.vector, self.k + (query.key_text is not None)]
+        if query.tenant is not None:
+            statement, values = _EXACT_WITHIN, [*values, query.tenant]
+        cursor = RawCursor(self._index.connection, row_factory=tuple_row)
+        rows = cursor.execute(statement, values, prepare=True, binary=True).fetchall()
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
     def _search(
@@ -256,7 +269,7 @@ class Measuring:
         # The row itself is always found: ask for one more answer and candidate, and leave it out.
         more = query.key_text is not None
         search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
-        search = replace(search, probes=probes)
+        search = replace(search, probes=probes, tenant=query.tenant)
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
@@ -270,24 +283,28 @@ def _searched(index: IndexRow) -> str:
     return f"{column} (key {index.key.name}) by {index.metric}"
 
 
-def _resolved(index: IndexRow, queries: QuerySet) -> list[_Asked]:
+def _resolved(index: IndexRow, queries: QuerySet, tenants: set[str | None]) -> list[_Asked]:
     """Find the rows that queries were taken from; a deleted row is None.
 
+    Their tenants are read too, if all indexes that are measured have the same column of tenants.
     Keys are read in this session, since the text of some types depends on its settings.
     """
+    tenant: sql.Composable = sql.SQL("NULL::text")
+    if len(tenants) == 1 and index.tenant_column is not None:
+        tenant = sql.SQL("b.{}::text").format(sql.Identifier(index.tenant_column))
     with translated_errors(table=index.qualified_table):
         rows = execute(
             index.connection,
             sql.SQL(
-                "SELECT {key}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END "
+                "SELECT {key}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END, {tenant} "
                 "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
                 "LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL "
                 "ORDER BY s.number"
-            ).format(**index.names),
+            ).format(**index.names, tenant=tenant),
             [[query.row_id for query in queries.queries]],
             binary=index.binary_ids,
         ).fetchall()
     return [
-        _Asked(query.vector, index.key.read(values), text)
-        for query, (*values, text) in zip(queries.queries, rows, strict=True)
+        _Asked(query.vector, index.key.read(values), text, of)
+        for query, (*values, text, of) in zip(queries.queries, rows, strict=True)
     ]

@@ -33,7 +33,11 @@ BEGIN
     ELSIF NOT ({codes_are_hidden}) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
-        hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);{part_values}
+        -- All rows of a very small tenant are compared, without a look at their codes.
+        hashindex_keys := {few_keys};
+        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
+            hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        END IF;{part_values}
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance

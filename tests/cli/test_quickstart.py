@@ -302,6 +302,7 @@ def test_an_index_with_other_settings(start, bare):
     for option, value, has in [
         ("--metric", "l2", "cosine"),
         ("--filter-columns", "part", "left out"),
+        ("--tenant", "part", "left out"),
         ("--id", "part", "id"),
     ]:
         refused = start(option, value, "--yes", code=3)
@@ -315,6 +316,20 @@ def test_filter_columns_and_name(start, bare):
     index = HashIndex.open(bare, "mine")
     assert list(index.filter_columns) == ["part"]
     assert index.model == "mine"
+
+
+def test_tenants(start, bare):
+    assert "docs has no column 'team'" in start("--tenant", "team", "--yes", code=3).stderr
+    made = start("--tenant", "part", "--yes")
+    assert HashIndex.open(bare, NAME).tenant_column == "part"
+    assert "with landmarks within each part" in made.stderr
+    statements = re.findall(r"^  (SELECT .*?;)$", made.stdout, re.MULTILINE | re.DOTALL)
+    assert "tenant => (SELECT part FROM docs LIMIT 1)" in statements[-1]
+    for statement in statements:
+        assert len(bare.execute(statement.encode()).fetchall()) == 10
+    assert "nothing was changed" in start("--tenant", "part", "--filter-columns", "part").stderr
+    refused = start("--tenant", "id", "--yes", code=3).stderr
+    assert "is there already, with --tenant part: give" in refused
 
 
 def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):

@@ -41,7 +41,7 @@ if not settings.configured:
     )
     django.setup()
 
-from fixtures.filters import look_codes_up  # noqa: E402
+from fixtures.filters import drop_filtered_search, look_codes_up  # noqa: E402
 from fixtures.shop.models import Item, Maker  # noqa: E402
 
 from pg_hashindex.contrib.django import (  # noqa: E402
@@ -327,6 +327,24 @@ def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
         assert [item.pk for item in found] == exact(vectors, vectors[3], kept.__contains__, 5)
 
 
+def test_a_field_of_tenants(shop, connection, vectors):
+    given = {"fields": ["embedding"], "model": "lsh", "name": "its", "metric": "l2"}
+    shop.declare(HashIndex(**given, tenant="maker"))
+    shop.makemigrations("tenants")
+    shop.migrate()
+    assert Handle.open(connection, "its").tenant_column == "maker_id"
+    rows = Item.objects.filter(price__gte=0).filter(maker=2)
+    expected = exact(vectors, vectors[3], lambda i: i % 2 == 1, 5)
+    assert [i.pk for i in rows.nearest("embedding", vectors[3], 5, candidates=ROWS)] == expected
+    drop_filtered_search(connection)
+    found = Item.objects.filter(maker=2).nearest("embedding", vectors[3], 5, candidates=ROWS)
+    assert [item.pk for item in found] == expected
+    shop.declare(HashIndex(**given))
+    shop.makemigrations("no_tenants")
+    shop.migrate()
+    assert Handle.open(connection, "its").tenant_column is None
+
+
 def test_a_table_of_another_schema_with_uuid_keys(project, connection, vectors):
     class Far(models.Model):
         id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -417,6 +435,7 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
         (declare(fields=["name"]), "on field 'name', a TextField; it needs a VectorField"),
         (declare(fields=["none"]), "names 'none', which is not a field"),
         (declare(key="uid"), "names 'uid', which is not a field"),
+        (declare(tenant="maker_id"), "names 'maker_id', which is not a field"),
         (declare(filter_columns=["price", "colour"]), "names 'colour', which is not a field"),
     ):
         shop.declare(index)

@@ -77,8 +77,15 @@ def filtered(request, server, schema_template):
         with connect(url) as connection:
             connection.execute(
                 "ALTER TABLE indexed ADD rating int; UPDATE indexed SET rating = id::int % 7; "
-                "ANALYZE"
+                "ALTER TABLE indexed ADD part text GENERATED ALWAYS AS (metadata ->> 'section') "
+                """STORED, ADD its text GENERATED ALWAYS AS (metadata ->> 'it''s') STORED, """
+                "ADD year text GENERATED ALWAYS AS (metadata ->> 'year') STORED, "
+                "ADD n bigint GENERATED ALWAYS AS ((metadata ->> 'n')::bigint) STORED; ANALYZE"
             )
+        # With columns that are generated from keys.
+        made.close()
+        made = HashIndexVectorStore(embeddings, url, table=request.param, metric="l2")
+        assert [key for _, _, key in made._documents.table.keys] == ["section", "it's", "year", "n"]
     yield made
     made.close()
     run_as_admin(server, "DROP DATABASE langchain_filters WITH (FORCE)")

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from fixtures.filters import drop_filtered_search
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.schema import Document, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
@@ -20,6 +21,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
+from pg_hashindex import connect
 from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.llama_index import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
@@ -128,6 +130,22 @@ def test_answers_are_those_of_llama_index_s_own_store(store, simple):
         wanted = simple.query(mmr, mmr_threshold=threshold)
         found = store.query(mmr, mmr_threshold=threshold, fetch_k=ROWS, candidates=ROWS)
         assert found.ids == wanted.ids
+
+
+def test_a_filter_on_a_column_of_tenants_takes_the_typed_route(url, simple):
+    HashIndexVectorStore.create_table(url, DIMENSION, table="parts")
+    with connect(url) as connection:
+        connection.execute(
+            "ALTER TABLE parts ADD tenant text GENERATED ALWAYS AS (metadata ->> 'kind') STORED"
+        )
+        made = HashIndexVectorStore(url, table="parts")
+        made.add(NODES)
+        made.train_index(method="lsh", n_bits=16, force=True, tenant="tenant")
+        drop_filtered_search(connection)
+    given = filters(("kind", Op.EQ, "even_"))
+    wanted = simple.query(asked(filters=given))
+    assert made.query(asked(filters=given), candidates=ROWS).ids == wanted.ids
+    made.close()
 
 
 def test_nodes_come_back_as_they_were(store):

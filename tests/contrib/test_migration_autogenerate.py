@@ -195,6 +195,33 @@ def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, item
     assert kept.fetchall() == [(3, "a"), (3, "b"), (3, "c")]
 
 
+def test_another_tenant_needs_another_index(project, connection, items, model):
+    project.declares(declared(model="lsh", tenant="category"))
+    assert "tenant='category')" in project.generate()
+    project.upgrade()
+    assert _filter_columns(connection) == ["category"]
+    for same in ({}, {"filter_columns": []}):
+        project.declares(declared(model="lsh", tenant="category", **same))
+        project.check()
+    project.declares(declared(model="lsh"))
+    text = project.generate("none")
+    assert [line.split("(")[0] for line in body(text, "upgrade")] == [
+        "op.drop_hash_index",
+        "op.create_hash_index",
+    ]
+    assert "tenant='category')" in body(text, "downgrade")[-1]
+    assert "filter_columns" not in text
+    project.upgrade()
+    assert _filter_columns(connection) == []
+    project.downgrade()
+    index = LiveIndex.open(connection, "items_idx")
+    assert index.tenant_column == "category"
+    assert_fresh(index)
+    # The column of tenants stays beside the codes, whatever else is wanted there.
+    (swapped,) = connection.execute("SELECT hashindex.swap_model('items_idx', 'lsh', '{}')")
+    assert swapped == (False,)
+
+
 def _filter_columns(connection):
     row = connection.execute(
         "SELECT filter_columns FROM hashindex.index WHERE name = 'items_idx'"

@@ -6,14 +6,20 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixtures.filters import drop_filtered_search
 from pgvector import Vector
+from pgvector.sqlalchemy import VECTOR
+from sqlalchemy import orm
 
 from pg_hashindex import operations, store
+from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.search import Search
 from pg_hashindex.operations import report
-from pg_hashindex.quality import tenant_recall
+from pg_hashindex.quality import query_sets, tenant_recall
+from pg_hashindex.quality.evaluate import evaluate
 
 #: Rows by tenant; None is one more tenant. Those of 100 rows and more get landmarks here.
 SIZES = {1: 500, 2: 150, 3: 60, 4: 7, None: 20}
@@ -290,6 +296,38 @@ TEXTS = {
     '"Tenant" = 7': (None, False),
     "tenant = ANY (ARRAY[7])": (None, False),
     "tenant = 7 -- or": (None, False),
+    "Things.TENANT = 7::BIGINT": ("7", True),
+    "tenant = '7'::int4::integer": ("7", True),
+    "tenant = -7": ("-7", True),
+    "tenant = 7::boolean": (None, False),
+    "tenant = '7'::text": (None, False),
+    "price < 3 AND tenant = 7": ("7", False),
+    "(things.price < 3\n) AND (tenant = 7)": ("7", False),
+    '("things"."price" < 3 AND ("things"."tenant" = 7 AND id > 1))': ("7", False),
+    "tenant = 7 AND (price < 3 OR price > 7)": ("7", False),
+    "price IN (1, 2) AND NOT (price = 3) AND tenant = 7": ("7", False),
+    "price BETWEEN abs(1) AND 2 AND tenant = 7": ("7", False),
+    "price::text = 'this or ''(' AND tenant = 7": ("7", False),
+    "(price < 3 OR tenant = 7) AND id > 1": (None, False),
+    "(id > 1 AND (price < 3 OR tenant = 7))": (None, False),
+    "price < 3 OR (id > 1) AND tenant = 7": (None, False),
+    "NOT (id > 1 AND tenant = 7)": (None, False),
+    "NOT ((id > 1) AND (tenant = 7))": (None, False),
+    "(id > 1 AND tenant = 7) IS NOT TRUE": (None, False),
+    "id > 1 AND tenant = 7 = false": (None, False),
+    "false = ANY (ARRAY[id > 1 AND tenant = 7])": (None, False),
+    "false = ANY (ARRAY[(id > 1) AND (tenant = 7)])": (None, False),
+    "id > 1 AND (SELECT count(*) = 0 FROM things t WHERE true AND tenant = 7)": (None, False),
+    "id > 1 AND (SELECT bool_and(true AND (tenant = 7)) FROM things t)": (None, False),
+    "CASE WHEN id > 1 AND tenant = 7 AND true THEN false ELSE true END": (None, False),
+    "(id > 1) BETWEEN false AND tenant = 7": (None, False),
+    "(id > 1) BETWEEN false AND (tenant = 7)": (None, False),
+    "(id > 1) BETWEEN (false AND (true)) AND (tenant = 7)": (None, False),
+    "'x' <> ' AND tenant = 7 AND ' AND id > 1": (None, False),
+    "'x' <> $$ AND tenant = 7 AND $$": (None, False),
+    "id > 1 /* ' */ AND '/* ' <> ' AND tenant = 7 AND '": (None, False),
+    "tenant = '7'\n'1'": (None, False),
+    "id > 1) AND (true AND tenant = 7 AND (true": (None, False),
 }
 
 
@@ -300,6 +338,37 @@ def test_tenants_are_recognised_in_filters(index, text):
         [text],
     ).fetchone()
     assert found == TEXTS[text]
+
+
+def test_statements_of_sqlalchemy_take_the_typed_route(make, url):
+    index = make("uuid", lambda tenant: uuid.UUID(int=tenant))
+    mapped = orm.registry().map_imperatively
+    Thing = type("Thing", (), {})
+    columns = (
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("tenant", sa.Uuid),
+        sa.Column("price", sa.Integer),
+        sa.Column("embedding", VECTOR(16)),
+    )
+    mapped(Thing, sa.Table("things", sa.MetaData(), *columns))
+    tenant = uuid.UUID(int=2)
+    exact = nearest(index, QUERIES[0], 10, f"tenant = '{tenant}'")
+    all_of_it = sql_nearest(Thing, Thing.embedding, QUERIES[0], 10, index="things_idx", **ALL)
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with orm.Session(engine) as session:
+        whole = all_of_it.where(Thing.price < 5).where(Thing.tenant == tenant)
+        cheap = [key for key in exact if session.get_one(Thing, key).price < 5]
+        assert [thing.id for thing in session.scalars(whole)][: len(cheap)] == cheap
+        session.rollback()
+        drop_filtered_search(index.connection)
+        for asked in (
+            all_of_it.where(Thing.tenant == tenant),
+            all_of_it.options(orm.with_loader_criteria(Thing, Thing.tenant == tenant)),
+        ):
+            assert [thing.id for thing in session.scalars(asked)] == exact
+        found = index.search(QUERIES[0], 10, where=Thing.tenant == tenant, **ALL)
+        assert keys(found) == exact
+    engine.dispose()
 
 
 def test_a_swap_keeps_the_tenants(index):
@@ -403,6 +472,23 @@ def test_a_role_that_may_not_read_tenants_searches_exactly(index, as_role):
     assert keys(HashIndex.open(reader, "things_idx").search(QUERIES[0], 10, tenant=1, **ALL)) == (
         nearest(index, QUERIES[0], 10, of(1))
     )
+
+
+def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
+    drawn = query_sets.draw(index, 100)
+    asked = []
+    statement = Search.statement
+    monkeypatch.setattr(
+        Search, "statement", lambda self, row: asked.append(self.tenant) or statement(self, row)
+    )
+    found = evaluate(index, queries=drawn, candidates=[20, 1000])
+    rows = [int(query.row_id) for query in drawn.queries]
+    own = [None if TENANTS[row] is None else str(TENANTS[row]) for row in rows]
+    assert asked == own * 2
+    assert found.points[0].recall < found.points[1].recall
+    whole = evaluate(index, queries=VECTORS[:5], candidates=[1000])
+    assert asked[-5:] == [None] * 5
+    assert whole.points[0].recall > 0.5
 
 
 def test_tenants_are_shown_with_the_recall_within_them(index):

@@ -209,7 +209,7 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
-    place = attrgetter("schema", "table", "column", "layout")
+    place = attrgetter("schema", "table", "column", "layout", "tenant")
     if spec.key_columns is not None and not _same(spec.key_columns, was.key_columns):
         return True
     return place(spec) != place(was) or spec.metric not in (None, was.metric)

@@ -30,7 +30,7 @@ from ..sqlalchemy.statements import (
 _log = logging.getLogger("pg_hashindex.django")
 
 # Changes of these need another index.
-_FIXED = ("schema", "table", "column", "key", "metric", "layout", "filter_columns")
+_FIXED = ("schema", "table", "column", "key", "metric", "layout", "filter_columns", "tenant")
 
 # Django drops a table without a word to its indexes: the triggers go, and the codes stay.
 DROP_LEFT = (
@@ -74,6 +74,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
         A field, or several, that are unique together and never NULL; the primary key by default.
     filter_columns : sequence of str, optional
         Fields that are copied beside the codes, so that filters on them drop rows early.
+    tenant : str, optional
+        The field of tenants, as for `pg_hashindex.HashIndex.create`; a foreign key, say.
     **options
         ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
         ``trust_owner``: as `pg_hashindex.contrib.sqlalchemy.HashIndex`.
@@ -129,6 +131,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
             schema=schema or None,
             key=spec.key_columns and [column(name) for name in spec.key_columns],
             filter_columns=spec.filter_columns and [column(name) for name in spec.filter_columns],
+            tenant=spec.tenant and column(spec.tenant),
         )
 
     def errors(self, model: type[models.Model]) -> Iterator[str]:
@@ -137,7 +140,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
         local = {field.name: field for field in meta.local_concrete_fields}
         kept: Iterable[Any] = self.options.get("filter_columns") or ()
         key = as_key_columns(self.options.get("key")) or ()
-        for name in (*self.fields, *key, *kept):
+        tenant = [name] if (name := self.options.get("tenant")) else []
+        for name in (*self.fields, *key, *kept, *tenant):
             if name not in local:
                 yield f"{named} names {name!r}, which is not a field of the model's own table"
         field = local.get(self.fields[0])

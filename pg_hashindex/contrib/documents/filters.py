@@ -1,5 +1,6 @@
 """Filters on the metadata of documents, as dictionaries, translated to SQL."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,8 @@ _ORDERS = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _TEXTS = ("$text", "$itext")
 _OF_VALUES = ("$eq", "$ne", "$in", "$nin", *_ORDERS, "$contains", *_TEXTS, "$exists")
 _OF_FILTERS = ("$and", "$or", "$not")
+# The text of a value that is not text.
+_OF_OTHERS = re.compile(r"-?[0-9.]+|true|false|[\[{].*", re.DOTALL)
 
 
 def expression_of(given: Filter | None, metadata: sa.Column[Any]) -> sa.ColumnElement[bool] | None:
@@ -115,7 +118,20 @@ def _equal(metadata: sa.Column[Any], key: str, wanted: Any) -> sa.ColumnElement[
     if isinstance(wanted, Mapping | list | tuple):
         return value.op("=", is_comparison=True)(sa.literal(wanted, JSONB()))
     # An index USING gin (metadata) serves this form.
-    return metadata.contains({key: wanted})
+    held: sa.ColumnElement[bool] = metadata.contains({key: wanted})
+    for column in metadata.table.c:
+        if column.info.get("key") == key and _has_type(wanted, column.type):
+            # Tenants of an index, say. The text 7 is of the number 7, too.
+            alone = isinstance(wanted, str) and not _OF_OTHERS.fullmatch(wanted)
+            return column == wanted if alone else sa.and_(column == wanted, held)
+    return held
+
+
+def _has_type(wanted: Any, kind: sa.types.TypeEngine[Any]) -> bool:
+    if isinstance(kind, sa.Text):
+        return isinstance(wanted, str)
+    most = 2**63 if isinstance(kind, sa.BigInteger) else 2**31
+    return isinstance(wanted, int) and not isinstance(wanted, bool) and -most <= wanted < most
 
 
 def _ordered(metadata: sa.Column[Any], key: str, name: str, wanted: Any) -> sa.ColumnElement[bool]:

@@ -66,6 +66,7 @@ class DocumentStore:
         rows: int = SAMPLE_ROWS,
         parameters: dict[str, Any] | None = None,
         access: Access | None = None,
+        tenant: str | None = None,
         random_state: int = 0,
         force: bool = False,
     ) -> Model:
@@ -84,6 +85,9 @@ class DocumentStore:
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
         access
             As `pg_hashindex.HashIndex.create`.
+        tenant
+            The column of tenants, as for `pg_hashindex.HashIndex.create`. If it is stored and
+            generated as ``metadata ->> 'KEY'``, filters on this key search within the tenant.
 
         Returns
         -------
@@ -133,6 +137,7 @@ class DocumentStore:
                     model=f"{name}:{model.version}",
                     key_columns="id",
                     access=access,
+                    tenant=tenant,
                 )
             made.encode()
         return model

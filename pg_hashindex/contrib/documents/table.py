@@ -1,6 +1,7 @@
 """Documents, checked before they are written, and the table of a vector store."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -28,13 +29,19 @@ COLUMN = "embedding"
 _BATCH_ROWS = 1_000
 
 _COLUMNS: LiteralString = """
-    SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod
-    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod,
+           CASE a.attgenerated WHEN 's' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
+    FROM pg_catalog.pg_attribute a
+    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
     JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
     JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
     JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
     WHERE a.attrelid = to_regclass($1)::oid AND a.attnum > 0 AND NOT a.attisdropped
 """
+
+# The value of a key, generated as (metadata ->> 'tenant') or (metadata ->> 'tenant')::bigint.
+_KEY_OF_METADATA = re.compile(r"\(+metadata ->> '((?:[^']|'')*)'::text\)+(?:::(?:integer|bigint))?")
 
 _CREATE: LiteralString = """
     CREATE TABLE IF NOT EXISTS {table} (
@@ -84,6 +91,9 @@ _WORDS: LiteralString = """
     SELECT c::text, pg_catalog.websearch_to_tsquery(c, $1)::text
     FROM (SELECT coalesce($2::regconfig, pg_catalog.get_current_ts_config()) c) _
 """
+
+# Types of columns that may be generated from keys of the metadata.
+_TYPES: dict[str, Any] = {"text": sa.Text(), "int4": sa.Integer(), "int8": sa.BigInteger()}
 
 
 class Entry(NamedTuple):
@@ -137,7 +147,8 @@ class DocumentTable:
     """A table with columns id, content, metadata and embedding; it may have others.
 
     Made by `find`. ``extension`` is the schema of pgvector, ``vector_type`` "vector" or "halfvec",
-    and ``dimension`` None where the column takes vectors of any dimension.
+    and ``dimension`` None where the column takes vectors of any dimension. ``keys`` are columns
+    that are generated from keys of the metadata, with their types and these keys.
     """
 
     schema: str
@@ -145,6 +156,7 @@ class DocumentTable:
     extension: str
     vector_type: str
     dimension: int | None
+    keys: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
@@ -168,8 +180,13 @@ class DocumentTable:
                     "content text, metadata jsonb and embedding vector"
                 )
         # Names from the catalog, since PostgreSQL may have shortened them.
-        ((schema, name, extension, kind, length),) = [row[1:] for row in rows if row[0] == COLUMN]
-        return cls(schema, name, extension, kind, length if length > 0 else None)
+        ((schema, name, extension, kind, length),) = [row[1:6] for row in rows if row[0] == COLUMN]
+        keys = tuple(
+            (row[0], row[4], found[1].replace("''", "'"))
+            for row in rows
+            if row[4] in _TYPES and (found := _KEY_OF_METADATA.fullmatch(row[6] or ""))
+        )
+        return cls(schema, name, extension, kind, length if length > 0 else None, keys)
 
     @classmethod
     def create(cls, connection: Connection, schema: str, name: str, dimension: int) -> None:
@@ -194,9 +211,12 @@ class DocumentTable:
 
     @property
     def columns(self) -> Any:
-        """The columns id and metadata, for filters."""
+        """The columns id and metadata, and those generated from keys of it, for filters."""
         columns = sa.Column("id", sa.Text()), sa.Column("metadata", JSONB())
-        return sa.Table(self.name, sa.MetaData(), *columns, schema=self.schema).c
+        generated = [
+            sa.Column(name, _TYPES[kind], info={"key": key}) for name, kind, key in self.keys
+        ]
+        return sa.Table(self.name, sa.MetaData(), *columns, *generated, schema=self.schema).c
 
     def as_sql(self, connection: Connection) -> str:
         """Return the table as SQL writes it."""

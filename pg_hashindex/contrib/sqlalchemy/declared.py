@@ -50,6 +50,8 @@ class HashIndex(SchemaItem):
     filter_columns : sequence of str, optional
         Columns of the table that are copied beside the codes, so that filters on them drop rows
         before these are read; for layout ``table``.
+    tenant : str, optional
+        The column of tenants, as for `pg_hashindex.HashIndex.create`.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
     trust_owner : bool

@@ -37,6 +37,7 @@ class IndexOptions(TypedDict, total=False):
     candidates: int | None
     probes: int | None
     filter_columns: Sequence[str] | None
+    tenant: str | None
     defer: bool
     trust_owner: bool
 
@@ -64,6 +65,7 @@ class IndexSpec:
     candidates: int | None = None
     probes: int | None = None
     filter_columns: Sequence[str] | None = None
+    tenant: str | None = None
     defer: bool = False
     trust_owner: bool = False
 
@@ -85,6 +87,10 @@ class IndexSpec:
             raise InvalidInputError(
                 f"filter_columns of index {self.name!r} are a list of names, got "
                 f"{self.filter_columns!r}"
+            )
+        if self.tenant is not None and not isinstance(self.tenant, str):
+            raise InvalidInputError(
+                f"the tenant of index {self.name!r} is the name of a column, got {self.tenant!r}"
             )
         if not isinstance(self.key, str) and not _are_names(self.key):
             raise InvalidInputError(
