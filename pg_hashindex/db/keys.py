@@ -109,11 +109,11 @@ class Key:
         ]
         return self.text(_COMMA.join(same))
 
-    def whole(self, values: sql.Composable, kind: str) -> sql.Composed:
-        """Return SQL for a key, a list of columns, as one value of the type of whole keys."""
+    def whole(self, values: sql.Composable, kind: sql.Composable) -> sql.Composed:
+        """Return SQL for a key, a list of columns, as one value; of a type if it has several."""
         if len(self.columns) == 1:
             return sql.Composed([values])
-        return sql.SQL("ROW({})::{}").format(values, sql.SQL(kind))
+        return sql.SQL("ROW({})::{}").format(values, kind)
 
     def from_text(self, text: sql.Composable) -> sql.Composed:
         """Return SQL for the key that a text stands for, as a list of values."""

@@ -40,7 +40,9 @@ SwapState = Literal["next", "ready", "previous"]
 _CATALOG: LiteralString = """
     SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
            m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
-           i.key_types, hashindex._base_types(i) AS base_types, hashindex._key_type(i) AS key_type,
+           i.key_types, CASE pg_catalog.cardinality(i.key_types)
+               WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
+               ELSE hashindex._base_types(i) END AS base_types,
            i.metric, i.layout,
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
@@ -220,8 +222,6 @@ class IndexRow:
     key_types: list[str]
     #: The same without domains and lengths.
     base_types: list[str]
-    #: The one type of a whole key.
-    key_type: str
     metric: Metric
     layout: Layout
     code_schema: str
@@ -304,7 +304,9 @@ class IndexRow:
             "as_ids": key.as_ids("b"),
             "code_key": key.ids_of("c"),
             "ids": key.ids,
-            "whole_key": key.whole(key.ids_of("c"), self.key_type),
+            "whole_key": key.whole(
+                key.ids_of("c"), sql.Identifier("hashindex", f"key_{self.storage}")
+            ),
             "gone_key": key.ids_of("gone"),
             "given_key": key.from_text(sql.SQL("s.id")),
         }
