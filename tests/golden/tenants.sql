@@ -143,7 +143,11 @@ BEGIN
     ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
-        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        -- All rows of a very small tenant are compared, without a look at their codes.
+        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 101);
+        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
+            hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        END IF;
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance

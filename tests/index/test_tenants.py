@@ -21,6 +21,8 @@ from pg_hashindex.operations import report
 from pg_hashindex.quality import query_sets, tenant_recall
 from pg_hashindex.quality.evaluate import evaluate
 
+pytestmark = pytest.mark.newest
+
 #: Rows by tenant; None is one more tenant. Those of 100 rows and more get landmarks here.
 SIZES = {1: 500, 2: 150, 3: 60, 4: 7, None: 20}
 TENANTS = [tenant for tenant, size in SIZES.items() for _ in range(size)]
