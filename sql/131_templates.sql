@@ -242,6 +242,7 @@ BEGIN
         'part_plans', 'force_custom_plan',
         'table_plans', CASE WHEN divided THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         'table_indexscan', CASE WHEN divided THEN 'on' ELSE 'off' END,
+        'table_seqscan', 'off',
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'seqscan', CASE i.access WHEN 'landmarks' THEN 'off' ELSE 'on' END,
         'checked_query', format(

@@ -237,6 +237,7 @@ BEGIN
         'part_plans', 'auto',
         'table_plans', 'auto',
         'table_indexscan', 'on',
+        'table_seqscan', 'on',
         'kept', parts ->> 'codes',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
         'query_codes', replace(parts ->> 'query_codes', format('hashindex._layers_of(%s)', i.model_id), layers),

@@ -11,6 +11,8 @@ SET search_path FROM CURRENT
 SET jit = off
 SET plan_cache_mode = {table_plans}
 SET enable_indexscan = {table_indexscan}
+-- A plan for any tenant expects one of the usual size, and would read a whole table to find out that it has no row of this one.
+SET enable_seqscan = {table_seqscan}
 AS $body$
 #variable_conflict use_column
 DECLARE

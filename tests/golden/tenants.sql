@@ -121,6 +121,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integ
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
  SET enable_indexscan TO 'off'
+ SET enable_seqscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
