@@ -270,6 +270,10 @@ BEGIN
             'ARRAY({pack}SELECT {c_ids} FROM ' || codes || ' c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
             'SELECT FROM ' || landmarks || ' l WHERE l.tenant = $9) LIMIT 101{packed})', hashindex._key_parts(i)
         ) ELSE 'NULL' END,
+        -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
+        'of_tenant', CASE WHEN has_tenant THEN format(
+            CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9' ELSE '(%s.%I = $9) IS TRUE' END, base, i.tenant_column
+        ) ELSE '' END,
         -- A table that is distributed by its tenants has the codes of one in one shard.
         'tenant_shard', coalesce((
             SELECT format('c.%I = $7 AND ', k.kept) FROM unnest(i.key_columns, kept_keys) k(name, kept)

@@ -44,7 +44,7 @@ BEGIN
         FOR r IN
             SELECT {table_key} AS id, {table}.{column} {operator} hashindex_point AS distance
             FROM {table}
-            WHERE {table}.{tenant} = $9 AND {table_among}(hashindex_keys){among_end}{in_parts} AND {table}.{column} IS NOT NULL
+            WHERE {of_tenant} AND {table_among}(hashindex_keys){among_end}{in_parts} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP

@@ -153,7 +153,7 @@ BEGIN
         FOR r IN
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
-            WHERE public.items.section = $9 AND public.items.id = ANY (hashindex_keys) AND public.items.embedding IS NOT NULL
+            WHERE (public.items.section = $9) IS TRUE AND public.items.id = ANY (hashindex_keys) AND public.items.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
