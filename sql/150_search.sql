@@ -238,6 +238,9 @@ DECLARE
     names text[];
     found text[];
 BEGIN
+    IF strpos(lower(filter), lower(replace(place[3], '"', '""'))) = 0 THEN
+        RETURN;
+    END IF;
     -- Strings and quoted names by their numbers, so that what follows sees words of SQL alone.
     tokens := ARRAY(SELECT m.m[1] FROM regexp_matches(filter, quoted, 'g') m(m));
     shape := string_agg(p.part || coalesce(left(tokens[p.n], 1) || p.n || left(tokens[p.n], 1), ''), '' ORDER BY p.n)
@@ -296,12 +299,17 @@ BEGIN
         alone := false;
         RETURN;
     END IF;
-    kind := hashindex._tenant_type(i);
     IF where_equals ->> i.tenant_column IS NOT NULL THEN
         tenant := where_equals ->> i.tenant_column;
         alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
-    ELSIF filter IS NOT NULL THEN
+        kind := hashindex._tenant_type(i);
+    ELSE
         found := hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter);
+        IF found.value IS NULL THEN
+            alone := false;
+            RETURN;
+        END IF;
+        kind := hashindex._tenant_type(i);
         -- A comparison as values of another type may hold for other tenants too, or for none.
         IF (
             SELECT ARRAY(SELECT coalesce((SELECT t.typname::text FROM pg_type t WHERE t.oid = to_regtype(nullif(f.name, 'number'))), f.name) FROM unnest(found.types) f(name)) <@ CASE
