@@ -298,13 +298,12 @@ BEGIN
     IF i.tenant_column IS NULL THEN
         alone := false;
         RETURN;
-    END IF;
-    IF where_equals ->> i.tenant_column IS NOT NULL THEN
+    ELSIF where_equals ->> i.tenant_column IS NOT NULL THEN
         tenant := where_equals ->> i.tenant_column;
         alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
         kind := hashindex._tenant_type(i);
     ELSE
-        found := hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter);
+        SELECT c.* INTO found FROM hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter) c;
         IF found.value IS NULL THEN
             alone := false;
             RETURN;
