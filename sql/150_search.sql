@@ -254,6 +254,7 @@ BEGIN
     LOOP
         before := shape;
         shape := regexp_replace(shape, '\([^()]*\m(or|select|values|table|with)\M[^()]*\)', '?', 'gi');
+        CONTINUE WHEN shape <> before;
         shape := regexp_replace(shape, '(^|\(|\mand\M)\s*\(([^()]*)\)(?=\s*($|\)|and\M))', '\1 \2 ', 'gi');
         CONTINUE WHEN shape <> before;
         shape := regexp_replace(shape, '\([^()]*\)', '?', 'g');
