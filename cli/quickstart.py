@@ -8,7 +8,6 @@ import shlex
 from typing import Any
 
 import click
-from psycopg import sql
 
 from pg_hashindex import schema, store
 from pg_hashindex.db.citus import refuse_unsuitable
@@ -444,10 +443,7 @@ def _measured(connection: Connection, name: str, recall: float) -> tuple[HashInd
 def _next(index: HashIndex, found: Diagnosis) -> str:
     table = found.table
     cast = "" if table.type == "vector" else "::vector"
-    columns = [
-        name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'
-        for name in index.key_columns
-    ]
+    columns = [_quoted(name) for name in index.key_columns]
     same = f"ON t.{columns[0]} = s.id" if len(columns) == 1 else f"USING ({', '.join(columns)})"
     query = f"(SELECT {table.quoted_column}{cast} FROM {table.name} LIMIT 1)"
     tenant = index.tenant_column
@@ -458,7 +454,7 @@ def _next(index: HashIndex, found: Diagnosis) -> str:
 Rows of one {tenant}, in one of its lists of landmarks or all of its codes:
 
   SELECT * FROM {index.search_function}({query}, 10,
-      tenant => (SELECT {sql.Identifier(tenant).as_string(None)} FROM {table.name} LIMIT 1));
+      tenant => (SELECT {_quoted(tenant)} FROM {table.name} LIMIT 1));
 """
     )
     return f"""
@@ -475,3 +471,7 @@ Undo all of it:
   pg-hashindex index drop {index.name} --yes
   pg-hashindex model drop {shlex.quote(index.model_name)}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept"""
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch("[a-z_][a-z0-9_]*", name) else f'"{name}"'

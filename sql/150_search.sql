@@ -238,6 +238,9 @@ DECLARE
     names text[];
     found text[];
 BEGIN
+    IF strpos(lower(filter), lower(replace(place[3], '"', '""'))) = 0 THEN
+        RETURN;
+    END IF;
     -- Strings and quoted names by their numbers, so that what follows sees words of SQL alone.
     tokens := ARRAY(SELECT m.m[1] FROM regexp_matches(filter, quoted, 'g') m(m));
     shape := string_agg(p.part || coalesce(left(tokens[p.n], 1) || p.n || left(tokens[p.n], 1), ''), '' ORDER BY p.n)
@@ -251,6 +254,7 @@ BEGIN
     LOOP
         before := shape;
         shape := regexp_replace(shape, '\([^()]*\m(or|select|values|table|with)\M[^()]*\)', '?', 'gi');
+        CONTINUE WHEN shape <> before;
         shape := regexp_replace(shape, '(^|\(|\mand\M)\s*\(([^()]*)\)(?=\s*($|\)|and\M))', '\1 \2 ', 'gi');
         CONTINUE WHEN shape <> before;
         shape := regexp_replace(shape, '\([^()]*\)', '?', 'g');
@@ -295,13 +299,17 @@ BEGIN
     IF i.tenant_column IS NULL THEN
         alone := false;
         RETURN;
-    END IF;
-    kind := hashindex._tenant_type(i);
-    IF where_equals ->> i.tenant_column IS NOT NULL THEN
+    ELSIF where_equals ->> i.tenant_column IS NOT NULL THEN
         tenant := where_equals ->> i.tenant_column;
         alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
-    ELSIF filter IS NOT NULL THEN
-        found := hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter);
+        kind := hashindex._tenant_type(i);
+    ELSE
+        SELECT c.* INTO found FROM hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter) c;
+        IF found.value IS NULL THEN
+            alone := false;
+            RETURN;
+        END IF;
+        kind := hashindex._tenant_type(i);
         -- A comparison as values of another type may hold for other tenants too, or for none.
         IF (
             SELECT ARRAY(SELECT coalesce((SELECT t.typname::text FROM pg_type t WHERE t.oid = to_regtype(nullif(f.name, 'number'))), f.name) FROM unnest(found.types) f(name)) <@ CASE

@@ -321,6 +321,7 @@ TEXTS = {
     "false = ANY (ARRAY[(id > 1) AND (tenant = 7)])": (None, False),
     "id > 1 AND (SELECT count(*) = 0 FROM things t WHERE true AND tenant = 7)": (None, False),
     "id > 1 AND (SELECT bool_and(true AND (tenant = 7)) FROM things t)": (None, False),
+    "(SELECT bool_or((id = 1) OR true) FROM things t WHERE true AND (tenant = 7))": (None, False),
     "CASE WHEN id > 1 AND tenant = 7 AND true THEN false ELSE true END": (None, False),
     "(id > 1) BETWEEN false AND tenant = 7": (None, False),
     "(id > 1) BETWEEN false AND (tenant = 7)": (None, False),

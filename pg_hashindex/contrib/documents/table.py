@@ -182,9 +182,9 @@ class DocumentTable:
         # Names from the catalog, since PostgreSQL may have shortened them.
         ((schema, name, extension, kind, length),) = [row[1:6] for row in rows if row[0] == COLUMN]
         keys = tuple(
-            (row[0], row[4], found[1].replace("''", "'"))
+            (row[0], row[4], key[1].replace("''", "'"))
             for row in rows
-            if row[4] in _TYPES and (found := _KEY_OF_METADATA.fullmatch(row[6] or ""))
+            if row[4] in _TYPES and (key := _KEY_OF_METADATA.fullmatch(row[6] or ""))
         )
         return cls(schema, name, extension, kind, length if length > 0 else None, keys)
 
