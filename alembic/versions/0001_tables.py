@@ -126,7 +126,7 @@ def upgrade() -> None:
         sa.Column("landmark_table", sa.Text),
         # Columns of the table that are copied beside the codes, as filter_1, filter_2, ...
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
-        # The column of the tenants, each of which has landmarks of its own; the first filter column.
+        # The column of the tenants, which have landmarks of their own; the first filter column.
         sa.Column("tenant_column", sa.Text),
         # Whether all rows have had their codes once. Until then searches are exact.
         sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
