@@ -13,6 +13,7 @@ from sqlalchemy import orm
 
 from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
+from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
@@ -613,3 +614,27 @@ def test_sql_builds_the_lists_of_tenants(make):
     ).fetchone()
     assert leaders[1]
     assert 5 <= leaders[0] <= 11
+
+
+def test_a_transaction_that_began_before_new_lists_of_a_tenant(index, url):
+    with connect(url) as old:
+        old.autocommit = False
+        old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        exact = [
+            key
+            for (key,) in old.execute(
+                "SELECT id FROM things WHERE tenant = 1 "
+                "ORDER BY (embedding <=> %s) + 0, id LIMIT 5",
+                [Vector(QUERIES[0])],
+            )
+        ]
+        index.rebalance(tenant=1)
+        found = old.execute(
+            "SELECT id FROM hashindex.search_things_idx(%s, 5, tenant => 1)", [Vector(QUERIES[0])]
+        )
+        assert [key for (key,) in found] == exact
+        with pytest.raises(psycopg.errors.SerializationFailure, match="has been built again"):
+            old.execute("UPDATE things SET embedding = embedding WHERE id < 0")
+            old.execute("INSERT INTO things SELECT 90000, 1, 0, embedding FROM things LIMIT 1")
+        old.rollback()
+    assert_whole(index)
