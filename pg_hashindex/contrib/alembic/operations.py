@@ -321,7 +321,9 @@ def create_hash_index(
         Whether to encode the rows that are there.
     schema : str, optional
         The schema of the table; found by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes, filter_columns, tenant, trust_owner
+    key, metric, layout, access, ranking, candidates, probes, filter_columns, tenant : optional
+        As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+    trust_owner : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     defer : bool
         Whether to do nothing, with a warning, if the model does not exist or the index exists
