@@ -119,7 +119,7 @@ $$;
 
 -- Columns that an index keeps beside its codes: the tenant's comes first.
 CREATE OR REPLACE FUNCTION hashindex._with_tenant(i hashindex.index, filter_columns text[]) RETURNS text[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN

@@ -482,7 +482,8 @@ BEGIN
     EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))
     USING tenant, first_landmark;
     -- A transaction that began before does not see the new landmarks, and must not list rows under the former ones.
-    UPDATE hashindex.index x SET generation = hashindex._new_generation(x.generation) WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    i.generation := hashindex._new_generation(i.generation);
+    UPDATE hashindex.index x SET generation = i.generation WHERE x.name = i.name;
     PERFORM hashindex._create_functions(i);
     RETURN moved;
 END

@@ -465,9 +465,9 @@ def test_the_tables_of_citus(monkeypatch, tmp_path):
         in tables.citus()
     )
     # 4 workers: 20 GB of codes a billion rows' tenth over 4, that is 5, and 5 GB of landmarks;
-    # 150 GB of vectors over 4; 1e8 ms over 64 cores; 3/7 of the rows of 1,536 bytes.
+    # 150 GB of vectors over 4; 1e8 ms over 64 cores; a landmark of 4,096 bytes for 20 rows.
     sizes = tables.citus_sizes()
-    assert "| 100 million | 4 | 8 | 10 | 38 | 0.4 | 66 | 26 |" in sizes
+    assert "| 100 million | 4 | 8 | 10 | 38 | 0.4 | 20 | 26 |" in sizes
     assert "a = 10.0 ms and b = 2.00 ms a shard" in sizes
 
 
