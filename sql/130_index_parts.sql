@@ -69,7 +69,7 @@ LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 -- If the type was dropped, so was the key, and any type serves.
 RETURN coalesce((
     SELECT format('%I.%I', n.nspname, t.typname) FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.oid = to_regtype(type_name)
+    WHERE t.oid = to_regtype(nullif(type_name, ''))
 ), 'pg_catalog.text');
 
 -- Types of the columns of the key of an index, without lengths.
