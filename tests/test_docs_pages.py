@@ -41,6 +41,7 @@ def demo_template(server):
 @pytest.fixture(scope="module")
 def after_template(server, demo_template):
     """The same, once the commands of docs/start.md were given."""
+    run_as_admin(server, "DROP DATABASE IF EXISTS template_after")
     run_as_admin(server, f"CREATE DATABASE template_after TEMPLATE {demo_template}")
     commands = next(
         block
