@@ -17,9 +17,9 @@ exact
 partition
     An HNSW over a table of this tenant's rows, as of a LIST partition.
 alone
-    An index of ours over such a table, without tenants.
+    An index of pg_hashindex over such a table, without tenants.
 
-Each part is saved when it is measured; another run goes on.
+Each part is saved when it is measured. Another run of the same data replaces it.
 """
 
 import sys
@@ -132,7 +132,7 @@ class Bench:
         self.session.connection.execute(statement.encode())
 
     def build(self, index: str, options: str, table: str = "items") -> Entry:
-        """Build an index of ours; return seconds, the client's CPU seconds, and bytes."""
+        """Build an index of pg_hashindex; return seconds, the client's CPU, and bytes."""
         before = self._bytes()
         ran = run_command(
             f"index create {index} --table {table} --column embedding --model codes {options}",

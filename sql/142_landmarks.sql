@@ -588,7 +588,7 @@ BEGIN
             'SELECT raw.*, {row_projection} AS projection FROM unnest($1, $2) WITH ORDINALITY raw(vector, tenant, landmark) OFFSET 0) r', parts
         ) USING centres, centre_tenants;
         IF i.tenant_column IS NOT NULL THEN
-            -- Of the landmarks of a tenant, twice as many as the root of their number lead the others: the first, which are as random as any.
+            -- The first landmarks of a tenant lead the others. They are as random as any, and twice as many as the root of their number.
             EXECUTE hashindex._fill(
                 'WITH leaders AS (SELECT n.* FROM (SELECT l.*, row_number() OVER (PARTITION BY l.tenant ORDER BY l.landmark) AS place, '
                 'count(*) OVER (PARTITION BY l.tenant) AS landmarks FROM {landmarks} l) n WHERE n.place <= ceil(2 * sqrt(n.landmarks))) '

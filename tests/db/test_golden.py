@@ -51,7 +51,7 @@ def save_models(connection):
     store.save(connection, Model("network", "byhand", 8, (), network=network))
 
 
-# Of a row in a table.
+# The key of a row, by table.
 KEYS = {"notes": "5", "posts": (5, "2026-05-04")}
 
 INDEXES = {

@@ -13,8 +13,9 @@ changed, its rows have other places, and it is read again from the start.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import compress
 from typing import Any, LiteralString, NamedTuple
 
@@ -281,10 +282,7 @@ class LandmarkBuild:
 
         def draw(number: int) -> Iterator[TenantRows]:
             part = _part(TRAINED_SHARE, _SEED + number)
-            for block in self._blocks_of_tenant(query + part):
-                block = block.select(are_trainable(block.vectors))
-                assert block.tenants is not None  # noqa: S101
-                yield block.vectors, block.tenants
+            return _trainable(self._blocks_of_tenant(query + part))
 
         centres = self._trained_within(draw, [tenant], [wanted])
         after = len(centres)
@@ -397,12 +395,7 @@ class LandmarkBuild:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
                 yield block.select(are_trainable(block.vectors)).vectors
 
-        with Progress("training landmarks", None, "round") as bar:
-
-            def show(done: int, rounds: int) -> None:
-                bar.total = rounds
-                bar.update(done - bar.n)
-
+        with _shown_rounds() as show:
             return train_by_blocks(
                 draw,
                 n_landmarks,
@@ -419,10 +412,7 @@ class LandmarkBuild:
         self._number(names)
 
         def draw(number: int) -> Iterator[TenantRows]:
-            for block in self._drawn(TRAINED_SHARE, _SEED + number):
-                block = block.select(are_trainable(block.vectors))
-                assert block.tenants is not None  # noqa: S101
-                yield block.vectors, block.tenants
+            return _trainable(self._drawn(TRAINED_SHARE, _SEED + number))
 
         return self._trained_within(draw, names, [wanted for _, wanted in large])
 
@@ -436,12 +426,7 @@ class LandmarkBuild:
         dimension = self.index.dimension
         compared = self._n_projections or dimension
         refuse_too_little(self._memory, sum(wanted), dimension, compared)
-        with Progress("training landmarks", None, "round") as bar:
-
-            def show(done: int, rounds: int) -> None:
-                bar.total = rounds
-                bar.update(done - bar.n)
-
+        with _shown_rounds() as show:
             centres, starts = train_within(
                 draw, np.array(wanted, np.intp), dimension,
                 spherical=self._spherical, random_state=_SEED, on_round=show,
@@ -773,6 +758,26 @@ class LandmarkBuild:
         """Run a statement; its parameters are ``$1``, ``$2``, ..."""
         query = sql.SQL(statement).format(**self._names, **more)
         return execute(self.connection, query, values)
+
+
+def _trainable(blocks: Iterable[Block]) -> Iterator[TenantRows]:
+    """Yield the rows of blocks that landmarks of tenants are trained on."""
+    for block in blocks:
+        usable = block.select(are_trainable(block.vectors))
+        assert usable.tenants is not None  # noqa: S101
+        yield usable.vectors, usable.tenants
+
+
+@contextmanager
+def _shown_rounds() -> Iterator[Callable[[int, int], None]]:
+    """Show the rounds of training; give the function that is called after each."""
+    with Progress("training landmarks", None, "round") as bar:
+
+        def show(done: int, rounds: int) -> None:
+            bar.total = rounds
+            bar.update(done - bar.n)
+
+        yield show
 
 
 def _part(share: float, seed: int) -> sql.Composed:

@@ -139,7 +139,7 @@ def leaders_of(points: NDArray[np.floating], starts: NDArray[np.intp]) -> NDArra
             centres[counts > 0] = means[counts > 0]
         leaders = np.unique(nearest_centres(centres, own, 1)[0][:, 0])
         result[start:end] = start + leaders[nearest_centres(own, own[leaders], 1)[0][:, 0]]
-        # Of equal landmarks, the one that leads is its own leader.
+        # A leader leads itself, even if another leader is equal to it.
         result[start + leaders] = start + leaders
     return result
 

@@ -99,7 +99,7 @@ def train_by_blocks(
 ) -> NDArray[np.float32] | None:
     """Train landmarks by k-means: each round moves landmarks to the means of their rows.
 
-    A round draws rows anew and reads them block by block, so that memory holds the landmarks, the
+    Each round draws other rows and reads them in blocks, so that memory holds the landmarks, the
     sums of their rows, and a block. If there are more than 1,024 landmarks, a row is compared with
     those near it, in fewer dimensions, as `Landmarks` does. A landmark that loses all its rows
     moves to a row, drawn with a probability that grows with its squared distance to its own
