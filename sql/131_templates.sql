@@ -202,6 +202,9 @@ DECLARE
     row_point text := format(point, CASE WHEN projections > 0 THEN 'r.projection' ELSE 'r.vector' END);
     has_tenant boolean := i.tenant_column IS NOT NULL;
     tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
+    rows_are_hidden text := format(CASE WHEN has_tenant THEN
+        '(row_security_active(%1$L) OR row_security_active(to_regclass(%2$L))) AND hashindex._rows_are_hidden(%1$L, %2$L)'
+    ELSE 'row_security_active(%1$L)' END, base, code_table);
     filters record;
     -- Percent signs are doubled because these texts go through format() once more.
     named record;
@@ -292,9 +295,9 @@ BEGIN
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             -- A build drops tables that a search under way may still look for.
-            'row_security_active(%L) OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
+            '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
             -- A role that may not read the tenants has the codes, but not their copies of tenants.
-            base, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, seen, kept
+            rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, seen, kept
         ) ELSE format(
             'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
             'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept
@@ -369,6 +372,7 @@ BEGIN
             E'\n            NEW.%I := (SELECT %s FROM (SELECT %s AS projection FROM (SELECT NEW.%I::{ext}.vector AS vector OFFSET 0) raw OFFSET 0) r);',
             i.code_column, row_code, row_projection, i.column_name
         ) END,
+        'require_policies', CASE WHEN has_tenant THEN format(E'\n    PERFORM hashindex._require_policies(%L, %L, %L);', i.name, base, code_table) ELSE '' END,
         'row_is_visible', CASE WHEN in_table THEN format(
             -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
             E'\n      AND EXISTS (SELECT FROM %s WHERE %s OFFSET 0)', base, hashindex._same_key(i, base, 'c')

@@ -105,14 +105,24 @@ BEGIN
 END
 $$;
 
--- The table of an index, or NULL. By the table that has the name now: another one may have been put in its place. Not by to_regclass,
--- which fails in a schema that the caller may not use.
+-- The table that has a name now, or NULL. Not by to_regclass, which fails in a schema that the caller may not use.
+CREATE OR REPLACE FUNCTION hashindex._oid_of(schema_name text, table_name text) RETURNS oid
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
+    WHERE n.nspname = _oid_of.schema_name AND c.relname = _oid_of.table_name;
+END
+$$;
+
+-- The table of an index, or NULL: another one may have been put in its place.
 CREATE OR REPLACE FUNCTION hashindex._base_of(i hashindex.index) RETURNS oid
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid WHERE n.nspname = i.schema_name AND c.relname = i.table_name;
+    RETURN hashindex._oid_of(i.schema_name, i.table_name);
 END
 $$;
 
@@ -253,6 +263,128 @@ BEGIN
 END
 $$;
 
+-- Policies of a table that decide what roles may read, as text of which each change is seen.
+CREATE OR REPLACE FUNCTION hashindex._policies_of(base oid) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN md5(coalesce(jsonb_agg(jsonb_build_array(
+        p.polname, p.polpermissive, ARRAY(SELECT pg_get_userbyid(r) FROM unnest(p.polroles) r), pg_get_expr(p.polqual, p.polrelid)
+    ) ORDER BY p.polname)::text, ''))
+    FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*');
+END
+$$;
+
+-- Whether the codes of a table let a role read those rows alone that the table's policies let it read. After a change of the policies the
+-- codes hide all rows.
+CREATE OR REPLACE FUNCTION hashindex._follows_policies(base oid, codes oid) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+        WHERE c.oid = codes AND c.relrowsecurity AND p.polname = 'policies_are_unchanged'
+          AND strpos(pg_get_expr(p.polqual, p.polrelid), quote_literal(hashindex._policies_of(base))) > 0
+    );
+END
+$$;
+
+-- Whether row security hides rows of a table that its codes show the caller, or the other way round.
+CREATE OR REPLACE FUNCTION hashindex._rows_are_hidden(base text, codes text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN row_security_active(to_regclass(base)) IS DISTINCT FROM row_security_active(to_regclass(codes))
+        OR row_security_active(to_regclass(base)) AND NOT hashindex._follows_policies(to_regclass(base), to_regclass(codes));
+END
+$$;
+
+-- Refuses to read codes that hide rows which the table lets the caller read.
+CREATE OR REPLACE FUNCTION hashindex._require_policies(index_name text, base text, codes text) RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF row_security_active(to_regclass(codes)) AND NOT (
+        row_security_active(to_regclass(base)) AND hashindex._follows_policies(to_regclass(base), to_regclass(codes))
+    ) THEN
+        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, base
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
+    END IF;
+END
+$$;
+
+-- Why codes cannot follow the policies of an index's table, or NULL: they hold no column of it but the tenant's.
+CREATE OR REPLACE FUNCTION hashindex._policies_beyond_tenants(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    IF i.tenant_column IS NULL OR hashindex._is_distributed(i) THEN
+        RETURN format('row security of %s hides rows, and their codes tell what is in them', base);
+    END IF;
+    RETURN format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
+    FROM pg_policy p
+    WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND (
+        -- Columns of the row's own, and whole rows, which are no dependencies.
+        EXISTS (
+            SELECT FROM pg_depend d JOIN pg_attribute a ON a.attrelid = base AND a.attnum = d.refobjsubid
+            WHERE d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = base
+              AND a.attname <> i.tenant_column
+        ) OR p.polqual::text ~ ':varattno (0|-)'
+    ) HAVING count(*) > 0;
+END
+$$;
+
+-- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
+-- They hide all rows as soon as a policy of the table changes. Where the table has no row security, they have none.
+CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
+    kept record;
+    policy record;
+BEGIN
+    FOR kept IN
+        SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
+        FROM (VALUES (format('%I.%I', i.code_schema, i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
+        JOIN pg_class c ON c.oid = to_regclass(t.place)
+        WHERE i.tenant_column IS NOT NULL AND i.layout = 'table' AND (hides OR c.relrowsecurity)
+    LOOP
+        FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
+            EXECUTE format('DROP POLICY %I ON %s', policy.name, kept.relation);
+        END LOOP;
+        EXECUTE format('ALTER TABLE %s %s ROW LEVEL SECURITY', kept.relation, CASE WHEN hides THEN 'ENABLE' ELSE 'DISABLE' END);
+        CONTINUE WHEN NOT hides;
+        EXECUTE format(
+            'CREATE POLICY policies_are_unchanged ON %s AS RESTRICTIVE FOR SELECT '
+            'USING ((SELECT hashindex._policies_of(hashindex._oid_of(%L, %L))) = %L)',
+            kept.relation, i.schema_name, i.table_name, hashindex._policies_of(base)
+        );
+        FOR policy IN
+            SELECT p.polname AS name, CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END AS kind, (
+                    SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(r)) END, ', ') FROM unnest(p.polroles) r
+                ) AS roles, pg_get_expr(p.polqual, p.polrelid) AS condition, row_number() OVER (ORDER BY p.polname) AS n
+            FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND p.polqual IS NOT NULL
+        LOOP
+            EXECUTE format(
+                'CREATE POLICY %I ON %s AS %s FOR SELECT TO %s USING (EXISTS (SELECT FROM (SELECT %I.%I AS %I) %I WHERE %s))',
+                'policy_' || policy.n, kept.relation, policy.kind, policy.roles, kept.name, kept.tenant, i.tenant_column, i.table_name,
+                policy.condition
+            );
+        END LOOP;
+    END LOOP;
+END
+$$;
+
 -- What readers of the codes of an index learn beyond the rows that they may read anyway, or NULL. Without this, a grant would tell a role
 -- what the table does not.
 CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
@@ -261,9 +393,13 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    reason text;
 BEGIN
     IF EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity) THEN
-        RETURN format('row security of %s hides rows, and their codes tell what is in them', base);
+        reason := hashindex._policies_beyond_tenants(i);
+        IF reason IS NOT NULL THEN
+            RETURN reason;
+        END IF;
     END IF;
     RETURN (
         SELECT format('model "%s" keeps vectors that it was trained on, as anchors, and searches read them', m.name)
@@ -329,6 +465,9 @@ BEGIN
         EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
     END IF;
     IF reads THEN
+        IF NOT reveals THEN
+            PERFORM hashindex._follow_policies(i);
+        END IF;
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
             WHEN i.layout = 'column' THEN format(' (%I)', i.code_column)
             WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
@@ -355,7 +494,7 @@ $$;
 
 -- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another index, the readers are
 -- its: who was revoked there stays revoked. Without one, those that may read key and vector: codes tell them nothing new. Default
--- privileges give nobody anything.
+-- privileges give nobody anything, and a table with row security nobody without a grant.
 CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, other hashindex.index DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -363,6 +502,7 @@ AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     reason text := hashindex._reveals(i);
+    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
     reader record;
     kept text[] := '{}';
     left_out text[] := '{}';
@@ -381,7 +521,7 @@ BEGIN
     LOOP
         IF NOT hashindex._may_read_rows(i, reader.role) THEN
             CONTINUE;
-        ELSIF reason IS NOT NULL AND NOT reader.reveals THEN
+        ELSIF NOT reader.reveals AND (reason IS NOT NULL OR other.name IS NULL AND hides) THEN
             left_out := left_out || reader.role;
         ELSE
             kept := kept || reader.role;
@@ -429,6 +569,12 @@ BEGIN
     FROM hashindex._readers_of(i) r
     WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
     UNION ALL
+    SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
+        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
+    FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
+    WHERE reason IS NULL AND NOT r.reveals AND i.layout = 'table' AND (t.relrowsecurity OR c.relrowsecurity)
+      AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
+    UNION ALL
     SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
         format('pg-hashindex index grant %1$s %2$s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
     FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
@@ -460,6 +606,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+    other text;
 BEGIN
     PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
@@ -472,6 +619,17 @@ BEGIN
         RAISE EXCEPTION '%', reason
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'Without the grant searches are exact. To let the role read them all the same: --reveal-codes (reveal_codes => true).';
+    END IF;
+    -- Policies hold for all readers of the codes.
+    SELECT r.role INTO other FROM hashindex._readers_of(i) r
+    WHERE r.role <> grant_reader.role AND r.reveals <> coalesce(reveal_codes, false)
+      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('%I.%I', i.code_schema, i.code_table))))
+    LIMIT 1;
+    IF other IS NOT NULL AND i.tenant_column IS NOT NULL AND i.layout = 'table' THEN
+        RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
+                CASE WHEN reveal_codes THEN 'without' ELSE 'by' END, role, CASE WHEN reveal_codes THEN 'by it' ELSE 'without' END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index revoke %s %s', i.name, hashindex._shell_word(other));
     END IF;
     PERFORM hashindex._let_read(x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
 END

@@ -144,7 +144,7 @@ DECLARE
     vector_type text := hashindex._vector_type(base::regclass, i.column_name);
     may_read_codes boolean := i.encoded AND CASE i.layout
         -- NULL where a build has dropped the codes that this snapshot knows.
-        WHEN 'table' THEN has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT') AND NOT row_security_active(base)
+        WHEN 'table' THEN has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT') AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('%I.%I', i.code_schema, i.code_table)) END
         ELSE has_column_privilege(base, i.code_column, 'SELECT') AND EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = i.model_id) END;
     kept_keys text[] := hashindex._code_keys(i);
     kept text;

@@ -13,7 +13,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    IF NOT checked AND ((row_security_active('public.items') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.items', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -141,7 +141,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    ELSIF NOT ((row_security_active('public.items') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.items', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
         -- All rows of a very small tenant are compared, without a look at their codes.
@@ -271,6 +271,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
     PERFORM hashindex._require_codes('tenants', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    PERFORM hashindex._require_policies('tenants', 'public.items', 'hashindex.tenants_codes_GENERATION');
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.tenants_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
