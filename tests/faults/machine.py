@@ -28,6 +28,7 @@ from faults.tables import check_codes, check_lists, check_search, indexes
 from fixtures.known import stored_codes
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -357,8 +358,11 @@ def seen_codes(index):
     row = index.connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
     if row != (True,):
         return stored_codes(index)
-    found = index.connection.execute("SELECT id, embedding FROM items").fetchall()
-    return {key: (None, None if vector is None else vector.to_numpy()) for key, vector in found}
+    statement = sql.SQL("SELECT {key}, b.embedding FROM {table} b").format(**index.names)
+    return {
+        index.key.read(keys): (None, None if vector is None else vector.to_numpy())
+        for *keys, vector in index.connection.execute(statement).fetchall()
+    }
 
 
 def install_models(url):

@@ -32,7 +32,10 @@ REFUSED = (
 
 #: Keys of the second partition, where the table has partitions.
 HIGH = 80
-_COLUMNS = f"(id bigint PRIMARY KEY, note text, embedding vector({DIMENSION}))"
+_COLUMNS = (
+    f"(id bigint UNIQUE, note text, embedding vector({DIMENSION}), "
+    "part integer NOT NULL DEFAULT 7, PRIMARY KEY ({keys}))"
+)
 _PARTITIONS = f"""
     CREATE TABLE items_low PARTITION OF items FOR VALUES FROM (MINVALUE) TO ({HIGH});
     CREATE TABLE items_high PARTITION OF items FOR VALUES FROM ({HIGH}) TO (MAXVALUE)
@@ -44,6 +47,8 @@ class Writers(RuleBasedStateMachine):
 
     url: ClassVar[str]
     partitioned: ClassVar[bool]
+    #: The primary key, by which the index knows rows.
+    keys: ClassVar[str] = "id"
     counts: ClassVar[dict[str, int]]
 
     def __init__(self):
@@ -53,11 +58,12 @@ class Writers(RuleBasedStateMachine):
         for session in (*self.sessions.values(), self.operator):
             session.execute("SET lock_timeout TO '30ms'; SET deadlock_timeout TO '10ms'")
         self.operator.execute("DROP TABLE IF EXISTS items, items_high")
+        columns = _COLUMNS.replace("{keys}", self.keys)
         if self.partitioned:
-            self.operator.execute(f"CREATE TABLE items {_COLUMNS} PARTITION BY RANGE (id)")
+            self.operator.execute(f"CREATE TABLE items {columns} PARTITION BY RANGE (id)".encode())
             self.operator.execute(_PARTITIONS)
         else:
-            self.operator.execute(f"CREATE TABLE items {_COLUMNS}")
+            self.operator.execute(f"CREATE TABLE items {columns}".encode())
         self.operator.cursor().executemany(
             "INSERT INTO items VALUES (%s, 'x', %s)",
             [(n + 1, Vector(VECTORS[n % len(VECTORS)])) for n in range(START)],

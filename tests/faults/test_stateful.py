@@ -21,7 +21,7 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["table", "column", "partitions"])
+@pytest.mark.parametrize("layout", ["table", "column", "partitions", "two keys"])
 @pytest.mark.parametrize(
     "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
 )
@@ -42,8 +42,9 @@ def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
         (Machine,),
         {
             "url": url,
-            "layout": "table" if partitioned else layout,
+            "layout": "column" if layout == "column" else "table",
             "partitioned": partitioned,
+            "keys": "part, id" if layout == "two keys" else "id",
             "model_names": models,
             "counts": counts,
         },

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from pg_hashindex.index.handle import HashIndex
 
 KINDS = (("table", "scan"), ("table", "landmarks"), ("column", "scan"))
+#: The same with a key of two columns.
+TWO_KEYS = (("table", "landmarks", "part, id"), ("column", "scan", "part, id"))
 ROWS = 30
 
 #: Statements that write to the table more than once, or to what others write to.
@@ -120,7 +122,7 @@ HOOKED = {
 }
 
 
-@pytest.fixture(params=KINDS, ids="-".join)
+@pytest.fixture(params=KINDS + TWO_KEYS, ids="-".join)
 def twins(request, connection, model):
     return Twins(connection, *request.param)
 

@@ -48,9 +48,11 @@ _FUNCTIONS = """
 """
 _TABLE = """
     CREATE TABLE {schema}.items (
-        id bigint PRIMARY KEY,
-        parent bigint REFERENCES {schema}.items ON UPDATE CASCADE ON DELETE CASCADE,
-        embedding vector(8)
+        id bigint UNIQUE,
+        parent bigint REFERENCES {schema}.items (id) ON UPDATE CASCADE ON DELETE CASCADE,
+        embedding vector(8),
+        part text NOT NULL DEFAULT 'a',
+        PRIMARY KEY ({keys})
     );
     CREATE TRIGGER before_row BEFORE INSERT OR UPDATE OR DELETE ON {schema}.items
         FOR EACH ROW EXECUTE FUNCTION public.run_hook('before_row');
@@ -76,14 +78,16 @@ class Twins:
     connection : psycopg.Connection
     layout : {"table", "column"}
     access : {"scan", "landmarks"}
+    keys : {"id", "part, id"}
+        The primary key, by which the index knows rows.
     """
 
-    def __init__(self, connection, layout, access):
+    def __init__(self, connection, layout, access, keys="id"):
         self.connection = connection
         connection.execute("CREATE SCHEMA plain")
         connection.execute(_FUNCTIONS)
         for schema in SCHEMAS:
-            connection.execute(_TABLE.format(schema=schema).encode())
+            connection.execute(_TABLE.format(schema=schema, keys=keys).encode())
         # Landmarks are trained on these.
         connection.execute(
             "INSERT INTO items (id, embedding) SELECT n, v(n) FROM generate_series(1, 200) n"
@@ -161,12 +165,12 @@ def assert_all_found(index):
         query, 1000, candidates=10_000, probes=1000 if index.access == "landmarks" else None
     )
     wanted = index.connection.execute(
-        sql.SQL("SELECT id, embedding <-> %s FROM {} WHERE embedding IS NOT NULL").format(
-            index.table
-        ),
+        sql.SQL(
+            "SELECT {key}, b.embedding <-> %s FROM {table} b WHERE b.embedding IS NOT NULL"
+        ).format(**index.names),
         [Vector(query)],
     ).fetchall()
-    assert sorted(hit.id for hit in found) == sorted(key for key, _ in wanted)
+    assert sorted(hit.id for hit in found) == sorted(index.key.read(keys) for *keys, _ in wanted)
     np.testing.assert_allclose(
-        [hit.distance for hit in found], sorted(distance for _, distance in wanted), rtol=1e-5
+        [hit.distance for hit in found], sorted(row[-1] for row in wanted), rtol=1e-5
     )
