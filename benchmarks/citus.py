@@ -6,9 +6,10 @@
 It needs a database of its own on the coordinator; committed figures are of servers with
 ``shared_buffers = 1GB`` and ``jit = off``. One run measures one table: ``--shards`` shards
 on the first ``--workers`` workers, or with ``--shards 0`` a plain table on the coordinator, which
-has landmarks in the same way. Each step is saved as soon as it is measured, and a step that is
-there is not repeated, so a run that was cut off is run again; ``--steps`` limits a run to some of
-them. The table is dropped after the last step.
+has landmarks in the same way. With ``--tenants`` rows belong to as many tenants, the table is
+distributed by these, and searches are within one. Each step is saved as soon as it is measured,
+and a step that is there is not repeated, so a run that was cut off is run again; ``--steps`` limits
+a run to some of them. The table is dropped after the last step.
 
 load
     COPY of all rows by 1,000, and of 10,000 more by INSERT of 1,000 rows a statement.
@@ -77,8 +78,9 @@ class Run:
         self.connection, self.rows = connection, Rows()
         self.n, self.shards = arguments.rows, arguments.shards
         self.workers = arguments.workers if self.shards else 0
+        self.tenants = arguments.tenants
         self.probes, self.candidates = arguments.probes, arguments.candidates
-        self.table = f"items_{self.n}_{self.shards}_{self.workers}"
+        self.table = f"items_{self.n}_{self.shards}_{self.workers}_{self.tenants}"
         self.name = f"{self.table}_idx"
         self.queries = [Vector(row) for row in self.rows.block(_ASKED, QUERIES)]
         self.truth: Answers | None = None
@@ -87,11 +89,15 @@ class Run:
 
     def load(self) -> dict[str, Any]:
         self._execute(f"DROP TABLE IF EXISTS {self.table} CASCADE")
-        self._execute(f"CREATE TABLE {self.table} (id bigint PRIMARY KEY, embedding vector(384))")
+        self._execute(
+            f"CREATE TABLE {self.table} (tenant integer DEFAULT 0, id bigint, "
+            f"embedding vector(384), PRIMARY KEY ({'tenant, id' if self.tenants else 'id'}))"
+        )
         if self.shards:
             with self._only_workers():
                 self._execute(
-                    f"SELECT create_distributed_table('{self.table}', 'id', "
+                    f"SELECT create_distributed_table('{self.table}', "
+                    f"'{'tenant' if self.tenants else 'id'}', "
                     f"shard_count => {self.shards}, colocate_with => 'none')"
                 )
         copied = self._timed(self._copy, self.rows.blocks(self.n), 1)
@@ -107,7 +113,7 @@ class Run:
         began = time.monotonic()
         HashIndex.create(
             self.connection, self.name, table=self.table, column="embedding", model="itq",
-            access="landmarks",
+            access="landmarks", tenant="tenant" if self.tenants else None,
         ).encode()  # fmt: skip
         seconds = time.monotonic() - began
         self._execute(f"ANALYZE {self.table}")
@@ -131,10 +137,11 @@ class Run:
 
     def search(self) -> dict[str, Any]:
         truth, found = self._truth(), {}
+        within = ", tenant => %s" if self.tenants else ""
         for probes in self.probes:
             answers = self._ask(
                 f'SELECT id, distance FROM hashindex."search_{self.name}"'
-                f"(%s, 10, {self.candidates}, {probes})"
+                f"(%s, 10, {self.candidates}, {probes}{within})"
             )
             recall = {"recall": round(answers.recall(truth, 10), 4)}
             found[str(probes)] = self._shown(answers) | recall
@@ -175,14 +182,20 @@ class Run:
 
     def _truth(self) -> Answers:
         if self.truth is None:
-            nearest = "SELECT id, embedding <=> %s AS d FROM {} ORDER BY d LIMIT 10"
-            self.truth = self._ask(nearest.format(self.table))
+            within = "WHERE tenant = %s" if self.tenants else ""
+            nearest = (
+                f"SELECT id, embedding <=> %s AS d FROM {self.table} {within} ORDER BY d LIMIT 10"
+            )
+            self.truth = self._ask(nearest)
         return self.truth
 
     def _ask(self, statement: str) -> Answers:
         return ask(
-            lambda query: self.connection.execute(statement.encode(), [query]).fetchall(),
-            self.queries,
+            lambda query: self.connection.execute(statement.encode(), list(query)).fetchall(),
+            [
+                (query, n % self.tenants) if self.tenants else (query,)
+                for n, query in enumerate(self.queries)
+            ],
             warm_up=20,
         )
 
@@ -190,13 +203,20 @@ class Run:
         return {"p50_ms": round(answers.p50_ms, 2), "p95_ms": round(answers.p95_ms, 2)}
 
     def _copy(self, first: int, rows: NDArray[np.float32]) -> None:
-        copy_rows(self.connection, self.table, enumerate(rows, first))
+        copy_rows(self.connection, self.table, self._numbered(first, rows), ["tenant"])
 
     def _insert(self, first: int, rows: NDArray[np.float32]) -> None:
-        values = ", ".join(["(%s, %s)"] * len(rows))
-        statement = f"INSERT INTO {self.table} (id, embedding) VALUES {values}"
-        numbered = enumerate(rows, start=first)
-        self._execute(statement, [value for n, row in numbered for value in (n, Vector(row))])
+        values = ", ".join(["(%s, %s, %s)"] * len(rows))
+        statement = f"INSERT INTO {self.table} (id, tenant, embedding) VALUES {values}"
+        numbered = self._numbered(first, rows)
+        self._execute(statement, [value for n, t, row in numbered for value in (n, t, Vector(row))])
+
+    def _numbered(
+        self, first: int, rows: NDArray[np.float32]
+    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+        """Yield rows with their keys and tenants."""
+        for n, row in enumerate(rows, first):
+            yield n, n % max(1, self.tenants), row
 
     def _timed(
         self,
@@ -230,6 +250,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--shards", type=int, default=8, help="0: a plain table")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tenants", type=int, default=0, help="0: the key distributes rows")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--probes", type=int, nargs="+", default=[8, 16, 32, 64, 112])
     parser.add_argument("--candidates", type=int, default=50)
@@ -242,9 +263,17 @@ def main() -> None:
     with connect(arguments.url) as connection:
         run = Run(connection, arguments)
         place = {"rows": run.n, "shards": run.shards, "workers": run.workers}
+        place |= {"tenants": run.tenants} if run.tenants else {}
         report = read(arguments.output) or {"machine": machine(), "results": []}
         report["server"] = {name: one_row(connection, f"SHOW {name}")[0] for name in SETTINGS}
-        entry = next((e for e in report["results"] if e.items() >= place.items()), None)
+        entry = next(
+            (
+                e
+                for e in report["results"]
+                if (e.items() >= place.items()) and e.get("tenants", 0) == run.tenants
+            ),
+            None,
+        )
         if entry is None:
             report["results"].append(entry := dict(place))
         missing = [step for step in STEPS if step not in entry]

@@ -651,7 +651,7 @@ def dimensions_note() -> str:
 def citus_entries() -> list[Record]:
     """Return what was measured whole, the most rows first."""
     found = [entry for entry in read("citus").get("results", []) if "writes" in entry]
-    return sorted(found, key=lambda e: (-e["rows"], e["shards"] > 0, e["workers"], e["shards"]))
+    return sorted(found, key=lambda e: (-e["rows"], e.get("tenants", 0), e["workers"], e["shards"]))
 
 
 def citus_reaching(entry: Record) -> Record:
@@ -666,9 +666,10 @@ def citus() -> str:
         search = citus_reaching(entry)
         many = "s" if entry["shards"] > 1 else ""
         shards = f"{entry['shards']} shard{many} on {entry['workers']}"
+        within = f", within one of {entry['tenants']} tenants" if entry.get("tenants") else ""
         lines.append(
             [
-                f"{entry['rows']:,}, {shards if entry['shards'] else 'plain'}",
+                f"{entry['rows']:,}, {shards if entry['shards'] else 'plain'}{within}",
                 f"{entry['exact']['p50_ms']:.0f}",
                 f"{search['p50_ms']:.1f} at {search['recall']:.3f}",
                 f"{entry['build']['seconds']:.0f}",
@@ -682,7 +683,7 @@ def citus() -> str:
 
 def citus_sizes() -> str:
     """Extrapolate from the most rows that were measured at several numbers of shards."""
-    found = [entry for entry in citus_entries() if entry["shards"]]
+    found = [e for e in citus_entries() if e["shards"] and not e.get("tenants")]
     spread = [e for e in found if len({o["shards"] for o in found if o["rows"] == e["rows"]}) > 1]
     if not spread:
         return NOT_YET
