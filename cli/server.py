@@ -39,7 +39,7 @@ def server() -> None:
 @server.command()
 @server_options
 def start(data_dir: Path | None, pg_version: str | None) -> None:
-    """Start the server, leave it running, and print its URL."""
+    """Start the server, leave it running, and print the URL of a database with pgvector."""
     embedded = find_server(data_dir, pg_version)
     if embedded.is_running:
         note(f"PostgreSQL {embedded.version} is running already in {embedded.data_dir}")

@@ -302,9 +302,13 @@ def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     if not sync:
         options.append("--no-sync")
-    initdb = server_bin_dir(version, user) / "initdb"
+    programs = server_bin_dir(version, user)
+    # The database whose address `server start` prints has pgvector from the start.
+    extend = 'echo "CREATE EXTENSION vector" | "$0" --single -D "$1" postgres'
     with _made_beside(data_dir) as new:
         user.own(new)
-        returncode, output = user.run([initdb, *options, "-D", new])
-        if returncode:
+        returncode, output = user.run([programs / "initdb", *options, "-D", new])
+        if not returncode:
+            returncode, output = user.run(["/bin/sh", "-c", extend, programs / "postgres", new])
+        if returncode or "ERROR:" in output:
             raise EmbeddedServerError(f"initdb failed for {data_dir}:\n{output}")

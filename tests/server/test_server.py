@@ -10,6 +10,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
+from pg_hashindex.db import schema
 from pg_hashindex.errors import EmbeddedServerError, InvalidInputError
 from pg_hashindex.server import (
     DEFAULT_VERSION,
@@ -42,11 +43,12 @@ def test_it_starts_answers_and_stops(make_server, place, version):
     assert ask(server, "SELECT current_user") == "postgres"
     assert ask(server, "SHOW server_encoding") == "UTF8"
     with psycopg.connect(server.uri()) as connection:
-        connection.execute("CREATE EXTENSION vector")
         assert connection.execute("SELECT '[1,2]'::vector <-> '[1,4]'").fetchone() == (2.0,)
     engine = sqlalchemy.create_engine(server.uri().replace("://", "+psycopg://", 1))
     with engine.connect() as connection:
         assert connection.scalar(sqlalchemy.text("SELECT count(*) FROM pg_extension")) == 2
+    with engine.begin() as transaction:
+        schema.upgrade(transaction)
     engine.dispose()
     psql = subprocess.run(
         f"{server.psql_command()} -XAtc 'SELECT 6 * 7'",

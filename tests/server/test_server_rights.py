@@ -133,7 +133,7 @@ assert server.data_dir == default_data_dir(server.version)
 try:
     server.start(until_exit=os.access(sys.executable, os.X_OK), settings={"fsync": "off"})
     with psycopg.connect(server.uri()) as connection:
-        connection.execute("CREATE EXTENSION vector")
+        connection.execute("SELECT '[1]'::vector")
     print(server.data_dir)
     assert os.stat(server.data_dir).st_uid == os.geteuid() != 0
 finally:
