@@ -258,12 +258,17 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
     type=Share(),
     default=0.01,
     show_default=True,
-    help="How much recall may fall.",
+    help="How much recall may fall, or with --labels MAP.",
+)
+@click.option(
+    "--labels",
+    metavar="COLUMN",
+    help="Compare by the MAP of these labels, not by recall: for models that learned from labels.",
 )
 @click.option(
     "--force",
     is_flag=True,
-    help="Take the new codes even if recall falls by more, or the new column lacks vectors.",
+    help="Take the new codes even if recall or MAP falls by more, or the new column lacks vectors.",
 )
 @k_option
 @queries_option
@@ -307,6 +312,8 @@ def swap(
                 for p in (done.before, done.after)
             ],
         )
+    if done.map_after is not None:
+        note(f"MAP of labels by the codes: {done.map_before:.4f} before, {done.map_after:.4f} now")
     note(
         f"index {name} has model {done.model}; the codes of {done.model_before} are kept "
         f"up to date until: pg-hashindex index prune {name}"

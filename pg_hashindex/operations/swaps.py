@@ -18,8 +18,10 @@ from ..db.locks import claimed_work
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
+from ..hashers import HASHERS
 from ..index.build import encode
 from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, read_row
+from ..papers.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
 from ..quality.query_sets import QuerySet, draw
@@ -42,12 +44,16 @@ class Swapped:
     before, after
         Recall and latency of both on the same queries, with their own defaults; None if there were
         fewer than two rows.
+    map_before, map_after
+        Mean average precision of the ranking by either's codes, by the labels; None without labels.
     """
 
     model_before: str
     model: str
     before: Measured | None
     after: Measured | None
+    map_before: float | None = None
+    map_after: float | None = None
 
 
 def swap(
@@ -58,6 +64,7 @@ def swap(
     access: Access | None = None,
     filter_columns: Sequence[str] | None = None,
     tolerance: float = 0.01,
+    labels: str | None = None,
     force: bool = False,
     k: int = 10,
     queries: int | QuerySet = _QUERIES,
@@ -83,9 +90,13 @@ def swap(
     filter_columns
         Columns to copy beside the codes from then on, as `create` does; unchanged by default.
     tolerance
-        How much recall may fall, 0 to 1.
+        How much recall may fall, 0 to 1; with labels, how much their MAP may.
+    labels
+        A column of labels, as `training.train` takes it. Models that learn from labels give rows of
+        one label near codes, and may find fewer of the nearest rows for it. So with labels the
+        mean average precision of both rankings by codes decides (`score_codes`), not recall.
     force
-        Whether to take the new codes even if recall falls by more, or the new column lacks
+        Whether to take the new codes even if recall, or MAP, falls by more, or the new column lacks
         vectors.
     k
         Answers that are compared.
@@ -104,8 +115,8 @@ def swap(
     Raises
     ------
     LowerRecallError
-        If recall would fall by more than the tolerance. The index stays as it is, and the new
-        codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
+        If recall, or the MAP of labels, would fall by more than the tolerance. The index stays as
+        it is, and the new codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
     UnknownModelError, InvalidInputError
         If the model cannot serve the index.
     DatabaseStateError
@@ -137,17 +148,27 @@ def swap(
                 _check_filled(now, coming)
             job.phase("comparing")
             before, after = _compare(now, coming, queries, k, random_state)
-        if before and after and after.recall < before.recall - tolerance and not force:
+            ranked = [_label_map(row, labels, random_state) for row in (now, coming) if labels]
+        what, values = f"recall@{k}", [one.recall for one in (before, after) if one]
+        if labels is not None:
+            what, values = f"the MAP of labels {labels}", ranked
+        if len(values) == 2 and values[1] < values[0] - tolerance and not force:
+            learned = [one.model_name for one in (now, coming) if _learned_labels(one)]
+            by_labels = (
+                ""
+                if ranked or not learned
+                else (f"{learned[-1]} learned from labels: compare by these (--labels COLUMN); or ")
+            )
             raise LowerRecallError(
-                f"recall@{k} falls from {before.recall:.4f} to {after.recall:.4f}, by more than "
+                f"{what} falls from {values[0]:.4f} to {values[1]:.4f}, by more than "
                 f"the tolerance of {tolerance:g}: index {index.name!r} keeps model "
-                f"{now.model_name}; the codes of {coming.model_name} stay beside: take them by "
-                "running the swap again with --force, or drop them: pg-hashindex index repair "
-                f"{index.name} --undo"
+                f"{now.model_name}; the codes of {coming.model_name} stay beside: {by_labels}take "
+                "them by running the swap again with --force, or drop them: pg-hashindex index "
+                f"repair {index.name} --undo"
             )
         job.phase("switching")
         _exchange(now, "ready")
-        return Swapped(now.model_name, coming.model_name, before, after)
+        return Swapped(now.model_name, coming.model_name, before, after, *ranked)
 
 
 def rollback(index: HasRow) -> str:
@@ -246,6 +267,16 @@ def _compare(
     asked = draw(coming, queries, random_state)
     (after,) = measure_defaults([coming], asked, k=k)
     return before, after
+
+
+def _label_map(index: IndexRow, labels: str, random_state: int) -> float:
+    scores = score_codes(index, labels=labels, random_state=random_state)
+    return float(scores["label"].values["MAP"])
+
+
+def _learned_labels(index: IndexRow) -> bool:
+    method = index.loaded_model.method
+    return method in HASHERS and "labels" in HASHERS[method].learns_from
 
 
 def _check_filled(now: IndexRow, coming: IndexRow) -> None:

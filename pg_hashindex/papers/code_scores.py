@@ -83,7 +83,8 @@ def score_codes(
         X, y = X[known], None if y is None else y[known]
     if len(X) < 20:
         raise InvalidInputError(
-            f"{index.qualified_table} has {len(X)} rows to measure by; 20 are needed"
+            f"{index.qualified_table} has {len(X)} rows "
+            f"{'' if labels is None else f'with a label in {labels} '}to measure by; 20 are needed"
         )
     compared = X
     if index.metric == "cosine":
