@@ -21,7 +21,7 @@ def new_database(server: EmbeddedServer, name: str) -> str:
             connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
             connection.execute(f"CREATE DATABASE {name}".encode())
         with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION vector")
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     with create_engine(uri).begin() as transaction:
         schema.upgrade(transaction)
     return uri

@@ -426,7 +426,7 @@ def test_the_script_for_pg_tle(
     server, empty_url, migrated, make_database,
     vector_template
 ):  # fmt: skip
-    """pg_tle itself is not here; its documented function is one that keeps what it is given."""
+    """A function that keeps what it is given stands for pg_tle, which tests/servers runs itself."""
     url = make_database(vector_template)
     execute(
         url,

@@ -1,0 +1,33 @@
+"""Every code block of the documents runs on PostgreSQL 15 for a role that is no superuser."""
+
+import psycopg
+import pytest
+from fixtures.pages import blocks_of
+from test_docs_pages import PAGES, after_template, demo_template, reader, runs
+
+# Fixtures of the same pages on an embedded server.
+__all__ = ["after_template", "demo_template", "reader"]
+
+#: Pages that need what no managed server gives, and what that is.
+ELSEWHERE = {"extension": "the files of an extension, which only the owner of a server can copy"}
+
+
+@pytest.fixture(scope="session")
+def server(managed):
+    return managed
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if runs(p) and p.stem not in ELSEWHERE], ids=lambda page: page.stem
+)
+def test_the_blocks_of_a_page_run_for_an_owner(reader, page):
+    for block in blocks_of(page):
+        reader.follow(block)
+    with psycopg.connect(reader.url) as connection:
+        row = connection.execute(
+            "SELECT current_setting('server_version_num')::int / 10000, r.rolsuper "
+            "FROM pg_roles r WHERE r.rolname = current_user"
+        ).fetchone()
+    assert row == (15, False)
