@@ -14,6 +14,7 @@ pytest_plugins = (
     "fixtures.known",
     "fixtures.landmarks",
     "fixtures.migrating",
+    "fixtures.pages",
     "fixtures.poolers",
     "fixtures.queries",
     "fixtures.roles",

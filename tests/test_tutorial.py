@@ -1,4 +1,4 @@
-"""The notebook of the tutorial runs from its first cell to its last; it is kept without outputs."""
+"""The notebooks run from their first cell to their last; they are kept without outputs."""
 
 from pathlib import Path
 
@@ -6,11 +6,17 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "tutorial.ipynb"
+REPOSITORY = Path(__file__).resolve().parent.parent
+NOTEBOOKS = pytest.mark.parametrize(
+    "path",
+    [REPOSITORY / "docs" / "tutorial.ipynb", REPOSITORY / "examples" / "papers.ipynb"],
+    ids=lambda path: path.stem,
+)
 
 
-def test_it_is_kept_without_outputs():
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+@NOTEBOOKS
+def test_it_is_kept_without_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -20,12 +26,13 @@ def test_it_is_kept_without_outputs():
 @pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.filterwarnings("ignore")  # of what runs notebooks
-def test_the_tutorial(empty_url, tmp_path, monkeypatch):
+@NOTEBOOKS
+def test_it_runs(path, empty_url, tmp_path, monkeypatch):
     monkeypatch.setenv("PG_HASHINDEX_DATABASE_URL", empty_url)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     NotebookClient(
-        nbformat.read(NOTEBOOK, as_version=4),
-        timeout=60,
+        nbformat.read(path, as_version=4),
+        timeout=120,
         kernel_name="python3",
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute()

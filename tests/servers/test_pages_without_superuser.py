@@ -2,11 +2,7 @@
 
 import psycopg
 import pytest
-from fixtures.pages import blocks_of
-from test_docs_pages import PAGES, after_template, demo_template, reader, runs
-
-# Fixtures of the same pages on an embedded server.
-__all__ = ["after_template", "demo_template", "reader"]
+from fixtures.pages import PAGES, blocks_of, runs
 
 #: Pages that need what no managed server gives, and what that is.
 ELSEWHERE = {"extension": "the files of an extension, which only the owner of a server can copy"}

@@ -1,0 +1,29 @@
+"""Semantic search: the packages whose descriptions mean nearly the same as one of them."""
+
+import os
+
+from pg_hashindex import HashIndex, connect, hashers, sampling, store
+
+with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
+    # Learn codes from the vectors, and keep the model in the database.
+    rows = sampling.sample_table(connection, "packages", "embedding").X
+    model = hashers.ITQ(n_bits=128, random_state=0).fit(rows).to_model("texts", metric="cosine")
+    store.save(connection, model)
+
+    # The index encodes every row now, and each row that is written from now on.
+    index = HashIndex.create(
+        connection, "semantic_idx", table="packages", column="embedding", model="texts"
+    )
+    index.encode()
+
+    found = connection.execute(
+        "SELECT p.name, s.distance FROM hashindex.search_semantic_idx("
+        "(SELECT embedding FROM packages WHERE name = %s), 5) s "
+        "JOIN packages p USING (id) ORDER BY s.distance",
+        ["nginx"],
+    )
+    for name, distance in found:
+        print(f"{distance:.3f} {name}")
+
+    index.drop()
+    store.drop(connection, "texts")

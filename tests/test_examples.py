@@ -1,0 +1,43 @@
+"""Each example runs on the demo's database, twice, says something, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+
+import psycopg
+import pytest
+from fixtures.pages import REPOSITORY
+
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+LEFT = """
+    SELECT 'index ' || name FROM hashindex.index
+    UNION ALL SELECT 'model ' || name FROM hashindex.model
+    UNION ALL SELECT c.oid::regclass::text FROM pg_class c
+    WHERE c.relkind IN ('r', 'i', 'v') AND c.relnamespace = 'public'::regnamespace ORDER BY 1
+"""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(example):
+    lines = example.read_text().splitlines()
+    assert len(lines) <= 80
+    assert lines[0].startswith('"""')
+
+
+@pytest.mark.slow
+@pytest.mark.newest
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(example, make_database, demo_template, tmp_path):
+    url = make_database(demo_template)
+    environment = os.environ | {"PG_HASHINDEX_DATABASE_URL": url, "PYTHONWARNINGS": "ignore"}
+    with psycopg.connect(url, autocommit=True) as connection:
+        before = connection.execute(LEFT).fetchall()
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, example],
+                env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            assert len(done.stdout.splitlines()) >= 1
+            assert connection.execute(LEFT).fetchall() == before
