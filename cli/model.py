@@ -80,18 +80,20 @@ def model() -> None:
     help="Codes of rows that training knows: hashed as all others, or those that it learned.",
 )
 @click.option("--table", help="Table to learn from, as SQL writes it.")
-@click.option("--column", help="Its column of type vector or halfvec.")
+@click.option(
+    "--column", help="Its column of type vector or halfvec; or array of the file, by default X."
+)
 @click.option(
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a .npy or .npz file instead of a table.",
+    help="Learn from a file instead of a table: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--labels",
     metavar="COLUMN",
     help="Column of labels (integers, text, or arrays of them; NULL or -1: no label), or array of "
-    "the file.",
+    "the file, or a file of one array.",
 )
 @click.option(
     "--pairs",
@@ -196,7 +198,7 @@ def train_model(
         )
     if {"graph", "graph_features"} <= {*taught}:
         raise click.UsageError("give either --graph-query or --graph-column, not both")
-    if (table is None) != (column is None) or (table is None) == (file is None):
+    if (table is None) == (file is None) or (table is not None and column is None):
         raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
     _add_of_deep(given, method, device=device, checkpoint=checkpoint)
@@ -208,14 +210,16 @@ def train_model(
     }
     drawn = None
     with connected(database_url) as connection:
-        options["metric"] = metric or metric_of_column(connection, table or "", column or "")
+        options["metric"] = metric or metric_of_column(
+            connection, table or "", (table and column) or ""
+        )
         # Refuse what can be refused before the sample is read.
         hasher = hasher_for(method, taught, **options)
         options["force"] = force
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
         if table is None or column is None:
-            drawn = load_sample(file or Path(), **draw)
+            drawn = load_sample(file or Path(), vectors=column, **draw)
         else:
             for (dimension,) in execute(connection, _DIMENSION, [table, column]):
                 hasher.check_dimension(dimension)
