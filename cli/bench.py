@@ -30,6 +30,7 @@ from pg_hashindex.papers import (
 from pg_hashindex.papers.plots import draw
 from pg_hashindex.papers.results import Results
 from pg_hashindex.quality.plots import check_plot, save_figure
+from pg_hashindex.training.array_files import SUFFIXES
 
 from ._shared import (
     COULD_NOT,
@@ -71,6 +72,12 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     if wrong := [length for length in lengths if not 1 <= length <= MAX_BITS]:
         raise click.BadParameter(f"{wrong[0]} is not in 1 to {MAX_BITS}")
     return lengths
+
+
+def _number_or_file(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    if value is not None and value.lower().endswith(SUFFIXES):
+        return Path(value)
+    return click.INT(value, option, context)
 
 
 @bench.command("hash")
@@ -235,13 +242,17 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
 )
 @click.option(
     "--queries",
-    type=int,
-    help=f"Queries drawn.  [default: {QUERIES}, at most a tenth of the rows]",
+    callback=_number_or_file,
+    metavar="N|FILE",
+    help=f"Queries drawn, or a file of them; all of the data is the database then.  [default: "
+    f"{QUERIES}, at most a tenth of the rows]",
 )
 @click.option(
     "--train-rows",
-    type=int,
-    help=f"Training rows drawn from the database.  [default: {TRAIN_ROWS}]",
+    callback=_number_or_file,
+    metavar="N|FILE",
+    help="Training rows drawn from the database, or beside a file of queries a file of them.  "
+    f"[default: {TRAIN_ROWS}]",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
@@ -289,8 +300,8 @@ def bench_hash(
     radius: int,
     neighbours: int,
     ties: Ties,
-    queries: int | None,
-    train_rows: int | None,
+    queries: int | Path | None,
+    train_rows: int | Path | None,
     seed: int,
     seeds: int,
     plot_file: Path | None,

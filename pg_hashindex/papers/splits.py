@@ -1,6 +1,6 @@
 """Data sets from files: queries, a database, training rows, and the ground truth."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -409,6 +409,20 @@ def _draw_of_classes(
     return {"query": query, "database": database, "train": train}
 
 
+def _beside(
+    ends: Sequence[int], train_rows: int | None, random_state: int
+) -> dict[str, NDArray[np.intp]]:
+    """Return the rows of a database, of queries after it, and of training after these or drawn."""
+    database, query = np.arange(ends[0]), np.arange(ends[0], ends[1])
+    if len(ends) > 2:
+        return {"query": query, "database": database, "train": np.arange(ends[1], ends[2])}
+    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, len(database))
+    if n_train < 2:
+        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
+    train = np.random.default_rng(random_state).choice(database, n_train, replace=False)
+    return {"query": query, "database": database, "train": np.sort(train)}
+
+
 def draw_labelled(y: ArrayLike | SparseRows, count: int, random_state: int) -> NDArray[np.intp]:
     """Draw rows of each class; fewer rows with the same seed are among the more.
 
@@ -455,8 +469,8 @@ def load_splits(
     *,
     splits: int = 1,
     protocol: str | None = None,
-    queries: int | None = None,
-    train_rows: int | None = None,
+    queries: int | Path | None = None,
+    train_rows: int | Path | None = None,
     vectors: str | None = None,
     labels: str | None = None,
     labelled: str | int | None = None,
@@ -483,7 +497,10 @@ def load_splits(
     protocol
         A key of `PROTOCOLS`, by which to draw.
     queries, train_rows
-        As `draw_split` takes them, where there is neither split nor protocol.
+        As `draw_split` takes them, where there is neither split nor protocol; or files of other
+        rows than those of the data, as SIFT1M has them. Then all rows of the data are the database,
+        and labels, pairs and the like number its rows, those of the queries and those of training,
+        one after the other.
     vectors, labels
         Names of the arrays of rows and labels, if they are not ``X`` and ``y``; without an ``X``
         the only array of two dimensions has the rows.
@@ -515,6 +532,16 @@ def load_splits(
     file = ArrayFile(data)
     names = (labels, graph, triplets, pairs, graph_features)
     X = scaled_rows(file.read_vectors(vectors, [name for name in names if name is not None]))
+    others = [path for path in (queries, train_rows) if isinstance(path, Path)]
+    ends = [len(X)]
+    for path in others:
+        rows = scaled_rows(ArrayFile(path).read_vectors())
+        if rows.shape[1] != X.shape[1]:
+            raise InvalidInputError(
+                f"{path} has rows of {rows.shape[1]} dimensions, {data} of {X.shape[1]}"
+            )
+        X = np.concatenate([X, rows])
+        ends.append(len(X))
     y: Any = None
     if labels is not None or "y" in file.shapes:
         y = _labels(find_named([file], labels or "y", flat=True)[0], len(X))
@@ -535,8 +562,14 @@ def load_splits(
     elif protocol is not None:
         drawn = [_draw_of_classes(protocol, y, seed) for seed in seeds]
         labelled = _protocol(protocol).labelled if labelled is None else labelled
+    elif others:
+        if not isinstance(queries, Path):
+            raise InvalidInputError(f"{train_rows} has training rows; give a file of queries too")
+        if splits > 1:
+            raise InvalidInputError(f"{queries} has the queries, so there is one split")
+        drawn = [_beside(ends, train_rows if isinstance(train_rows, int) else None, random_state)]
     else:
-        drawn = [dict(_draw_numbers(len(X), queries, train_rows, seed)) for seed in seeds]
+        drawn = [_draw_numbers(len(X), queries, train_rows, seed) for seed in seeds]  # type: ignore[arg-type]
     if splits > 1 and len({numbers["query"].tobytes() for numbers in drawn}) < splits:
         raise InvalidInputError(
             f"{len(X)} rows are too few for {splits} different splits with "

@@ -133,10 +133,12 @@ class ArrayFile:
         if self._suffix in _TEXMEX:
             return self._read_texmex(*_TEXMEX[self._suffix])
         if self._suffix == ".mat":
-            from scipy.io import loadmat
+            from scipy.io import loadmat, whosmat
 
-            found = loadmat(str(self.path), variable_names=[name], appendmat=False)
-            return self._of_matlab(name, found[name])
+            array = loadmat(str(self.path), variable_names=[name], appendmat=False)[name]
+            # It reads logical arrays as bytes.
+            kinds = {name: kind for name, _, kind in whosmat(str(self.path), appendmat=False)}
+            return self._of_matlab(name, array != 0 if kinds[name] == "logical" else array)
         # Open here, since NumPy leaves a damaged archive open.
         with self.path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)

@@ -259,6 +259,29 @@ def test_files_of_other_kinds(bench, data, files):
         assert_one_error(bench(*given, *arguments, code=3), message)
 
 
+def test_queries_of_a_file(bench, tmp_path):
+    X, _ = clustered()
+    for name, rows in (("base.npy", X[40:]), ("query.npy", X[:40])):
+        np.save(tmp_path / name, rows)
+    arguments = ("--methods", "pcah", "--bits", 6, "--nearest", 9, "--truth", "nearest-k", "--json")
+    files = ("--data", tmp_path / "base.npy", "--queries", tmp_path / "query.npy")
+    (found,) = json.loads(bench(*files, *arguments).stdout)
+    np.savez(tmp_path / "d.npz", X=X)
+    rows = np.arange(40, 400)
+    np.savez(tmp_path / "s.npz", query=np.arange(40), database=rows, train=rows)
+    split = ("--data", tmp_path / "d.npz", "--split", tmp_path / "s.npz")
+    (expected,) = json.loads(bench(*split, *arguments).stdout)
+    assert found["scores"] == expected["scores"]
+    kept = tmp_path / "kept.jsonl"
+    bench(*files, *arguments, kept)
+    (line,) = map(json.loads, kept.read_text().splitlines())
+    assert line["split"] == {"queries": "query.npy", "seed": 0}
+    np.save(tmp_path / "query.npy", X[:39])
+    assert "known from" not in bench(*files, *arguments, kept).stderr
+    refused = bench("--data", tmp_path / "d.npz", "--queries", "many", code=2)
+    assert "'many' is not a valid integer" in refused.stderr
+
+
 def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
     """What is there is not measured again; anything that changes a measurement is."""
     kept = tmp_path / "kept.jsonl"

@@ -156,3 +156,57 @@ def test_protocols_are_those_of_the_papers():
         "few-train": (1_000, 5_000), "all-train": (10_000, 50_000), "few-labels": (1_000, 59_000),
     }  # fmt: skip
     assert PROTOCOLS["few-labels"].labelled == 500
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """A database, queries and training rows in files of their own, of 12, 3 and 5 rows."""
+    rows = np.random.default_rng(4).standard_normal((20, 6)).astype(np.float32)
+    for name, part in zip(("base", "query", "learn"), np.split(rows, [12, 15]), strict=True):
+        np.save(tmp_path / f"{name}.npy", part)
+    np.save(tmp_path / "y.npy", np.arange(20) % 4)
+    return tmp_path, rows
+
+
+def test_queries_and_training_rows_of_files_of_their_own(parts):
+    folder, rows = parts
+    split = load_split(
+        folder / "base.npy", queries=folder / "query.npy", train_rows=folder / "learn.npy",
+        labels=str(folder / "y.npy"),
+    )  # fmt: skip
+    assert np.array_equal(split.database, rows[:12])
+    assert np.array_equal(split.queries, rows[12:15])
+    assert np.array_equal(split.train, rows[15:])
+    assert split.train_labels.tolist() == [3, 0, 1, 2, 3]
+    assert split.train_places is None
+    drawn = load_split(folder / "base.npy", queries=folder / "query.npy", train_rows=7)
+    assert np.array_equal(drawn.train, rows[drawn.train_places])
+    assert len({*drawn.train_places}) == 7
+    whole = load_split(folder / "base.npy", queries=folder / "query.npy")
+    assert whole.train_places.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"train_rows": "learn.npy"}, "learn.npy has training rows; give a file of queries too"),
+        ({"train_rows": "learn.npy", "queries": 2}, "give a file of queries too"),
+        ({"queries": "query.npy", "splits": 2}, "query.npy has the queries, so there is one split"),
+        ({"queries": "query.npy", "protocol": "few-train"}, "few-train says which rows"),
+        ({"queries": "flat.npy"}, "flat.npy has rows of 2 dimensions, .*base.npy of 6"),
+        ({"queries": "query.npy", "train_rows": 1}, "train_rows must be 2 or more, got 1"),
+        ({"queries": "query.npy", "labels": "y.npy"}, "there are 20 labels for 15 rows"),
+        ({"queries": "none.npy"}, "none.npy: .*No such file"),
+    ],
+)
+def test_refuses_files_of_their_own(parts, options, message):
+    folder, _ = parts
+    np.save(folder / "flat.npy", np.ones((3, 2)))
+    given = {
+        name: folder / value if str(value).endswith(".npy") else value
+        for name, value in options.items()
+    }
+    if "labels" in given:
+        given["labels"] = str(given["labels"])
+    with pytest.raises(InvalidInputError, match=message):
+        load_splits(folder / "base.npy", **given)

@@ -77,6 +77,7 @@ def test_matlab_has_no_lists_and_no_whole_numbers(tmp_path):
         tags=scipy.sparse.csc_array(np.eye(4)),
         one=scipy.sparse.csc_array([[1.0], [0.0]]),
         halves=np.array([[0.5, 1]]),
+        mask=np.array([True, False]),
     )
     file = ArrayFile(path)
     np.testing.assert_array_equal(file.read_vectors("fea"), ROWS)
@@ -90,6 +91,8 @@ def test_matlab_has_no_lists_and_no_whole_numbers(tmp_path):
     assert file.read_flat("tags").dtype == np.int64
     assert file.read_flat("one").tolist() == [1, 0]
     assert file.read_flat("halves").tolist() == [0.5, 1]
+    assert file.read_flat("mask").tolist() == [True, False]
+    assert file.read_flat("mask").dtype == np.bool_
     sample = load_sample(path, vectors="fea", labels="gnd")
     assert sample.y.tolist() == [3, 1, -1, 3]
     named = load_sample(path, vectors="fea", labels="words")
