@@ -43,8 +43,8 @@ class Results:
     Raises
     ------
     InvalidInputError
-        If a line of the file is not a measurement, or a file of the data cannot be read; by `add`,
-        if the file cannot be written.
+        If the file cannot be written, which is tried at once, before hours of training, or one of
+        its lines is not a measurement; or a file of the data cannot be read.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class Results:
             "measures": _plain(asdict(measures)),
         }
         self._lines = _read(path)
+        self._append(b"")
 
     def known(self, method: Method, n_bits: int, seed: int) -> list[Outcome]:
         """Return the outcomes of a method that the file has, if any."""
@@ -88,6 +89,10 @@ class Results:
         key = self._key(method, n_bits, seed)
         lines = [_plain(outcome.as_dict()) | key for outcome in outcomes]
         text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        self._append(text)
+        self._lines += lines
+
+    def _append(self, text: bytes) -> None:
         try:
             with self.path.open("ab", buffering=0) as file:
                 before = file.seek(0, 2)
@@ -99,7 +104,6 @@ class Results:
                     raise
         except OSError as error:
             raise InvalidInputError(f"cannot write {self.path}: {error.strerror}") from error
-        self._lines += lines
 
     def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
         settings = method.make(n_bits, seed).settings()
@@ -138,6 +142,8 @@ def _digest(files: Sequence[Path]) -> str:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path} is not a file that measurements could be added to")
     try:
         for number, text in enumerate(path.read_text().splitlines(), 1):
             line = json.loads(text)

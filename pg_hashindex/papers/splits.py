@@ -393,7 +393,7 @@ def _draw_of_classes(
     if y is None or y.ndim != 1:
         raise InvalidInputError(
             f"protocol {name} draws rows of each class, so rows must have one label each; "
-            f"{'there are none' if y is None else 'these have several'}"
+            f"{'there are none: name their array' if y is None else 'these have several'}"
         )
     sizes = np.unique(y[y >= 0], return_counts=True)[1]
     needed = protocol.queries + (protocol.train or protocol.labelled or 1)

@@ -245,7 +245,10 @@ def find_named(
 
 def _whole(array: NDArray[Any]) -> NDArray[Any]:
     """Return numbers as int64, if all are whole and within its range."""
-    if array.dtype.kind != "f" or not array.size:
+    if array.dtype.kind != "f":
         return array
-    fits = (np.abs(array) < 2**53).all() and (array == np.floor(array)).all()
-    return array.astype(np.int64) if fits else array
+    # A large array that has others shows it at its beginning.
+    for part in (array[:8], array):
+        if not ((np.abs(part) < 2**53) & (part == np.floor(part))).all():
+            return array
+    return array.astype(np.int64)

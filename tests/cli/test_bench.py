@@ -325,6 +325,14 @@ def test_files_of_measurements_that_are_refused(bench, data, tmp_path, monkeypat
         assert_one_error(bench(*arguments, code=3), message)
         assert kept.read_text() == text
     kept.unlink()
+    for path, message in (
+        ("/dev/full", "is not a file"),
+        (tmp_path, "is not a file"),
+        (tmp_path / "no" / "k.jsonl", "cannot write .*k.jsonl: No such file"),
+    ):
+        refused = bench(*arguments, "--json", path, code=3)
+        assert_one_error(refused, message)
+        assert "trained on" not in refused.stderr
     bench(*arguments)
     before = kept.read_bytes()
     opened = Path.open
