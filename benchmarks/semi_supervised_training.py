@@ -44,7 +44,7 @@ def train(drawn: DataSet, entrant: Entrant, place: Key, **others: Any) -> Run:
             [method],
             [bits],
             truths=[LABEL],
-            measures=Measures(top=top),
+            measures=Measures(top=(top,)),
             random_state=seed,
             memory=False,
         )

@@ -13,6 +13,7 @@ from pg_hashindex.metrics import Ties
 from pg_hashindex.models.model import MAX_BITS
 from pg_hashindex.models.quantization import Levels
 from pg_hashindex.papers import (
+    PROTOCOLS,
     QUERIES,
     TRAIN_ROWS,
     Measures,
@@ -24,15 +25,16 @@ from pg_hashindex.papers import (
     average,
     compare,
     default_methods,
-    load_split,
+    load_splits,
 )
 from pg_hashindex.papers.plots import draw
+from pg_hashindex.papers.results import Results
 from pg_hashindex.quality.plots import check_plot, save_figure
+from pg_hashindex.training.array_files import SUFFIXES
 
 from ._shared import (
     COULD_NOT,
     echo,
-    json_option,
     note,
     parameter,
     plot_option,
@@ -56,7 +58,9 @@ def _words(context: click.Context, option: click.Parameter, value: str | None) -
     return list(dict.fromkeys(words))
 
 
-def _numbers(context: click.Context, option: click.Parameter, value: str) -> Any:
+def _numbers(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    if value is None:
+        return []
     try:
         return [int(word) for word in _words(context, option, value)]
     except ValueError as error:
@@ -70,20 +74,48 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     return lengths
 
 
+def _number_or_file(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    if value is not None and value.lower().endswith(SUFFIXES):
+        return Path(value)
+    return click.INT(value, option, context)
+
+
 @bench.command("hash")
 @click.option(
     "--data",
     required=True,
     type=click.Path(path_type=Path),
-    metavar="FILE.npz",
-    help="Rows X (n, d), and labels y where there are some; bytes are divided by 255.",
+    metavar="FILE",
+    help="Rows X (n, d), and labels y where there are some, in a .npz, .npy, .mat, .fvecs, .bvecs "
+    "or .ivecs file; bytes are divided by 255.",
 )
+@click.option(
+    "--vectors",
+    metavar="NAME",
+    help="The array of rows.  [default: X, or the only array of two dimensions]",
+)
+@click.option("--labels", metavar="NAME|FILE", help="The array of labels.  [default: y]")
 @click.option(
     "--split",
     "split_file",
     type=click.Path(path_type=Path),
-    metavar="FILE.npz",
-    help="Row numbers query, database and train.  [default: drawn]",
+    metavar="FILE",
+    help="Row numbers query, database and train, from 0 on, in a .npz or .mat file.  "
+    "[default: drawn]",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(list(PROTOCOLS)),
+    help="Draw queries and training rows of each class: few-train 100 and 500, all-train 1,000 and "
+    "the whole database, few-labels 100 and the whole database, with 500 labels.",
+)
+@click.option(
+    "--splits",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Draw so many splits, and train on each with a seed of its own, from --seed on; print "
+    "means and standard deviations.",
 )
 @click.option(
     "--labelled",
@@ -94,22 +126,22 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
 )
 @click.option(
     "--graph",
-    metavar="NAME",
+    metavar="NAME|FILE",
     help="An array of edges (row, object and, optionally, weight) for methods that take a graph.",
 )
 @click.option(
     "--graph-features",
-    metavar="NAME",
+    metavar="NAME|FILE",
     help="An array with a vector for each row of X, to make the graph from.",
 )
 @click.option(
     "--triplets",
-    metavar="NAME",
+    metavar="NAME|FILE",
     help="An array of triplets, for methods that learn from those instead of labels.",
 )
 @click.option(
     "--pairs",
-    metavar="NAME",
+    metavar="NAME|FILE",
     help="An array of pairs (two rows, and 1 for neighbours or -1 for others), for methods that "
     "learn from those instead of labels; with --labelled beside them.",
 )
@@ -189,7 +221,12 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     metavar="N,...",
     help="First rows, for precision (P@k) and the share of the relevant ones (found@k).",
 )
-@click.option("--top", type=int, metavar="R", help="Measure MAP@R too.")
+@click.option(
+    "--top",
+    callback=_numbers,
+    metavar="R,...",
+    help="Measure MAP@R too, over the first R rows, such as 1000,5000; MAP is over all.",
+)
 @click.option(
     "--radius", type=int, default=2, show_default=True, help="Hamming radius of a lookup."
 )
@@ -205,13 +242,17 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
 )
 @click.option(
     "--queries",
-    type=int,
-    help=f"Queries drawn.  [default: {QUERIES}, at most a tenth of the rows]",
+    callback=_number_or_file,
+    metavar="N|FILE",
+    help=f"Queries drawn, or a file of them; all of the data is the database then.  [default: "
+    f"{QUERIES}, at most a tenth of the rows]",
 )
 @click.option(
     "--train-rows",
-    type=int,
-    help=f"Training rows drawn from the database.  [default: {TRAIN_ROWS}]",
+    callback=_number_or_file,
+    metavar="N|FILE",
+    help="Training rows drawn from the database, or beside a file of queries a file of them.  "
+    f"[default: {TRAIN_ROWS}]",
 )
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of every draw."
@@ -224,10 +265,22 @@ def _bits(context: click.Context, option: click.Parameter, value: str) -> Any:
     help="Train with so many seeds, from --seed on; print means and standard deviations.",
 )
 @plot_option("the curves into a file")
-@json_option
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Print JSON; or add each measurement to FILE, a line of JSON each, and do not measure "
+    "again what it has.",
+)
 def bench_hash(
     data: Path,
+    vectors: str | None,
+    labels: str | None,
     split_file: Path | None,
+    protocol: str | None,
+    splits: int,
     labelled: str | None,
     graph: str | None,
     graph_features: str | None,
@@ -243,16 +296,16 @@ def bench_hash(
     fraction: float,
     nearest: int,
     k: list[int],
-    top: int | None,
+    top: list[int],
     radius: int,
     neighbours: int,
     ties: Ties,
-    queries: int | None,
-    train_rows: int | None,
+    queries: int | Path | None,
+    train_rows: int | Path | None,
     seed: int,
     seeds: int,
     plot_file: Path | None,
-    as_json: bool,
+    as_json: str | None,
 ) -> None:
     """Train, encode and score methods on a data set.
 
@@ -262,7 +315,8 @@ def bench_hash(
     ranked by the asymmetric distance, with the query's projections in 8 levels.
 
     Arrays are looked for in the split, where they name training rows by their places, then in the
-    data, where they name rows of X. METHOD.anchors="split" takes the split's anchors.
+    data, where they name rows of X; FILE is one of a single array. METHOD.anchors="split" takes
+    the split's anchors.
     """
     given = [_method_parameter(text) for text in parameters]
     chosen_from = [_choices(text) for text in choices]
@@ -272,51 +326,71 @@ def bench_hash(
             raise click.UsageError(
                 "--plot draws curves over bits, which need two points: give --bits 16,32,64"
             )
-    split = load_split(
-        data,
-        split_file,
-        queries=queries,
-        train_rows=train_rows,
-        labelled=int(labelled) if labelled is not None and labelled.isdecimal() else labelled,
-        graph=graph,
-        triplets=triplets,
-        pairs=pairs,
-        graph_features=graph_features,
-        random_state=seed,
-    )
-    note(
-        f"{len(split.queries)} queries, {len(split.database)} database rows, {len(split.train)} "
-        f"training rows, {split.train.shape[1]} dimensions, "
-        f"{'no ' if split.labels is None else ''}labels"
-    )
-    compared = _with_choices(
-        _methods(split, methods, bits, given, 4 if levels == "4" else 2, preset), chosen_from
-    )
-    if labelled is not None and split.labelled is not None:
-        note(f"the labels of {len(split.labelled)} training rows are known")
-        compared = [replace(method, labels="labelled") for method in compared]
-    _check_supervision(
-        compared,
-        labels=labelled,
-        graph=graph,
-        graph_features=graph_features,
-        triplets=triplets,
-        pairs=pairs,
-    )
-    outcomes = []
-    for outcome in compare(
-        split,
-        compared,
-        bits,
-        truths=_truths(split, truths, fraction, nearest),
-        measures=Measures(tuple(k), top, radius, neighbours, ties),
-        random_state=seed,
-        seeds=seeds,
+    if splits > 1 and seeds > 1:
+        raise click.UsageError("give either --splits, of which each has its own seed, or --seeds")
+    drawn: dict[str, Any] = {
+        "protocol": protocol,
+        "queries": queries,
+        "train_rows": train_rows,
+        "vectors": vectors,
+        "labels": labels,
+        "labelled": int(labelled) if labelled is not None and labelled.isdecimal() else labelled,
+        "graph": graph,
+        "triplets": triplets,
+        "pairs": pairs,
+        "graph_features": graph_features,
+    }
+    measures = Measures(tuple(k), tuple(top), radius, neighbours, ties)
+    outcomes: list[Outcome] = []
+    compared: list[Method] = []
+    for number, split in enumerate(
+        load_splits(data, split_file, splits=splits, random_state=seed, **drawn)
     ):
-        outcomes.append(outcome)
-        _note_outcome(outcome)
-    outcomes = average(outcomes)
-    if as_json:
+        if not number:
+            note(
+                f"{len(split.queries)} queries, {len(split.database)} database rows, "
+                f"{len(split.train)} training rows, {split.train.shape[1]} dimensions, "
+                f"{'no ' if split.labels is None else ''}labels"
+            )
+            compared = _with_choices(
+                _methods(split, methods, bits, given, 4 if levels == "4" else 2, preset),
+                chosen_from,
+            )
+            if split.labelled is not None and (labelled is not None or protocol is not None):
+                note(f"the labels of {len(split.labelled)} training rows are known")
+                compared = [replace(method, labels="labelled") for method in compared]
+            _check_supervision(
+                compared,
+                labels=labelled,
+                graph=graph,
+                graph_features=graph_features,
+                triplets=triplets,
+                pairs=pairs,
+            )
+        if splits > 1:
+            note(f"split {number + 1} of {splits}")
+        asked = _truths(split, truths, fraction, nearest)
+        results = None
+        if as_json:
+            how = {"file": split_file, "seed": seed + number, **drawn}
+            results = Results(Path(as_json), data, how, asked, measures)
+        for outcome in compare(
+            split,
+            compared,
+            bits,
+            truths=asked,
+            measures=measures,
+            random_state=seed + number,
+            seeds=seeds,
+            results=results,
+        ):
+            outcomes.append(outcome)
+            if results is not None and any(outcome is known for known in results.recalled):
+                note(f"{outcome.method}, {outcome.n_bits} bits: known from {results.path}")
+            else:
+                _note_outcome(outcome)
+    outcomes = average(outcomes, splits=splits)
+    if as_json == "":
         print_json([outcome.as_dict() for outcome in outcomes])
     else:
         _print_outcomes(outcomes)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "--queries-from",
     "queries",
     metavar="TABLE|QUERY|FILE",
-    help="A log of queries: one column of vectors, or a .npy or .npz file, of which the first ones "
+    help="A log of queries: one column of vectors, or a file of arrays, of which the first ones "
     "are used.",
 )
 @click.option(
@@ -91,10 +91,12 @@ def doctor(
     from pg_hashindex.quality.doctor import diagnose
 
     asked: Any = queries
-    if queries is not None and queries.endswith((".npy", ".npz")):
+    if queries is not None:
+        from pg_hashindex.training.array_files import SUFFIXES
         from pg_hashindex.training.files import load_sample
 
-        asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
+        if queries.lower().endswith(SUFFIXES):
+            asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
     with connected(database_url) as connection, progress("looking at the table"):
         found = diagnose(
             connection,

@@ -1,21 +1,26 @@
 """``pg-hashindex model``: train, keep and move models."""
 
-import secrets
+import io
 import shlex
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
 import click
+import numpy as np
 
 from pg_hashindex import store
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
+from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
+from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
+from pg_hashindex.training.array_files import ArrayFile
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -80,18 +85,20 @@ def model() -> None:
     help="Codes of rows that training knows: hashed as all others, or those that it learned.",
 )
 @click.option("--table", help="Table to learn from, as SQL writes it.")
-@click.option("--column", help="Its column of type vector or halfvec.")
+@click.option(
+    "--column", help="Its column of type vector or halfvec; or array of the file, by default X."
+)
 @click.option(
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a .npy or .npz file instead of a table.",
+    help="Learn from a file instead of a table: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--labels",
     metavar="COLUMN",
     help="Column of labels (integers, text, or arrays of them; NULL or -1: no label), or array of "
-    "the file.",
+    "the file, or a file of one array.",
 )
 @click.option(
     "--pairs",
@@ -196,7 +203,7 @@ def train_model(
         )
     if {"graph", "graph_features"} <= {*taught}:
         raise click.UsageError("give either --graph-query or --graph-column, not both")
-    if (table is None) != (column is None) or (table is None) == (file is None):
+    if (table is None) == (file is None) or (table is not None and column is None):
         raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
     _add_of_deep(given, method, device=device, checkpoint=checkpoint)
@@ -208,14 +215,16 @@ def train_model(
     }
     drawn = None
     with connected(database_url) as connection:
-        options["metric"] = metric or metric_of_column(connection, table or "", column or "")
+        options["metric"] = metric or metric_of_column(
+            connection, table or "", (table and column) or ""
+        )
         # Refuse what can be refused before the sample is read.
         hasher = hasher_for(method, taught, **options)
         options["force"] = force
         # Refuse a missing schema or right before minutes of training, not after.
         store.check_may_save(connection)
         if table is None or column is None:
-            drawn = load_sample(file or Path(), **draw)
+            drawn = load_sample(file or Path(), vectors=column, **draw)
         else:
             for (dimension,) in execute(connection, _DIMENSION, [table, column]):
                 hasher.check_dimension(dimension)
@@ -378,33 +387,100 @@ def export_model(database_url: str, reference: str, file: Path, force: bool, sql
             data = f"{store.script(connection, reference)}\n".encode()
         else:
             data = store.load(connection, reference).to_bytes()
-    # Neither way follows a link at the place of the file.
-    target = file.with_name(f"{file.name}.{secrets.token_hex(4)}") if force else file
+    _write(file, data, replace=force)
+
+
+def _write(file: Path, data: bytes, *, replace: bool) -> None:
     try:
-        opened = target.open("xb")
+        write_whole(file, data, replace=replace)
     except FileExistsError:
         raise InvalidInputError(f"{file} is there already; give --force to replace it") from None
-    try:
-        with opened:
-            opened.write(data)
-        if force:
-            target.replace(file)
-    except BaseException as error:
-        target.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise InvalidInputError(f"cannot write {file}: {error.strerror}") from error
-        raise
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {file}: {error.strerror}") from error
     note(f"wrote {file}, {len(data) / 1024:.0f} kB")
+
+
+@model.command("encode")
+@click.argument("reference", metavar="NAME[:VERSION]")
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File of vectors: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
+)
+@click.option(
+    "--vectors",
+    metavar="NAME",
+    help="Array of the file.  [default: X, or the only array of two dimensions]",
+)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.npy|FILE.faiss",
+    help="File to write: bytes (n, bits / 8) of NumPy, or an IndexBinaryFlat of Faiss.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@database_option
+def encode_file(
+    database_url: str, reference: str, source: Path, vectors: str | None, target: Path, force: bool
+) -> None:
+    """Write the codes of a file's vectors, as queries are encoded.
+
+    A code is a row of bytes, the most significant bit first as numpy.packbits has it, and zeros
+    after the last bit; the order of the bits changes no Hamming distance, and is the same in both
+    kinds of files.
+    """
+    if target.suffix not in (".npy", ".faiss"):
+        raise click.UsageError(f"--to {target} must end in .npy or .faiss")
+    with connected(database_url) as connection:
+        loaded = store.load(connection, reference)
+    if loaded.levels != 2 or loaded.bit_weights is not None:
+        what = f"{loaded.levels} levels" if loaded.levels != 2 else "weights of bits"
+        note(
+            f"warning: model {loaded.name} has {what}, so Hamming distances of its codes do not "
+            "rank as its searches do; train it with --levels 2, or by a method without weights"
+        )
+    codes = loaded.encode(ArrayFile(source).read_vectors(vectors))
+    if target.suffix == ".faiss":
+        data = codes_to_faiss(codes)
+    else:
+        buffer = io.BytesIO()
+        np.save(buffer, codes)
+        data = buffer.getvalue()
+    _write(target, data, replace=force)
 
 
 @model.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--name", help="Name to store it under.  [default: its own; of a file of Faiss the file's]"
+)
+@click.option(
+    "--metric",
+    type=click.Choice(get_args(Metric)),
+    help="Distance of a model that Faiss wrote.  [default: l2]",
+)
 @database_option
-def import_model(database_url: str, file: Path) -> None:
-    """Store the model in FILE under its name, as the next version."""
+def import_model(database_url: str, file: Path, name: str | None, metric: Metric | None) -> None:
+    """Store the model in FILE under its name, as the next version.
+
+    FILE is one of `model export`, or of Faiss: a transform of vectors (ITQ, PCA, OPQ, a rotation),
+    or an IndexLSH, with transforms before it or without. Faiss itself reads its files, so take them
+    from sources that you trust.
+    """
     if file.is_char_device():
         raise InvalidInputError(f"{file} is a device, not a model file")
-    read = Model.from_bytes(file.read_bytes())
+    data = file.read_bytes()
+    if is_faiss(data):
+        read = model_from_faiss(data, name or file.stem, metric or "l2")
+    elif metric is not None:
+        raise click.UsageError("--metric is for files of Faiss; a model has its own")
+    else:
+        read = Model.from_bytes(data)
+        read = read if name is None else replace(read, name=name)
     with connected(database_url) as connection:
         saved = store.save(connection, read)
     note(f"imported model {saved.name}:{saved.version}")

@@ -607,3 +607,41 @@ def test_more_rows_are_extrapolated_and_said_to_be(scale):
     assert report.phases(whole) == [["reading rows", *["10.0 + 2.0"] * 2]]
     # Nothing is shown of what was not measured at any size.
     assert "vacuum" not in str(lines)
+
+
+def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
+    """More candidates hold more neighbours, and the file has what is printed."""
+    pytest.importorskip("faiss", reason="Faiss is not installed (extra faiss)")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    faiss_codes = import_module("faiss_codes")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1100, 16)) @ rng.standard_normal((16, 24))
+    np.savez(tmp_path / "packages.npz", X=X / np.linalg.norm(X, axis=1, keepdims=True))
+    monkeypatch.setattr(faiss_codes, "OURS", ((16, 2, "signs"), (16, 2, "8 levels"), (8, 4, "")))
+    monkeypatch.setattr(faiss_codes, "FAISS", {"ITQ16,LSH": "faiss-itq", "RaBitQ": "faiss-rabitq"})
+    output = tmp_path / "out.json"
+    given = [
+        "x",
+        "--data",
+        str(tmp_path),
+        "--output",
+        str(output),
+        "--rows",
+        "1060",
+        "--queries",
+        "40",
+    ]
+    monkeypatch.setattr("sys.argv", given)
+    faiss_codes.main()
+    found = {line["code"]: line for line in json.loads(output.read_text())["results"]}
+    assert capsys.readouterr().out.count("\n") == len(found) == 5
+    sizes = {
+        "itq, 16 x 1, by Hamming distance": 2,
+        "itq, 8 x 2 and two numbers": 10,
+        "faiss-itq": 2,
+    }
+    assert {name: found[name]["bytes"] for name in sizes} == sizes
+    for line in found.values():
+        recalls = list(line["recall"].values())
+        assert recalls == sorted(recalls)
+        assert recalls[-1] > 0.6

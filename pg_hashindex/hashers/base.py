@@ -449,7 +449,7 @@ class Hasher(ABC):
             self.dimension_,
             self.layers_,
             metric,
-            self._json_parameters(),
+            self.settings() | {"n_bits": self.n_bits_, "random_state": self.seed_},
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),
@@ -460,7 +460,8 @@ class Hasher(ABC):
             levels=levels,
         )
 
-    def _json_parameters(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """Return the parameters on which the model depends, as JSON values; of arrays the shape."""
         result: dict[str, Any] = {}
         for name, value in self.get_params().items():
             if name in self.runtime_parameters:
@@ -471,7 +472,7 @@ class Hasher(ABC):
                 # The layers already hold the array, so its shape is enough.
                 value = f"given, {' x '.join(map(str, np.shape(value)))}"
             result[name] = value
-        return result | {"n_bits": self.n_bits_, "random_state": self.seed_}
+        return result
 
 
 def _profile(model: Model, rows: RowSource, seed: int) -> Profile:

@@ -7,6 +7,7 @@ from .methods import Method, default_methods
 from .outcomes import Outcome, average, compare
 from .scores import Measures, Scores
 from .splits import (
+    PROTOCOLS,
     QUERIES,
     TRAIN_ROWS,
     Split,
@@ -15,9 +16,11 @@ from .splits import (
     draw_labelled,
     draw_split,
     load_split,
+    load_splits,
 )
 
 __all__ = [
+    "PROTOCOLS",
     "QUERIES",
     "TRAIN_ROWS",
     "Measures",
@@ -33,4 +36,5 @@ __all__ = [
     "draw_labelled",
     "draw_split",
     "load_split",
+    "load_splits",
 ]

@@ -81,9 +81,13 @@ class Method:
     def variants(self) -> list["Method"]:
         """Return the method with each combination of the values to choose from."""
         return [
-            replace(self, parameters={**self.parameters, **dict(values)}, choices={})
+            self.with_chosen(dict(values))
             for values in product(*([(key, v) for v in vs] for key, vs in self.choices.items()))
         ]
+
+    def with_chosen(self, chosen: Mapping[str, Any]) -> "Method":
+        """Return the method with the values that were chosen."""
+        return replace(self, parameters={**self.parameters, **chosen}, choices={})
 
     def with_anchors(self, split: Split) -> "Method":
         """Return the method with the rows that the split names as anchors, if it wants those."""

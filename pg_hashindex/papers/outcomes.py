@@ -5,7 +5,7 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from .methods import Method
 from .scores import Measures, Scores, score
 from .splits import Split, Truth
 from .validation import HeldBack
+
+if TYPE_CHECKING:
+    from .results import Results
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
@@ -65,6 +68,10 @@ class Outcome:
         The parameters that were chosen on training rows held back.
     tried
         All values that were tried for them, with their ``MAP`` on those rows, or their ``error``.
+    splits
+        How many splits, each with a seed of its own, the figures are means of. Where different
+        values of a parameter were chosen on them, ``chosen`` and ``parameters`` list these, and
+        ``tried`` has those of all splits.
     """
 
     method: str
@@ -87,6 +94,7 @@ class Outcome:
     standard_deviation: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
     tried: Sequence[Mapping[str, Any]] = ()
+    splits: int = 1
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Outcome":
@@ -124,6 +132,7 @@ def compare(
     random_state: int = 0,
     seeds: int = 1,
     memory: bool = True,
+    results: "Results | None" = None,
 ) -> Iterator[Outcome]:
     """Train each method at each number of bits, encode the queries and the database, and score.
 
@@ -143,6 +152,8 @@ def compare(
         Train each method with so many seeds, from ``random_state`` on; `average` joins them.
     memory
         Measure memory, by a second training with the first seed.
+    results
+        Outcomes to add to; those it has are not measured again.
 
     Yields
     ------
@@ -183,6 +194,11 @@ def compare(
                     outcome = Outcome(
                         method.name, n_bits, seed, ties=measures.ties, levels=method.levels
                     )
+                    if results is not None and (known := results.known(method, n_bits, seed)):
+                        chosen = method.with_chosen(known[0].chosen)
+                        tried = list(map(dict, known[0].tried))
+                        yield from known
+                        continue
                     try:
                         if method.choices and seed == random_state:
                             rows = held_back[method.name]
@@ -203,19 +219,23 @@ def compare(
                     except Exception as error:
                         yield replace(outcome, error=_reason(error))
                         break
+                    if results is not None:
+                        results.add(method, n_bits, seed, found)
                     yield from found
 
     # The checks above refuse what cannot work before the first outcome is asked for.
     return outcomes()
 
 
-def average(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def average(outcomes: Iterable[Outcome], *, splits: int = 1) -> list[Outcome]:
     """Join the outcomes of several seeds: means of times, scores and curves, and their deviation.
 
     Parameters
     ----------
     outcomes
         As `compare` yields them.
+    splits
+        How many splits they are of, each with a seed of its own.
 
     Returns
     -------
@@ -231,7 +251,8 @@ def average(outcomes: Iterable[Outcome]) -> list[Outcome]:
             result.append(failed[0])
             continue
         for protocol in dict.fromkeys(outcome.codes for outcome in group):
-            result.append(_mean([outcome for outcome in group if outcome.codes == protocol]))
+            mean = _mean([outcome for outcome in group if outcome.codes == protocol])
+            result.append(replace(mean, splits=splits))
     return result
 
 
@@ -250,14 +271,26 @@ def _mean(outcomes: Sequence[Outcome]) -> Outcome:
         truth: Scores.spread([outcome.scores[truth] for outcome in outcomes])
         for truth in first.scores
     }
+    chosen = {key: _same([outcome.chosen[key] for outcome in outcomes]) for key in first.chosen}
+    tried = _same([outcome.tried for outcome in outcomes])
+    if tried is not first.tried:
+        tried = [line for outcome in outcomes for line in outcome.tried]
     return replace(
         first,
         seeds=len(outcomes),
+        chosen=chosen,
+        tried=tried,
+        parameters={**first.parameters, **chosen},
         scores={truth: mean for truth, (mean, _) in scores.items()},
         standard_deviation={name: float(np.std(values)) for name, values in costs.items()}
         | {"scores": {truth: deviation for truth, (_, deviation) in scores.items()}},
         **means,
     )
+
+
+def _same(values: Sequence[Any]) -> Any:
+    """Return the value that all of them are, or else all of them."""
+    return values[0] if all(value == values[0] for value in values) else values
 
 
 def _reason(error: Exception) -> str:

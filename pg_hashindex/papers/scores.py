@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Measures:
     """
 
     k: tuple[int, ...] = (100,)
-    top: int | None = None
+    top: tuple[int, ...] = ()
     radius: int = 2
     neighbours: int = 3
     ties: metrics.Ties = "order"
@@ -56,8 +57,8 @@ class Measures:
             raise InvalidInputError("k must be one or more numbers of rows, got none")
         for k in self.k:
             check_count("k", k, n)
-        if self.top is not None:
-            check_count("top", self.top, n)
+        for top in self.top:
+            check_count("top", top, n)
         check_count("neighbours", self.neighbours, n)
         if self.radius < 0:
             raise InvalidInputError(f"radius must be 0 or more, got {self.radius}")
@@ -152,8 +153,8 @@ def score(
 
 def _ranking_measures(measures: Measures) -> dict[str, Measure]:
     result: dict[str, Measure] = {"MAP": average_precision}
-    if (top := measures.top) is not None:
-        result[f"MAP@{top}"] = lambda hits: average_precision(hits, top)
+    for top in measures.top:
+        result[f"MAP@{top}"] = partial(average_precision, top=top)
     for k in measures.k:
         result[f"P@{k}"] = precision_measure(k)
     for k in measures.k:

@@ -1,6 +1,5 @@
-"""Training rows from files of NumPy."""
+"""Training rows from files of arrays."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,10 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from ..errors import UNREADABLE, InvalidInputError
+from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Supervision
 from ..models.vectors import SparseRows, as_rows
+from .array_files import ArrayFile, find_named
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
 __all__ = ["graph_of_edges", "load_sample"]
@@ -19,6 +19,7 @@ __all__ = ["graph_of_edges", "load_sample"]
 def load_sample(
     path: Path,
     *,
+    vectors: str | None = None,
     labels: str | None = None,
     pairs: str | None = None,
     triplets: str | None = None,
@@ -27,14 +28,18 @@ def load_sample(
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
 ) -> Sample:
-    """Read vectors and supervision from a ``.npy`` or ``.npz`` file.
+    """Read vectors and supervision from a file of arrays, as `ArrayFile` reads it.
 
     Parameters
     ----------
     path
-        An archive must have an array ``X``, or one array of two dimensions that no argument names.
+        It must have an array ``X``, or one array of two dimensions that no argument names, unless
+        ``vectors`` names it.
+    vectors
+        The name of the array of vectors.
     labels, pairs, triplets
-        Names of arrays as ``fit`` takes them; labels may also be an array of names, (n,).
+        Names of arrays as ``fit`` takes them, or of files of one array each; labels may also be an
+        array of names, (n,).
     graph
         Name of an array of edges: a row number and an object's number, integers (e, 2), or these
         and a weight above 0, (e, 3). The weights of repeated edges add up.
@@ -47,32 +52,17 @@ def load_sample(
     Raises
     ------
     InvalidInputError
-        If the file does not exist, is not of NumPy, needs pickle or holds no such array, or an
-        array is not usable.
+        If a file cannot be read or holds no such array, or an array is not usable.
     """
-    named = {"labels": labels, "pairs": pairs, "triplets": triplets, "graph": graph}
+    named = {"pairs": pairs, "triplets": triplets, "graph": graph}
     named["graph_features"] = graph_features
     wanted = {what: name for what, name in named.items() if name is not None}
-    try:
-        # Open here, since NumPy leaves a damaged archive open.
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray) and wanted:
-                raise InvalidInputError(
-                    f"{path} is a single array, without {' or '.join(wanted)}; use an .npz archive"
-                )
-            arrays = {"X": loaded} if isinstance(loaded, np.ndarray) else loaded
-            for name in wanted.values():
-                if name not in arrays:
-                    raise InvalidInputError(
-                        f"{path} has no array {name!r}; it holds {', '.join(arrays)}"
-                    )
-            known = {what: arrays[name] for what, name in wanted.items()}
-            array = arrays[_name_of_vectors(arrays, path, list(wanted.values()))]
-    except InvalidInputError:
-        raise
-    except UNREADABLE as error:
-        raise InvalidInputError(f"cannot read vectors from {path}: {error}") from error
+    file = ArrayFile(path)
+    known = {what: find_named([file], name)[0] for what, name in wanted.items()}
+    if labels is not None:
+        known["labels"] = find_named([file], labels, flat=True)[0]
+    others = [name for name in (labels, *wanted.values()) if name is not None]
+    array = file.read_vectors(vectors, others)
     X = as_rows(array)
     y, classes = _labels(known.get("labels"))
     edges = known.get("graph")
@@ -97,18 +87,6 @@ def load_sample(
     )
 
 
-def _name_of_vectors(arrays: Mapping[str, NDArray[Any]], path: Path, others: list[str]) -> str:
-    if "X" in arrays:
-        return "X"
-    names = [name for name in arrays if name not in others and arrays[name].ndim == 2]
-    if len(names) != 1:
-        raise InvalidInputError(
-            f"{path} holds the arrays {', '.join(arrays)}; the vectors must be called X, or be the "
-            "only array of two dimensions"
-        )
-    return names[0]
-
-
 def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
     """Replace labels that are names by numbers; an empty name means no label."""
     if y is None or y.dtype.kind not in "US" or y.ndim != 1:
@@ -119,7 +97,14 @@ def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...
 
 
 def graph_of_edges(edges: NDArray[Any], n_rows: int) -> SparseRows:
-    """Turn lines of row, object and weight into the matrix that ``fit`` takes."""
+    """Turn lines of row, object and weight into the matrix that ``fit`` takes.
+
+    A sparse matrix, as MATLAB's files may hold, is one already.
+    """
+    if scipy.sparse.issparse(edges):
+        if edges.shape[0] != n_rows:
+            raise InvalidInputError(f"the graph has {edges.shape[0]} rows, there are {n_rows}")
+        return scipy.sparse.coo_array(edges)
     if edges.ndim != 2 or edges.shape[1] not in (2, 3) or edges.dtype.kind not in "iuf":
         raise InvalidInputError(
             "the graph must be lines of a row number and an object's number, (e, 2), or these and "

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.io
 from click.testing import CliRunner
 from pg_hashindex.cli import main
 
@@ -21,19 +22,24 @@ def saved(kind):
         np.save(buffer, rows)
     elif kind == "npz":
         np.savez(buffer, X=rows, y=np.array([0, 1, 0, -1]))
+    elif kind == "mat":
+        scipy.io.savemat(buffer, {"X": rows, "y": [0, 1, 0, -1]}, do_compression=True)
+    elif kind == "fvecs":
+        lengths = np.full((4, 1), 3, np.int32).view(np.float32)
+        buffer.write(np.hstack([lengths, rows]).tobytes())
     else:
         np.savez_compressed(buffer, X=rows, y=np.array(["a", "b", "", "a"]))
     return buffer.getvalue()
 
 
-KINDS = ("npy", "npz", "compressed")
+KINDS = ("npy", "npz", "compressed", "mat", "fvecs")
 
 
 def read(path, data, kind):
     """Whether a file of this can be read; anything but our own error is a failure."""
     path.write_bytes(data)
     try:
-        sample = load_sample(path, labels=None if kind == "npy" else "y")
+        sample = load_sample(path, labels=None if kind in ("npy", "fvecs") else "y")
     except InvalidInputError:
         return False
     assert sample.X.ndim == 2
@@ -43,8 +49,9 @@ def read(path, data, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:Reading `.npy` or `.npz` file required additional header")
+@pytest.mark.filterwarnings("ignore::scipy.io.matlab.MatReadWarning")
 def test_vectors_with_a_byte_changed(tmp_path, kind):
-    data, path = saved(kind), tmp_path / "rows"
+    data, path = saved(kind), tmp_path / f"rows.{kind}"
     assert read(path, data, kind)
     refused = 0
     for place in range(len(data)):
@@ -56,9 +63,11 @@ def test_vectors_with_a_byte_changed(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_cut_short(tmp_path, kind):
-    data, path = saved(kind), tmp_path / "rows"
+    data, path = saved(kind), tmp_path / f"rows.{kind}"
     for length in range(len(data)):
-        assert not read(path, data[:length], kind)
+        # Rows that are whole are a file too.
+        whole = kind == "fvecs" and length > 0 and length % 16 == 0
+        assert read(path, data[:length], kind) == whole
 
 
 @pytest.fixture

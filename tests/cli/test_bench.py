@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.io
 from click.testing import Result
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL, needs_torch
@@ -192,6 +193,164 @@ def test_seeds(bench, data):
     assert f"{sum(maps) / 2:.4f} ± {deviation:.4f}" in line
 
 
+def test_splits(bench, data):
+    """Each split is drawn and trained with a seed of its own."""
+    arguments = ("--data", data, "--methods", "lsh", "--bits", 8, "--json")
+    single = [json.loads(bench(*arguments, "--seed", seed).stdout)[0] for seed in (5, 6, 7)]
+    printed = bench(*arguments, "--seed", 5, "--splits", 3, "--top", "20,200")
+    assert "split 3 of 3" in printed.stderr
+    (joined,) = json.loads(printed.stdout)
+    assert (joined["splits"], joined["seeds"], joined["seed"]) == (3, 3, 5)
+    assert {"MAP", "MAP@20", "MAP@200"} <= set(joined["scores"]["label"])
+    for name in ("MAP", "PH2"):
+        values = [outcome["scores"]["label"][name] for outcome in single]
+        assert joined["scores"]["label"][name] == pytest.approx(np.mean(values))
+        found = joined["standard_deviation"]["scores"]["label"][name]
+        assert found == pytest.approx(np.std(values))
+    assert np.ptp([outcome["scores"]["label"]["MAP"] for outcome in single]) > 0
+    refused = bench(*arguments, "--splits", 2, "--seeds", 2, code=2)
+    assert_one_error(refused, "give either --splits, .* or --seeds")
+
+
+def test_values_chosen_on_splits_are_listed(bench, data):
+    tried = ("--methods", "sgh", "--bits", 6, "--splits", 3, "--validate", "sgh.rho=2,2.5,3")
+    (joined,) = json.loads(bench("--data", data, *tried, "--json").stdout)
+    each = [
+        json.loads(bench("--data", data, *tried[:4], *tried[6:], "--seed", n, "--json").stdout)[0]
+        for n in range(3)
+    ]
+    values = [outcome["chosen"]["rho"] for outcome in each]
+    assert joined["chosen"]["rho"] == (values[0] if len({*values}) == 1 else values)
+    assert joined["parameters"]["rho"] == joined["chosen"]["rho"]
+    assert joined["tried"] == [line for outcome in each for line in outcome["tried"]]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The data in MATLAB's and TEXMEX's form, and labels by themselves."""
+    X, y = clustered()
+    scipy.io.savemat(tmp_path / "d.mat", {"fea": X, "gnd": y[:, None].astype(float)})
+    lengths = np.full((len(X), 1), X.shape[1], np.int32).view(np.float32)
+    (tmp_path / "d.fvecs").write_bytes(np.hstack([lengths, X.astype(np.float32)]).tobytes())
+    np.save(tmp_path / "y.npy", y)
+    return tmp_path
+
+
+def test_files_of_other_kinds(bench, data, files):
+    arguments = ("--methods", "lsh,sdh", "--bits", 6, "--param", "sdh.n_anchors=20", "--json")
+    expected = bench("--data", data, *arguments).stdout
+    for given in (
+        ("--data", files / "d.mat", "--labels", "gnd"),
+        ("--data", files / "d.mat", "--vectors", "fea", "--labels", files / "y.npy"),
+        ("--data", files / "d.fvecs", "--labels", files / "y.npy"),
+    ):
+        found = bench(*given, *arguments)
+        assert "360 training rows, 12 dimensions, labels" in found.stderr
+        for one, other in zip(json.loads(found.stdout), json.loads(expected), strict=True):
+            assert one["scores"]["label"]["MAP"] == pytest.approx(other["scores"]["label"]["MAP"])
+    (files / "cut.fvecs").write_bytes((files / "d.fvecs").read_bytes()[:-7])
+    np.save(files / "few.npy", np.arange(9))
+    for given, message in (
+        (("--data", files / "d.mat", "--labels", "y"), "there is no array 'y' in .*fea, gnd"),
+        (("--data", files / "cut.fvecs"), "cut.fvecs is cut off"),
+        (("--data", files / "d.fvecs", "--labels", files / "few.npy"), "9 labels for 400 rows"),
+        (("--data", files / "d.fvecs", "--labels", "none.mat"), "none.mat.*No such file"),
+    ):
+        assert_one_error(bench(*given, *arguments, code=3), message)
+
+
+def test_queries_of_a_file(bench, tmp_path):
+    X, _ = clustered()
+    for name, rows in (("base.npy", X[40:]), ("query.npy", X[:40])):
+        np.save(tmp_path / name, rows)
+    arguments = ("--methods", "pcah", "--bits", 6, "--nearest", 9, "--truth", "nearest-k", "--json")
+    files = ("--data", tmp_path / "base.npy", "--queries", tmp_path / "query.npy")
+    (found,) = json.loads(bench(*files, *arguments).stdout)
+    np.savez(tmp_path / "d.npz", X=X)
+    rows = np.arange(40, 400)
+    np.savez(tmp_path / "s.npz", query=np.arange(40), database=rows, train=rows)
+    split = ("--data", tmp_path / "d.npz", "--split", tmp_path / "s.npz")
+    (expected,) = json.loads(bench(*split, *arguments).stdout)
+    assert found["scores"] == expected["scores"]
+    kept = tmp_path / "kept.jsonl"
+    bench(*files, *arguments, kept)
+    (line,) = map(json.loads, kept.read_text().splitlines())
+    assert line["split"] == {"queries": "query.npy", "seed": 0}
+    np.save(tmp_path / "query.npy", X[:39])
+    assert "known from" not in bench(*files, *arguments, kept).stderr
+    refused = bench("--data", tmp_path / "d.npz", "--queries", "many", code=2)
+    assert "'many' is not a valid integer" in refused.stderr
+
+
+def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
+    """What is there is not measured again; anything that changes a measurement is."""
+    kept = tmp_path / "kept.jsonl"
+    arguments = ("--data", data, "--json", kept, "--bits", "4,8", "--methods")
+    first = bench(*arguments, "lsh,sgh", "--seeds", 2, "--param", "sgh.n_anchors=20")
+    assert "known from" not in first.stderr
+    lines = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert len(lines) == 2 * 2 * 2
+    line = lines[-1]
+    assert (line["data"], line["method"], line["n_bits"], line["seed"]) == ("data.npz", "sgh", 8, 1)
+    assert line["split"] == {"seed": 0}
+    assert line["settings"]["n_anchors"] == 20
+    # Defaults too.
+    assert line["settings"]["rho"] == HASHERS["sgh"]().rho
+    again = bench(*arguments, "lsh,sgh", "--seeds", 2, "--param", "sgh.n_anchors=20")
+    assert again.stdout == first.stdout
+    assert again.stderr.count("known from") == 8
+    assert "trained on" not in again.stderr
+    assert len(kept.read_text().splitlines()) == 8
+    changes = (
+        ("--seed", 1), ("--labelled", 3), ("--top", 5), ("--truth", "nearest-k"), ("--levels", 4),
+        ("--queries", 30), ("--param", "itq.n_iter=3"),
+    )  # fmt: skip
+    for change in ((), *changes):
+        methods = "itq,s3plh" if "--labelled" in change else "itq"
+        assert "known from" not in bench(*arguments, methods, *change).stderr
+    assert bench(*arguments, "itq,lsh").stderr.count("known from") == 4
+    X, y = clustered()
+    np.savez(data, X=X + 1e-3, y=y)
+    assert "known from" not in bench(*arguments, "itq").stderr
+
+
+def test_files_of_measurements_that_are_refused(bench, data, tmp_path, monkeypatch):
+    kept = tmp_path / "kept.jsonl"
+    arguments = ("--data", data, "--json", kept, "--bits", 4, "--methods", "lsh")
+    for text, message in (
+        ("{}\n", "line 1 of .* is not a measurement of bench hash"),
+        ("a,b\n", "cannot read measurements from .*kept.jsonl"),
+    ):
+        kept.write_text(text)
+        assert_one_error(bench(*arguments, code=3), message)
+        assert kept.read_text() == text
+    kept.unlink()
+    for path, message in (
+        ("/dev/full", "is not a file"),
+        (tmp_path, "is not a file"),
+        (tmp_path / "no" / "k.jsonl", "cannot write .*k.jsonl: No such file"),
+    ):
+        refused = bench(*arguments, "--json", path, code=3)
+        assert_one_error(refused, message)
+        assert "trained on" not in refused.stderr
+    bench(*arguments)
+    before = kept.read_bytes()
+    opened = Path.open
+
+    class Half(io.FileIO):
+        def write(self, content, /):
+            return super().write(content[:100])
+
+    monkeypatch.setattr(
+        Path,
+        "open",
+        lambda p, mode="r", **k: Half(p, mode) if "a" in mode else opened(p, mode, **k),
+    )
+    full = bench(*arguments, "--seed", 1, code=3)
+    assert_one_error(full, "cannot write .*kept.jsonl: No space left on device")
+    assert kept.read_bytes() == before
+
+
 def test_protocol_of_few_labels(bench, tmp_path):
     """Labels of some rows, triplets and a graph reach the methods that learn from them."""
     X, y = clustered()
@@ -333,7 +492,7 @@ def test_refuses(bench, data, arguments, code, message):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"rows": np.eye(30)}, "no array X"),
+        ({"y": np.arange(30)}, "no array X"),
         ({"X": np.ones(30)}, r"shape \(30,\)"),
         ({"X": np.full((30, 3), np.nan)}, "is nan"),
         ({"X": np.array(["a", "b"])}, "must be numbers"),

@@ -175,7 +175,7 @@ def test_queries_of_a_table(on_bare, bare, docs):
         "SELECT id FROM docs": "a log of queries has one column",
         "SELECT v FROM docs WHERE false": "returns no vector",
         "SELECT '[1,2]'::vector": "one of 2 dimensions",
-        "nothing.npy": "cannot read vectors",
+        "nothing.npy": "cannot read arrays",
         "DELETE FROM docs": "is not a table",
     }.items():
         result = on_bare(

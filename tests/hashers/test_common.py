@@ -80,7 +80,7 @@ def test_only_the_base_class_checks(name):
     hints, base = (get_type_hints(each, include_extras=True) for each in (hasher, Hasher))
     if name not in CHECKS_MORE:
         assert hasher.check_parameters is Hasher.check_parameters
-        assert hasher._json_parameters is Hasher._json_parameters
+        assert hasher.settings is Hasher.settings
         for parameter in ("n_bits", "random_state", "normalize"):
             assert hints[parameter] == base[parameter]
 

@@ -162,7 +162,7 @@ def test_pairs_and_features_of_a_graph(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labelled": "none"}, r"there is no array 'none' in .*s.npz or .*d.npz"),
+        ({"labelled": "none"}, r"there is no array 'none' in .*s.npz .* or .*d.npz"),
         ({"labelled": "beyond"}, "'beyond' has numbers from 3 to 8, but there are 8 rows"),
         ({"labelled": "queries"}, "no training row is among the rows of 'queries'"),
         ({"labelled": "X"}, r"'X' must be one or more row numbers, got float64 \(8, 8\)"),

@@ -339,8 +339,9 @@ class DPSH(Hasher):
     def _summary(self) -> dict[str, Any]:
         return self._summarized
 
-    def _json_parameters(self) -> dict[str, Any]:
-        result = super()._json_parameters()
+    def settings(self) -> dict[str, Any]:
+        """Return the parameters as `Hasher.settings`, with lists as they are."""
+        result = super().settings()
         given = {name: _plain(value) for name, value in self.get_params().items()}
         return {
             name: given[name] if isinstance(given[name], str | list) else value

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from ...quality.plots.figures import check_file, drawing, write_whole
+from ...models.whole_files import write_whole
+from ...quality.plots.figures import check_file, drawing
 from . import charts
 from .charts import Chart
 from .gathering import Missing, Report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import secrets
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidInputError
+from ...models.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,20 +75,6 @@ def save_figure(figure: Figure, path: Path) -> None:
     with drawing():
         figure.savefig(content, dpi=_DPI, format=path.suffix.lower().removeprefix("."))
     write_whole(path, content.getvalue())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file beside its place, then move it there; leave nothing behind if that fails."""
-    # A link is replaced, not followed: in a folder of others it could lead to any of one's files.
-    # For the same reason the file beside must be a new one.
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(content)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def new_figure(size: tuple[float, float]) -> Any:

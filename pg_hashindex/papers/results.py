@@ -1,0 +1,163 @@
+"""A file of measurements, a line of JSON each: added to, and not measured again."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..errors import UNREADABLE, InvalidInputError
+from ..training.array_files import SUFFIXES
+from .methods import Method
+from .outcomes import Outcome
+from .scores import Measures
+from .splits import Truth
+
+_DIGEST_LETTERS = 16
+
+
+class Results:
+    """Outcomes of `compare`, kept in a file: several programs may add to it at a time.
+
+    A line has all that a measurement depends on: the data and the split by the names of their files
+    and a digest of what is in them, how the split was drawn, the method's settings, bits, seed,
+    truths and measures; and then what `Outcome.as_dict` returns.
+
+    Parameters
+    ----------
+    path
+        The file; made by the first measurement.
+    data
+        The file of the data.
+    split
+        What `load_splits` was given beside it, as far as it is not None.
+    truths, measures
+        What is measured.
+
+    Attributes
+    ----------
+    recalled : list of Outcome
+        What `known` has returned.
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be written, which is tried at once, before hours of training, or one of
+        its lines is not a measurement; or a file of the data cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data: Path,
+        split: Mapping[str, Any],
+        truths: Sequence[Truth],
+        measures: Measures,
+    ) -> None:
+        self.path = path
+        self.recalled: list[Outcome] = []
+        given = {name: value for name, value in split.items() if value is not None}
+        files = [data, *(Path(v) for v in given.values() if str(v).lower().endswith(SUFFIXES))]
+        self.facts: dict[str, Any] = {
+            "data": data.name,
+            "split": {
+                name: value.name if isinstance(value, Path) else value
+                for name, value in given.items()
+            },
+            "digest": _digest(files),
+            "truths": [truth.name for truth in truths],
+            "measures": _plain(asdict(measures)),
+        }
+        self._lines = _read(path)
+        self._append(b"")
+
+    def known(self, method: Method, n_bits: int, seed: int) -> list[Outcome]:
+        """Return the outcomes of a method that the file has, if any."""
+        key = self._key(method, n_bits, seed)
+        found = [line for line in self._lines if all(line.get(k) == v for k, v in key.items())]
+        names = Outcome.__dataclass_fields__
+        outcomes = [
+            Outcome.from_dict({name: line[name] for name in names if name in line})
+            for line in found
+        ]
+        self.recalled += outcomes
+        return outcomes
+
+    def add(self, method: Method, n_bits: int, seed: int, outcomes: Sequence[Outcome]) -> None:
+        """Append the outcomes of one training: all of them, or none if the disk is full."""
+        key = self._key(method, n_bits, seed)
+        lines = [_plain(outcome.as_dict()) | key for outcome in outcomes]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+        self._append(text)
+        self._lines += lines
+
+    def _append(self, text: bytes) -> None:
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                before = file.seek(0, 2)
+                try:
+                    if file.write(text) != len(text):
+                        raise OSError(28, "No space left on device")
+                except OSError:
+                    file.truncate(before)
+                    raise
+        except OSError as error:
+            raise InvalidInputError(f"cannot write {self.path}: {error.strerror}") from error
+
+    def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
+        settings = method.make(n_bits, seed).settings()
+        del settings["random_state"]
+        settings.pop("n_bits", None)
+        key = {
+            **self.facts,
+            "method": method.name,
+            "hasher": method.hasher,
+            "labels": method.labels,
+            "settings": settings,
+            "choices": dict(method.choices),
+            "n_bits": n_bits,
+            "levels": method.levels,
+            "seed": seed,
+        }
+        plain: dict[str, Any] = _plain(key)
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it is read from JSON again."""
+    return json.loads(json.dumps(value))
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+    return digest.hexdigest()[:_DIGEST_LETTERS]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path} is not a file that measurements could be added to")
+    try:
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            line = json.loads(text)
+            if not isinstance(line, dict) or "scores" not in line:
+                raise InvalidInputError(
+                    f"line {number} of {path} is not a measurement of bench hash; give another file"
+                )
+            lines.append(line)
+    except FileNotFoundError:
+        return []
+    except InvalidInputError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(
+            f"cannot read measurements from {path}, a line of JSON each: {error}"
+        ) from error
+    return lines

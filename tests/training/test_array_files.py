@@ -1,0 +1,148 @@
+"""Files of NumPy, MATLAB and TEXMEX, written by NumPy, SciPy or by hand."""
+
+import struct
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.training.array_files import ArrayFile, find_named
+from pg_hashindex.training.files import load_sample
+
+ROWS = np.arange(12.0, dtype=np.float32).reshape(4, 3) / 8
+
+
+def texmex(path, rows, form):
+    path.write_bytes(b"".join(struct.pack(f"<i{len(row)}{form}", len(row), *row) for row in rows))
+    return path
+
+
+def mat(path, **arrays):
+    scipy.io.savemat(path, arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "form", "rows", "kind"),
+    [
+        (".fvecs", "f", [[0.5, -2.0, 3.0], [1.0, 0.25, 8.0]], np.float32),
+        (".bvecs", "B", [[0, 255], [7, 8], [1, 2]], np.uint8),
+        (".ivecs", "i", [[-1], [1 << 30]], np.int32),
+        (".FVECS", "f", [[0.5]], np.float32),
+    ],
+)
+def test_texmex(tmp_path, suffix, form, rows, kind):
+    file = ArrayFile(texmex(tmp_path / f"rows{suffix}", rows, form))
+    array = file.read_vectors()
+    assert array.tolist() == rows
+    assert array.dtype == kind
+    assert file.read("X").tolist() == rows
+    assert find_named([], str(file.path))[0].tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no whole row"),
+        (b"\x02\x00", "no whole row"),
+        (
+            struct.pack("<i2f", 2, 1, 1)[:-1],
+            "a row of 2 dimensions has 12 bytes, and 11 bytes are 0",
+        ),
+        (struct.pack("<i2fi", 2, 1, 1, 2), "16 bytes are 1 rows and 4 bytes"),
+        (struct.pack("<if", 0, 1), "a first row of 0 dimensions"),
+        (struct.pack("<if", -1, 1), "a first row of -1 dimensions"),
+        (struct.pack("<if", 1 << 30, 1), "rows have 1 to 16000 dimensions"),
+        (struct.pack("<i2fi2f", 2, 1, 1, 1, 1, 1), "row 1 has 1 dimensions, the first one has 2"),
+    ],
+)
+def test_texmex_that_is_damaged(tmp_path, content, message):
+    path = tmp_path / "rows.fvecs"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=message):
+        load_sample(path)
+
+
+def test_matlab_has_no_lists_and_no_whole_numbers(tmp_path):
+    """Labels and row numbers come as columns of doubles, text as cells or padded letters."""
+    path = mat(
+        tmp_path / "d.mat",
+        fea=ROWS.astype(float),
+        gnd=np.array([[3.0], [1.0], [-1.0], [3.0]]),
+        numbers=np.array([[1, 2]], np.uint16),
+        words=np.array(["a", "bcd", "", "a"], dtype=object),
+        letters=np.array(["a", "bcd", "", "a"]),
+        tags=scipy.sparse.csc_array(np.eye(4)),
+        one=scipy.sparse.csc_array([[1.0], [0.0]]),
+        halves=np.array([[0.5, 1]]),
+        mask=np.array([True, False]),
+    )
+    file = ArrayFile(path)
+    np.testing.assert_array_equal(file.read_vectors("fea"), ROWS)
+    assert file.read_flat("gnd").tolist() == [3, 1, -1, 3]
+    assert file.read_flat("gnd").dtype == np.int64
+    assert file.read("gnd").shape == (4, 1)
+    assert file.read_flat("numbers").tolist() == [1, 2]
+    assert file.read_flat("words").tolist() == ["a", "bcd", "", "a"]
+    assert file.read_flat("letters").tolist() == ["a", "bcd", "", "a"]
+    assert file.read_flat("tags").toarray().tolist() == np.eye(4).tolist()
+    assert file.read_flat("tags").dtype == np.int64
+    assert file.read_flat("one").tolist() == [1, 0]
+    assert file.read_flat("halves").tolist() == [0.5, 1]
+    assert file.read_flat("mask").tolist() == [True, False]
+    assert file.read_flat("mask").dtype == np.bool_
+    sample = load_sample(path, vectors="fea", labels="gnd")
+    assert sample.y.tolist() == [3, 1, -1, 3]
+    named = load_sample(path, vectors="fea", labels="words")
+    assert [named.classes[n] if n >= 0 else None for n in named.y] == ["a", "bcd", None, "a"]
+    known = load_sample(path, vectors="fea", graph="tags")
+    assert known.graph.toarray().tolist() == np.eye(4).tolist()
+
+
+def test_vectors_are_the_only_array_of_rows_and_columns(tmp_path):
+    path = mat(tmp_path / "d.mat", fea=ROWS, gnd=np.ones((4, 1)))
+    np.testing.assert_array_equal(load_sample(path).X, ROWS)
+    path = mat(tmp_path / "two.mat", fea=ROWS, other=ROWS)
+    with pytest.raises(InvalidInputError, match="no array X in .*it holds fea, other.*be named"):
+        load_sample(path)
+    np.testing.assert_array_equal(load_sample(path, vectors="other").X, ROWS)
+
+
+def test_files_of_matlab_that_are_refused(tmp_path):
+    good = mat(tmp_path / "good.mat", X=ROWS, s={"a": 1}, y=np.ones((3, 1)))
+    (tmp_path / "cut.mat").write_bytes(good.read_bytes()[:-40])
+    (tmp_path / "empty.mat").touch()
+    # The header that MATLAB writes before HDF5.
+    header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
+    (tmp_path / "new.mat").write_bytes(header.ljust(512, b"\x00") + b"\x89HDF\r\n\x1a\n")
+    for name, options, message in (
+        ("good.mat", {"labels": "gnd"}, r"no array 'gnd' in .*good.mat \(it holds X, s, y\)"),
+        ("good.mat", {"vectors": "fea"}, "no array 'fea' in"),
+        ("good.mat", {"labels": "s"}, "s of .* is neither of numbers nor of text"),
+        ("good.mat", {"labels": "y"}, "there are 3 labels for 4 rows"),
+        ("cut.mat", {}, "cannot read arrays from .*cut.mat"),
+        ("empty.mat", {}, "cannot read arrays from .*empty.mat"),
+        ("none.mat", {}, "cannot read arrays from .*No such file"),
+        ("new.mat", {}, r"version 7.3 \(HDF5\); save it in MATLAB .* '-v7'"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            load_sample(tmp_path / name, **options)
+
+
+def test_an_array_may_stand_in_a_file_of_its_own(tmp_path):
+    rows = texmex(tmp_path / "rows.fvecs", ROWS, "f")
+    np.save(tmp_path / "y.npy", np.array([0, 1, 0, 1]))
+    np.savez(tmp_path / "two.npz", a=[1], b=[2])
+    pairs = mat(tmp_path / "pairs.mat", p=np.array([[0.0, 1.0, -1.0]]))
+    sample = load_sample(rows, labels=str(tmp_path / "y.npy"))
+    assert sample.y.tolist() == [0, 1, 0, 1]
+    assert load_sample(rows, pairs=str(pairs)).pairs.tolist() == [[0, 1, -1]]
+    for name, message in (
+        ("y", r"no array 'y' in .*rows.fvecs \(a file of one array\); .* a file of one array"),
+        (str(tmp_path / "none.npy"), "cannot read arrays from .*none.npy"),
+        (str(tmp_path / "two.npz"), r"two.npz \(it holds a, b\) is to be a file of one array"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            load_sample(rows, labels=name)
