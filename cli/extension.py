@@ -30,7 +30,7 @@ def install(pg_config: str) -> None:
 @extension.command()
 @click.argument("folder", type=click.Path(file_okay=False))
 def write(folder: str) -> None:
-    """Write the files into FOLDER, with a Makefile and META.json."""
+    """Write the files into FOLDER, with a Makefile, META.json and a Dockerfile."""
     for path in files.write(folder):
         click.echo(path)
 

@@ -36,6 +36,14 @@ PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 """
 
+_DOCKERFILE = """\
+# PostgreSQL with pgvector, by the image of pgvector's authors, and with {name} in its first database:
+# docker build --tag {name} .
+FROM pgvector/pgvector:pg18
+COPY {name}.control {name}--*.sql /usr/share/postgresql/18/extension/
+RUN echo "CREATE EXTENSION {name} CASCADE;" > /docker-entrypoint-initdb.d/{name}.sql
+"""
+
 
 def files() -> dict[str, str]:
     """Return the extension's files: the control file, and the scripts, by their names."""
@@ -55,7 +63,7 @@ def files() -> dict[str, str]:
 
 
 def write(folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the extension's files into a folder, with what builds and describes it for PGXN."""
+    """Write the extension's files into a folder, with what PGXN and Docker build and describe."""
     version = importlib.metadata.version(NAME)
     description = {
         "name": NAME,
@@ -72,6 +80,7 @@ def write(folder: str | os.PathLike[str]) -> list[Path]:
     texts = files() | {
         "META.json": json.dumps(description, indent=2) + "\n",
         "Makefile": _MAKEFILE.format(name=NAME),
+        "Dockerfile": _DOCKERFILE.format(name=NAME),
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     return _write(Path(folder), texts)

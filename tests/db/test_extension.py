@@ -468,3 +468,22 @@ def test_the_folder_for_pgxn(server, tmp_path, run):
     )  # fmt: skip
     made = {path.name: path.read_text() for path in root.rglob("pg_hashindex*") if path.is_file()}
     assert made == extension.files()
+
+
+def test_the_recipe_of_the_image(folder, make_database, tmp_path, run):
+    """What it copies is what a server is given, and what it runs makes the extension."""
+    run("extension", "write", tmp_path)
+    lines = (tmp_path / "Dockerfile").read_text().splitlines()
+    parent, copied, ran = [line for line in lines if not line.startswith("#")]
+    assert parent == "FROM pgvector/pgvector:pg18"
+    *patterns, target = copied.split()[1:]
+    assert target == "/usr/share/postgresql/18/extension/"
+    files = {path.name for pattern in patterns for path in tmp_path.glob(pattern)}
+    assert files == set(extension.files())
+    assert files <= {path.name for path in folder.iterdir()}
+    # The image runs what lies in that folder in its first database, as a superuser.
+    statement, script = ran.removeprefix("RUN echo ").split(" > ")
+    assert script == "/docker-entrypoint-initdb.d/pg_hashindex.sql"
+    url = make_database("template0")
+    execute(url, statement.strip('"'))
+    assert status(url).up_to_date

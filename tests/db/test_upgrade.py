@@ -67,11 +67,16 @@ def insert(connection, keys):
     )
 
 
-@pytest.fixture(params=[None, *RELEASES], ids=lambda path: path.name if path else "simulated")
-def old(request, server, url, make_database, tmp_path):
+@pytest.fixture(params=["by Python", "by the script", *RELEASES], ids=str)
+def old(request, server, url, make_database, vector_template, tmp_path):
     """A database as the release before left it, restored from a dump."""
     dump = tmp_path / "dump.sql"
-    if request.param is None:
+    if isinstance(request.param, str):
+        if request.param == "by the script":
+            url = make_database(vector_template)
+            script = tmp_path / "script.sql"
+            script.write_text(schema.script())
+            run(server, "psql", "--no-psqlrc", "--quiet", "--output=/dev/null", "-f", script, url)
         with connect(url) as connection:
             make(connection)
             outdate(connection)
