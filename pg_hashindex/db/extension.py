@@ -37,7 +37,7 @@ include $(PGXS)
 """
 
 _DOCKERFILE = """\
-# PostgreSQL with pgvector, by the image of pgvector's authors, and with {name} in its first database:
+# PostgreSQL by the image of pgvector's authors, with {name} in its first database:
 # docker build --tag {name} .
 FROM pgvector/pgvector:pg18
 COPY {name}.control {name}--*.sql /usr/share/postgresql/18/extension/
