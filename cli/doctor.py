@@ -66,6 +66,13 @@ if TYPE_CHECKING:
 )
 @seed_option
 @click.option(
+    "--html",
+    "html_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE.html",
+    help="Write all of it into one page too, readable without a network. Needs the extra plot.",
+)
+@click.option(
     "--fail-under",
     type=Share(),
     metavar="RECALL",
@@ -78,6 +85,7 @@ def doctor(
     queries: str | None,
     random_state: int,
     fail_under: float | None,
+    html_file: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -90,6 +98,10 @@ def doctor(
     """
     from pg_hashindex.quality.doctor import diagnose
 
+    if html_file is not None:
+        from pg_hashindex.operations.report import check_page, doctor_page, save_page
+
+        check_page(html_file)
     asked: Any = queries
     if queries is not None:
         from pg_hashindex.training.array_files import SUFFIXES
@@ -106,6 +118,9 @@ def doctor(
             random_state=random_state,
             **options,
         )
+    if html_file is not None:
+        save_page(doctor_page(found), html_file)
+        note(f"wrote {html_file}")
     if as_json:
         print_json(found.as_dict())
     else:

@@ -286,6 +286,15 @@ class Diagnosis:
     advice: list[Suggestion] = field(default_factory=list)
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the rows, of what is kept out of line, and of each vector index, by name."""
+        return {
+            "rows": self.table.heap_bytes,
+            "out of line (TOAST)": self.table.toast_bytes,
+            **{index.name: index.bytes for index in self.indexes},
+        }
+
+    @property
     def worst_recall(self) -> float | None:
         """The least recall of an index with the settings that sessions have, also under a filter.
 

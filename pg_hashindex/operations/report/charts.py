@@ -17,6 +17,7 @@ from scipy.special import entr
 
 from ...index.catalog import long_list
 from ...quality import plots
+from ...quality.doctor_findings import Diagnosis
 from ...quality.evaluate import Evaluation
 from ...quality.plots.distributions import bins_of
 from ...quality.plots.figures import drawing
@@ -156,6 +157,49 @@ def of_advice(advice: Advice) -> Iterator[Chart]:
         ],
         wide=True,
     )  # fmt: skip
+
+
+def of_indexes(found: Diagnosis) -> Iterator[Chart]:
+    """Yield recall against time of the indexes of a table, without a filter."""
+    points = [point for point in found.points if point.filter is None]
+    exact = next(scope for scope in found.scopes if scope.filter is None)
+    settings = {index.name: index for index in found.indexes}
+    best = max(points, key=lambda point: (point.recall, -point.p50_ms))
+    yield Chart(
+        "indexes",
+        "Recall against time",
+        f"A line for each index, a point for each setting; rings are the settings of today, the "
+        f"grey line is exact search, {exact.p50_ms:.3g} ms. The most is found by {best.index}: "
+        f"{best.recall:.3f} in {best.p50_ms:.3g} ms.",
+        plots.draw_indexes(found),
+        ["index", "setting", f"recall@{found.k}", "p50 ms", "p95 ms"],
+        [[p.index, p.setting_of(settings[p.index]), p.recall, p.p50_ms, p.p95_ms] for p in points],
+        wide=True,
+    )
+
+
+def of_memory(found: Diagnosis) -> Iterator[Chart]:
+    """Yield what rows and indexes take, beside the memory of the server."""
+    memory, sizes = found.memory, found.sizes
+    beyond = [name for name, size in sizes.items() if size > memory.effective_cache_size]
+    said = "Each fits by itself into what the server takes for its cache."
+    if beyond:
+        said = (
+            f"Larger than the cache, and so searched at the speed of the disk: {', '.join(beyond)}."
+        )
+    yield Chart(
+        "sizes",
+        "What must be in memory",
+        f"Rows and indexes beside shared_buffers and effective_cache_size. {said}",
+        plots.draw_sizes(found),
+        ["what", "MB"],
+        [
+            *([name, size / 1e6] for name, size in sizes.items()),
+            ["shared_buffers", memory.shared_buffers / 1e6],
+            ["effective_cache_size", memory.effective_cache_size / 1e6],
+        ],
+        wide=True,
+    )
 
 
 def of_bits(bits: Bits) -> Iterator[Chart]:

@@ -1,4 +1,4 @@
-"""The page of a report: one file of HTML that loads nothing from the network."""
+"""The pages of an index and of a table: files of HTML that load nothing from the network."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -8,8 +8,9 @@ from typing import Any
 from unicodedata import category
 
 from ...models.whole_files import write_whole
+from ...quality.doctor_findings import Diagnosis
 from ...quality.plots.figures import check_file, drawing
-from . import charts
+from . import charts, verdict
 from .charts import Chart
 from .gathering import Missing, Report
 
@@ -32,6 +33,64 @@ def page(report: Report) -> str:
     InvalidInputError
         If matplotlib is missing.
     """
+    return _render(
+        "index.html",
+        report=report,
+        verdict=verdict.of_index(report),
+        charts={
+            "search": _drawn(charts.of_measurement, report.measurement, report.candidates),
+            "tune": _drawn(charts.of_advice, report.advice),
+            "bits": _drawn(charts.of_bits, report.bits),
+            "lists": _drawn(charts.of_lists, report.lists),
+            "history": _drawn(charts.of_history, report.history),
+        },
+    )
+
+
+def doctor_page(found: Diagnosis) -> str:
+    """Return the page of what the doctor found about a table.
+
+    Returns
+    -------
+    str
+        HTML; every value in it is escaped.
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    whole = [point for point in found.points if point.filter is None]
+    by_name = {index.name: index for index in found.indexes}
+    filtered: list[tuple[Any, ...]] = []
+    for scope in found.scopes:
+        if scope.filter is None:
+            continue
+        filtered.append((scope.filter, scope.rows, "exact", "", 1.0, "all", scope.p50_ms))
+        filtered += [
+            (
+                scope.filter, scope.rows, point.index, point.setting_of(by_name[point.index]),
+                point.recall, f"{point.returned:.3g} of {point.wanted:.3g}", point.p50_ms,
+            )
+            for point in found.points
+            if point.filter == scope.filter
+        ]  # fmt: skip
+    return _render(
+        "table.html",
+        found=found,
+        made_at=datetime.now(UTC),
+        verdict=verdict.of_table(found),
+        now=[point for point in whole if point.current],
+        exact=next((scope for scope in found.scopes if scope.filter is None), None),
+        filtered=filtered,
+        charts={
+            "search": list(charts.of_indexes(found)) if whole else [],
+            "memory": list(charts.of_memory(found)),
+        },
+    )
+
+
+def _render(template: str, **values: Any) -> str:
     import jinja2
 
     environment = jinja2.Environment(
@@ -44,20 +103,11 @@ def page(report: Report) -> str:
     )
     environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
     environment.tests["missing"] = lambda value: isinstance(value, Missing)
+    return environment.get_template(template).render(**values)
 
-    def drawn(draw: Callable[..., Iterator[Chart]], found: Any, *more: Any) -> list[Chart]:
-        return [] if found is None or isinstance(found, Missing) else list(draw(found, *more))
 
-    return environment.get_template("page.html").render(
-        report=report,
-        charts={
-            "search": drawn(charts.of_measurement, report.measurement, report.candidates),
-            "tune": drawn(charts.of_advice, report.advice),
-            "bits": drawn(charts.of_bits, report.bits),
-            "lists": drawn(charts.of_lists, report.lists),
-            "history": drawn(charts.of_history, report.history),
-        },
-    )
+def _drawn(draw: Callable[..., Iterator[Chart]], found: Any, *more: Any) -> list[Chart]:
+    return [] if found is None or isinstance(found, Missing) else list(draw(found, *more))
 
 
 def _shown(value: Any) -> Any:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..doctor_findings import Diagnosis
     from ..evaluate import Evaluation
     from ..recall_history import HistoryPoint
 
@@ -207,6 +208,73 @@ def _day(moment: datetime) -> float:
 
 
 @drawing()
+def draw_indexes(found: Diagnosis) -> Figure:
+    """Draw recall against the time of the median query of a table's indexes, without a filter.
+
+    Rings are the settings that sessions have; a grey line is exact search.
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    figure: Figure = new_figure((7.5, 4.5))
+    panel = figure.subplots()
+    points = [point for point in found.points if point.filter is None]
+    for name, style in zip(dict.fromkeys(p.index for p in points), styles(), strict=False):
+        line = sorted((p.recall, p.p50_ms) for p in points if p.index == name)
+        panel.plot(*zip(*line, strict=True), label=plain(name), **style)
+    for point in points:
+        if point.current:
+            panel.plot(
+                point.recall, point.p50_ms, "o", markersize=12, markerfacecolor="none",
+                color="black",
+            )  # fmt: skip
+    for scope in found.scopes:
+        if scope.filter is None and scope.condition is None:
+            panel.axhline(scope.p50_ms, color="grey", linewidth=0.8)
+    panel.set_yscale("log")
+    _label_milliseconds(panel)
+    title = f"{plain(found.table.name)}, {found.table.rows} rows"
+    name_panel(panel, title, f"recall@{found.k}", "p50 ms")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+@drawing()
+def draw_sizes(found: Diagnosis) -> Figure:
+    """Draw the sizes of rows and indexes as bars, beside the memory that the server counts on.
+
+    Raises
+    ------
+    InvalidInputError
+        If matplotlib is missing.
+    """
+    sizes = found.sizes
+    figure: Figure = new_figure((7.5, 0.9 + 0.4 * len(sizes)))
+    panel = figure.subplots()
+    panel.barh(
+        [plain(name) for name in sizes], [size / 1e6 for size in sizes.values()], color=COLOURS[0]
+    )
+    panel.invert_yaxis()
+    for name, style in (("shared_buffers", "--"), ("effective_cache_size", ":")):
+        panel.axvline(getattr(found.memory, name) / 1e6, color="black", linestyle=style, label=name)
+    panel.set_xscale("symlog", linthresh=1)
+    panel.set_xlim(left=0)
+    name_panel(panel, "", "MB", "")
+    figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def _label_milliseconds(panel: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+@drawing()
 def draw_frontier(advice: Advice) -> Figure:
     """Draw recall against the time of the median query, a line for each system.
 
@@ -218,8 +286,6 @@ def draw_frontier(advice: Advice) -> Figure:
         If matplotlib is missing.
     """
     figure: Figure = new_figure((7.5, 4.5))
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     panel = figure.subplots()
     systems = dict.fromkeys(trial.system for trial in advice.trials)
     for system, style in zip(systems, styles(), strict=False):
@@ -234,9 +300,7 @@ def draw_frontier(advice: Advice) -> Figure:
         )  # fmt: skip
     panel.axvline(advice.goal.recall, color="grey", linewidth=0.8)
     panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.yaxis.set_major_formatter("{x:g}")
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    _label_milliseconds(panel)
     title = f"{plain(advice.table)}, {advice.rows} rows"
     name_panel(panel, title, f"recall@{advice.goal.k}", "p50 ms")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
