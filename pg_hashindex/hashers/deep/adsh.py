@@ -1,7 +1,8 @@
 """ADSH: asymmetric deep supervised hashing (Jiang & Li, AAAI 2018)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +27,14 @@ class ADSH(DeepHasher):
         sum_ij (h_i'v_j - n_bits S_ij)^2 + gamma sum_i ||v_i - h_i||^2,   h = tanh(u)
 
     where i are the rows of a batch, j all labelled rows, and S_ij = 1 if two rows share a label, -1
-    if not. Each round first updates V with the network held: with U = tanh(u) of
-    ``query_rows`` rows drawn, each bit of V becomes sgn(n_bits S'U_k + gamma U_k - V' U''U_k), V'
-    and U' being V and U without bit k; the term with gamma counts for the rows drawn. Then the
-    network learns from batches of all labelled rows, where the paper's are of the rows drawn. No
-    bit of V becomes the same for all rows.
+    (or less, see ``balance``) if not. Each round first updates V with the network held: with U =
+    tanh(u) of ``query_rows`` rows drawn, the Omega of the paper, bit k of V becomes
+
+        V_k = sgn(n_bits S'U_k + gamma U_k - sum_l V_l U_l'U_k)
+
+    over the other bits l; the term with gamma is that of the rows drawn. Then the network learns
+    from batches of all labelled rows, where the paper's are of the rows drawn. No bit of V becomes
+    the same for all rows.
 
     New rows and queries get codes from the network. The codes V of the labelled rows are learned
     codes, which a model may keep.
@@ -42,6 +46,10 @@ class ADSH(DeepHasher):
     gamma
         Weight of the distance between the network and the codes of the same row. The first sum
         grows with the number of labelled rows, so a gamma of 200 is small beside it.
+    balance
+        Replace the -1 in S by a number so small that S adds up to 0, as in the authors' program.
+        Otherwise the many pairs without a common label outweigh the others, and the codes of
+        several classes become equal.
     query_rows
         Rows drawn for each update of V.
     features, hidden, image_shape, input_size, dropout, weights
@@ -60,8 +68,10 @@ class ADSH(DeepHasher):
 
     method = "adsh"
     learns_codes = True
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"balance": False}
 
     gamma: NotNegative = 200.0
+    balance: bool = True
     query_rows: Annotated[int, integer(2, MOST_STEPS)] = 2000
 
     codes_: NDArray[np.uint8] = field(init=False)
@@ -72,7 +82,9 @@ class ADSH(DeepHasher):
         from .objectives import AsymmetricObjective
 
         first = random_codes(len(kept), self.n_bits_, rng)
-        return AsymmetricObjective(labels, kept, first, float(self.gamma), int(self.query_rows))
+        return AsymmetricObjective(
+            labels, kept, first, float(self.gamma), int(self.query_rows), balance=bool(self.balance)
+        )
 
     def _keep_learned(self, trainer: "Trainer") -> None:
         every = trainer.labels.labelled

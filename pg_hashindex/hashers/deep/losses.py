@@ -140,22 +140,27 @@ def dtsh_loss(u: torch.Tensor, triplets: torch.Tensor, margin: float) -> torch.T
 
 
 def adsh_loss(
-    u: torch.Tensor, own: torch.Tensor, sums: torch.Tensor, gram: torch.Tensor, gamma: float
+    u: torch.Tensor,
+    own: torch.Tensor,
+    sums: torch.Tensor,
+    squares: torch.Tensor,
+    gram: torch.Tensor,
+    gamma: float,
 ) -> torch.Tensor:
     """Compute the squared errors of products with known codes (ADSH), of the batch.
 
-    With h = tanh(u), codes V (m, n_bits) of -1 and 1, and S_ij = 1 or -1, it is
+    With h = tanh(u), codes V (m, n_bits) of -1 and 1, and S_ij that says whether two rows share a
+    label, it is
 
         sum (h_i'v_j - n_bits S_ij)^2 + gamma sum ||v_i - h_i||^2
 
     where v_i, ``own`` (n, n_bits), are the codes of the batch. The first sum is expanded, so that
-    it needs only ``gram`` = V'V and ``sums`` = S V (n, n_bits); its constant, n m n_bits^2, is that
-    of V'V with its diagonal m. All may be divided by m, with gamma.
+    it needs only ``gram`` = V'V, ``sums`` = S V (n, n_bits), and ``squares`` (n,), the sums of
+    S_ij^2 over j. If all three and gamma are divided by m, so is the loss.
     """
     h, n_bits = torch.tanh(u), u.shape[1]
-    errors = ((h @ gram) * h).sum() - 2 * n_bits * (sums * h).sum()
-    constant = len(u) * gram[0, 0] * n_bits**2
-    return errors + constant + gamma * (own - h).square().sum()
+    errors = ((h @ gram) * h).sum() - 2 * n_bits * (sums * h).sum() + n_bits**2 * squares.sum()
+    return errors + gamma * (own - h).square().sum()
 
 
 def deep_dsh_loss(

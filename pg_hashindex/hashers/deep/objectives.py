@@ -163,10 +163,12 @@ def draw_triplets(
 class AsymmetricObjective(Objective):
     """The loss of ADSH, and the codes V of the rows that it learns from, ``kept``.
 
-    Each round first updates V by the projections of some of these rows.
+    Each round first updates V by the projections of some of these rows. S_ij is 1 if two rows share
+    a label. If not, it is -1 or, with ``balance``, so small that S adds up to 0.
     """
 
     V: torch.Tensor
+    squares: torch.Tensor
 
     def __init__(
         self,
@@ -175,10 +177,18 @@ class AsymmetricObjective(Objective):
         first: NDArray[np.int8],
         gamma: float,
         most_drawn: int,
+        *,
+        balance: bool,
     ) -> None:
         super().__init__()
         self.kept, self.gamma, self.most_drawn = kept, gamma, most_drawn
         self.sets = LabelSets.of_several(labels.take(kept))
+        counts = self.sets.counts[:, None]
+        sharing, n = self.sets.sharing(counts), len(kept)
+        n_similar = float((counts * sharing).sum())
+        self.other = n_similar / (n**2 - n_similar) if balance and n_similar < n**2 else 1.0
+        squares = (sharing + self.other**2 * (n - sharing))[self.sets.of_row, 0]
+        self.register_buffer("squares", torch.from_numpy(squares / n).float(), persistent=False)
         self.register_buffer("V", torch.from_numpy(first))
 
     def start_round(self, share: float, project: Project, rng: np.random.Generator) -> None:
@@ -197,14 +207,16 @@ class AsymmetricObjective(Objective):
     def _signed_sums(
         self, values: NDArray[np.float64], places: NDArray[np.intp]
     ) -> NDArray[np.float64]:
-        """Return S'values, float64 (n, k), of rows at ``places``; S is 1, or -1 for other rows."""
+        """Return S'values, float64 (n, k), of the rows at ``places``."""
         by_set = np.zeros((len(self.sets), values.shape[1]))
         np.add.at(by_set, self.sets.of_row[places], values)
-        sums: NDArray[np.float64] = 2 * self.sets.sharing(by_set) - values.sum(axis=0)
+        of_similar = self.sets.sharing(by_set)
+        sums: NDArray[np.float64] = of_similar - self.other * (values.sum(axis=0) - of_similar)
         return sums[self.sets.of_row]
 
     def forward(self, u: torch.Tensor, batch: Batch) -> torch.Tensor:
         """Return the mean over pairs of a row of the batch and one of ``kept``."""
         places = torch.from_numpy(np.searchsorted(self.kept, batch.rows)).to(u.device)
         own, n = self.V[places].float(), len(self.V)
-        return adsh_loss(u, own, self.sums[places] / n, self.gram, self.gamma / n) / len(u)
+        sums, squares = self.sums[places] / n, self.squares[places]
+        return adsh_loss(u, own, sums, squares, self.gram, self.gamma / n) / len(u)
