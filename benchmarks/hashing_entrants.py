@@ -60,6 +60,8 @@ def on_database(split: Split) -> Split:
 
 
 _UNIT_ROWS = {"normalize": "l2"}
+_CPU = {"device": "cpu"}
+DEEP = ("dpsh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 
 ENTRANTS = {
     entrant.name: entrant
@@ -143,6 +145,16 @@ ENTRANTS = {
         Entrant(
             "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", on_database=True,
             parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
+        ),
+        # With all labels, and with those of the 1,000 labelled rows of the split; BGDH is for few.
+        *(Entrant(name, 3, _BOTH, parameters=_CPU) for name in DEEP),
+        *(
+            Entrant(f"{name}-1000", 3, _BOTH, hasher=name, parameters=_CPU, labels="labelled")
+            for name in ("bgdh", *DEEP)
+        ),
+        Entrant(
+            "sdh-1000", 3, _BOTH, hasher="sdh", labels="labelled",
+            parameters=_anchors(1000, **_UNIT_ROWS),
         ),
     )
 }  # fmt: skip
