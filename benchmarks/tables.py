@@ -140,10 +140,14 @@ def hashing() -> str:
 
 def deep() -> str:
     """Write label MAP with all labels and with 1,000, one line for each deep method."""
-    found = {(r["dataset"], r["method"], r["bits"]): r for r in read("hashing")["results"]}
+    found = {
+        (r["dataset"], r["method"], r["bits"]): r
+        for r in read("hashing")["results"]
+        if r["codes"] != "learned"
+    }
     shown = {
-        f"{data.upper()}, {count} labels: {bits} bits": (data, suffix, bits)
-        for data in ("mnist", "usps")
+        f"{words}, {count} labels: {bits} bits": (data, suffix, bits)
+        for data, words in (("mnist", "MNIST"), ("usps", "USPS"), ("packages", "packages"))
         for count, suffix in (("10,000", ""), ("1,000", "-1000"))
         for bits in (32, 64)
         if (data, f"{DEEP[0]}{suffix}", bits) in found
