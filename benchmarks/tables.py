@@ -153,7 +153,7 @@ def deep() -> str:
         if (data, f"{DEEP[0]}{suffix}", bits) in found
     }
     cells = []
-    for method in ("sdh", "bgdh", *DEEP):
+    for method in ("itq", "sdh", "bgdh", *DEEP):
         for words, (data, suffix, bits) in shown.items():
             one = found.get((data, method + suffix, bits), {})
             cells.append((method, words, pair({**one, "reference": None}, "MAP_label", 3)))
