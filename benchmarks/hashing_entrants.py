@@ -14,6 +14,7 @@ _BOTH = {"mnist": (32, 64), "usps": (32, 64)}
 _WITH_60 = {"mnist": (32, 60, 64), "usps": (32, 60, 64)}
 _CGHASH = {"mnist": (32, 60), "usps": (32, 60)}
 _SIFT = {"sift10k": (24, 32, 48)}
+_PACKAGES = {"packages": (32, 64)}
 
 BITS = (24, 32, 48, 60, 64)
 
@@ -60,13 +61,15 @@ def on_database(split: Split) -> Split:
 
 
 _UNIT_ROWS = {"normalize": "l2"}
+_CPU = {"device": "cpu"}
+DEEP = ("dpsh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 
 ENTRANTS = {
     entrant.name: entrant
     for entrant in (
         Entrant("lsh", 20, _WITH_60 | _SIFT, "LSH"),
         Entrant("pcah", 1, _BOTH | _SIFT, "PCAH"),
-        Entrant("itq", 5, _WITH_60, "ITQ"),
+        Entrant("itq", 5, _WITH_60 | _PACKAGES, "ITQ"),
         Entrant("isohash", 3, _BOTH),
         Entrant("sph", 3, _BOTH),
         Entrant("dsh", 3, _BOTH),
@@ -97,7 +100,7 @@ ENTRANTS = {
         Entrant("itq-cca", 5, _BOTH),
         Entrant("sbre", 3, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
-        Entrant("sdh", 3, _BOTH, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
+        Entrant("sdh", 3, _BOTH | _PACKAGES, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
         Entrant(
             "sdh-paper", 3, _BOTH, "SDH", hasher="sdh", preset="paper",
             parameters=_anchors(1000, **_UNIT_ROWS),
@@ -143,6 +146,19 @@ ENTRANTS = {
         Entrant(
             "sadih-l1-all", 3, {"mnist": (32,)}, hasher="sadih", on_database=True,
             parameters=_anchors(1000, loss="l1", **_UNIT_ROWS),
+        ),
+        # With all labels, and with those of the 1,000 labelled rows of the split; BGDH is for few.
+        *(Entrant(name, 3, _BOTH | _PACKAGES, parameters=_CPU) for name in DEEP),
+        *(
+            Entrant(
+                f"{name}-1000", 3, _BOTH | _PACKAGES, hasher=name, labels="labelled",
+                parameters=_CPU,
+            )
+            for name in ("bgdh", *DEEP)
+        ),
+        Entrant(
+            "sdh-1000", 3, _BOTH | _PACKAGES, hasher="sdh", labels="labelled",
+            parameters=_anchors(1000, **_UNIT_ROWS),
         ),
     )
 }  # fmt: skip

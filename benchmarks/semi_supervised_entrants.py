@@ -25,6 +25,9 @@ _COSINE = {"normalize": "l2"}
 # No labels are held back: the number of rounds was chosen on rows that are neither in the database
 # nor among the queries.
 _DEEP = {"device": "cpu", "validation": 0.0}
+_DPSH = {**_DEEP, "hidden": (1024,), "learning_rate": 3e-4, "rounds": 100}
+# The other deep methods have the settings of DPSH, as far as they take them.
+OTHERS = ("deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 # With 58 classes few pairs share one. Without decay DPSH has a MAP of .99 among its labelled rows
 # and .43 among others; each method gets the decay that suits it best.
 _MANY_CLASSES = {
@@ -34,6 +37,13 @@ _MANY_CLASSES = {
     "theta_scale": 0.25,
     "batch_rows": 256,
     "rounds": 100,
+}
+_OF_MANY_CLASSES = {
+    **_DEEP,
+    **_COSINE,
+    "batch_rows": 256,
+    "rounds": 100,
+    "weight_decay": 2.0,
 }
 _WIDE = {
     "hidden": (512,),
@@ -47,10 +57,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
         "bgdh-i": {**_DEEP},
         "bgdh-t": {**_DEEP},
-        "dpsh": {**_DEEP, "hidden": (1024,), "learning_rate": 3e-4, "rounds": 100},
+        "dpsh": _DPSH,
         "sdh": {**_COSINE},
         "s3plh": {},
         "itq": {},
+        **dict.fromkeys(OTHERS, _DPSH),
     },
     "packages": {
         "bgdh-i": {**_MANY_CLASSES, **_WIDE, "weight_decay": 1.0},
@@ -59,6 +70,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "sdh": {**_COSINE},
         "s3plh": {**_COSINE},
         "itq": {**_COSINE},
+        **dict.fromkeys(OTHERS, _OF_MANY_CLASSES),
         "bgdh-i-words": {},
         "bgdh-t-words": {},
         "bgdh-i-both": {},
@@ -76,7 +88,7 @@ class Entrant:
     variant: Literal["inductive", "transductive"] | None = None
     #: "words" of names, "both" words and landmarks, or None for the method's own graph.
     graph: Literal["words", "both"] | None = None
-    #: DPSH and SDH learn only from labelled rows.
+    #: SDH and the deep methods other than BGDH learn only from labelled rows.
     rows: Literal["all", "labelled"] = "all"
 
     @property
@@ -139,6 +151,7 @@ ENTRANTS = {
         Entrant("bgdh-i", "bgdh", "inductive"),
         Entrant("bgdh-t", "bgdh", "transductive"),
         Entrant("dpsh", "dpsh", rows="labelled"),
+        *(Entrant(name, name, rows="labelled") for name in OTHERS),
         Entrant("sdh", "sdh", rows="labelled"),
         Entrant("s3plh", "s3plh"),
         Entrant("itq", "itq"),

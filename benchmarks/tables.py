@@ -12,6 +12,7 @@ import retrieval_report
 import scale_report
 import tenants
 from common import RESULTS, ROOT, table
+from hashing_entrants import DEEP
 
 Record = dict[str, Any]
 NOT_YET = "Not measured yet."
@@ -135,6 +136,30 @@ def hashing() -> str:
             for words, score in columns.items()
         ),
     )
+
+
+def deep() -> str:
+    """Write label MAP with all labels and with 1,000, one line for each deep method."""
+    found = {
+        (r["dataset"], r["method"], r["bits"]): r
+        for r in read("hashing")["results"]
+        if r["codes"] != "learned"
+    }
+    shown = {
+        f"{words}, {count} labels: {bits} bits": (data, suffix, bits)
+        for data, words in (("mnist", "MNIST"), ("usps", "USPS"), ("packages", "packages"))
+        for count, suffix in (("10,000", ""), ("1,000", "-1000"))
+        for bits in (32, 64)
+        if (data, f"{DEEP[0]}{suffix}", bits) in found
+    }
+    cells = []
+    for method in ("itq", "sdh", "bgdh", *DEEP):
+        for words, (data, suffix, bits) in shown.items():
+            one = found.get((data, method + suffix, bits), {})
+            cells.append((method, words, pair({**one, "reference": None}, "MAP_label", 3)))
+        costs = [found[key] for key in found if key[1].removesuffix("-1000") == method]
+        cells.append((method, "training CPU s", seconds(costs, "train_cpu_s")))
+    return pivot("label MAP", cells)
 
 
 def labels() -> str:
@@ -784,6 +809,7 @@ TABLES = {
     "packages": packages,
     "hashing-32": hashing_32,
     "hashing": hashing,
+    "deep": deep,
     "semi-supervised-32": semi_supervised_32,
     "semi-supervised": semi_supervised,
     "given-graphs": given_graphs,

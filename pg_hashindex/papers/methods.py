@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Hasher, Preset, make_hasher
-from ..hashers.deep.dpsh import DPSH
+from ..hashers.deep.deep_hasher import DeepHasher
 from ..models.quantization import Levels
 from ..models.vectors import SparseRows
 from .splits import Split
@@ -198,7 +198,7 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
         or ("pairs" in hasher.learns_from and split.pairs is not None)
     ]
     if find_spec("torch") is None:
-        learnable = [name for name in learnable if not issubclass(HASHERS[name], DPSH)]
+        learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]
     # It has one bit for each dimension.
     if split.train.shape[1] not in bits:
         learnable.remove("sign")

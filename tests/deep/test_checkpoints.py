@@ -12,7 +12,7 @@ from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 
 from pg_hashindex.errors import InvalidInputError, TrainingError
-from pg_hashindex.hashers import BGDH, DPSH
+from pg_hashindex.hashers import BGDH, DPSH, HASHERS
 
 torch = pytest.importorskip("torch")
 
@@ -35,10 +35,11 @@ KINDS = {
     "inductive, sgd": (BGDH, {"optimizer": "sgd", "learning_rate": 0.1}),
     "transductive, sgd": (BGDH, {"variant": "transductive", "optimizer": "sgd"}),
 }
+OTHERS = ("deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 
 
 def make(kind, **params):
-    method, options = KINDS[kind]
+    method, options = (HASHERS[kind], {}) if kind in OTHERS else KINDS[kind]
     given = {"n_bits": 8, "random_state": 4, "validation": 0.2, "rounds": 9}
     return method(**{**SMALL[method.method], **given, **options, **params})
 
@@ -84,7 +85,7 @@ def interrupted(often, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "writes"),
     [
-        *(("dpsh", n) for n in (1, 7)),
+        *((kind, n) for kind in ("dpsh", *OTHERS) for n in (1, 7)),
         *((kind, n) for kind in list(KINDS)[1:] for n in (3, 10, 11, 16)),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL
 
-from pg_hashindex.hashers import BGDH
+from pg_hashindex.hashers import BGDH, make_hasher
 from pg_hashindex.models import codes
 
 torch = pytest.importorskip("torch")
@@ -74,3 +74,12 @@ def test_a_training_goes_on_from_a_gpu(kind, device, tmp_path, monkeypatch):
     hasher = fit(kind, device=device, checkpoint=file)
     assert hasher.training_["device"].startswith(device)
     assert apart(hasher) > 0.8 * apart(fit(kind, device="cuda"))
+
+
+@pytest.mark.parametrize("name", ["deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq"])
+def test_other_methods_learn_as_much(name):
+    given = {**SMALL[name], "n_bits": 12, "random_state": 1}
+    on_gpu, on_cpu = (
+        make_hasher(name, device=device, **given).fit(X, Y) for device in ("cuda", "cpu")
+    )
+    assert apart(on_gpu) > 0.8 * apart(on_cpu)

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from pg_hashindex.hashers.deep import learning  # noqa: E402
 from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
 from pg_hashindex.hashers.deep.losses import dpsh_loss  # noqa: E402
+from pg_hashindex.hashers.deep.objectives import PairObjective  # noqa: E402
 from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -42,7 +43,6 @@ def trainer(variant, held_back=(), loss=dpsh_loss, **changes):
         "batch_rows": ROWS,
         "optimizer": "sgd",
         "learning_rate": RATE,
-        "eta": ETA,
         "patience": 3,
         "supervised_steps": 0,
         "lam": LAM,
@@ -66,7 +66,7 @@ def trainer(variant, held_back=(), loss=dpsh_loss, **changes):
         np.array(held_back, np.intp),
         graph,
         Schedule(**(schedule | changes)),
-        loss,
+        PairObjective(loss, ETA),
         np.random.default_rng(3),
     )
     if result.contexts is not None:

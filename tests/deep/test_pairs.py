@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
 from pg_hashindex.hashers.deep.losses import balanced_loss, dpsh_loss  # noqa: E402
+from pg_hashindex.hashers.deep.objectives import PairObjective  # noqa: E402
 from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -32,7 +33,7 @@ def trainer(loss=dpsh_loss, held_back=()):
     network = HashNetwork(Architecture(4, 3, (5,)), torch.Generator().manual_seed(1))
     with torch.no_grad():
         network.head.weight.mul_(100)
-    schedule = Schedule(1, 8, "sgd", 0.5, ETA, 3, supervised_steps=1)
+    schedule = Schedule(1, 8, "sgd", 0.5, 3, supervised_steps=1)
     rng = np.random.default_rng(3)
     pairs = GivenPairs.read(PAIRS, None)
     return Trainer(
@@ -42,7 +43,7 @@ def trainer(loss=dpsh_loss, held_back=()):
         np.array(held_back, np.intp),
         None,
         schedule,
-        loss,
+        PairObjective(loss, ETA),
         rng,
         pairs,
     )

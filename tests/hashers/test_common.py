@@ -38,7 +38,7 @@ learns_from_labels = pytest.mark.parametrize(
 # test_only_the_base_class_checks says that none replaces them.
 BASE = "pcah"
 # These have checks of their own besides.
-CHECKS_MORE = ("dpsh", "bgdh", "cghash")
+CHECKS_MORE = (*SMALL, "cghash")
 base_and_those_that_check_more = pytest.mark.parametrize("name", methods(BASE, *CHECKS_MORE))
 each_hasher = pytest.mark.parametrize("name", methods(*HASHERS))
 
@@ -321,7 +321,7 @@ def test_default_number_of_bits(name, rows):
     else:
         n_bits = 256 if HASHERS[name].ranks_by_distance() else 128
         # Two fewer than the rows; networks have fewer by default.
-        n_bits = {"sth": 198, "dpsh": 64, "bgdh": 64}.get(name, n_bits)
+        n_bits = {"sth": 198, **dict.fromkeys(SMALL, 64)}.get(name, n_bits)
     hasher = make(name, n_bits=None, **FEW_STEPS.get(name, {})).fit(rows[:200], LABELS[:200])
     assert (hasher.n_bits, hasher.n_bits_) == (None, n_bits)
     if name in ("sign", BASE, "sgh", "dpsh"):
@@ -462,7 +462,7 @@ def test_refuses_queries(rows):
 def test_registry_names_every_method():
     names = (
         "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh sbre "
-        "ksh sdh fsdh sadih lfh cosdish cghash dpsh bgdh"
+        "ksh sdh fsdh sadih lfh cosdish cghash dpsh bgdh deep-dsh dtsh hashnet adsh greedyhash csq"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():
@@ -484,12 +484,13 @@ import sys
 sys.modules["torch"] = None
 import numpy as np
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import BGDH, DPSH, HASHERS
+from pg_hashindex.hashers import BGDH, CSQ, DPSH, HASHERS
 from pg_hashindex.models.network import Network
 from pg_hashindex.cli import main
-assert {"dpsh", "bgdh"} <= set(HASHERS)
+assert {"dpsh", "bgdh", "csq"} <= set(HASHERS)
 X = np.random.default_rng(0).standard_normal((50, 4))
-for hasher in (DPSH(n_bits=4), BGDH(n_bits=4), BGDH(n_bits=4, variant="transductive")):
+kinds = DPSH(n_bits=4), BGDH(n_bits=4), BGDH(n_bits=4, variant="transductive"), CSQ(n_bits=4)
+for hasher in kinds:
     hasher.check_parameters()
     try:
         hasher.fit(X, np.arange(50) % 2)
@@ -514,8 +515,8 @@ def test_torch_is_needed_to_train_and_not_before():
     trains = (
         "this method trains a neural network, which needs torch: pip install 'pg_hashindex[deep]'"
     )
-    assert lines[:3] == [trains] * 3
-    assert lines[3] == (
+    assert lines[:4] == [trains] * 4
+    assert lines[4] == (
         "this model is a neural network, which needs torch: pip install 'pg_hashindex[deep]'"
     )
     assert "bgdh" in done.stdout.split("Usage: ")[1]

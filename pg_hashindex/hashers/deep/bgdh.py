@@ -26,7 +26,8 @@ from ..numerics.rows import RowSource
 from ..parameters import Factor, NotNegative, Positive, integer, number
 from ..supervision.labels import Supervision
 from ..supervision.relations import read_graph
-from .dpsh import DPSH, MOST_STEPS, check_sizes
+from .deep_hasher import MOST_STEPS, check_sizes
+from .dpsh import DPSH
 
 if TYPE_CHECKING:
     from ...models.hash_network import Architecture

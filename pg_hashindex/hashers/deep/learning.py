@@ -22,7 +22,8 @@ from ..numerics.bipartite import BipartiteGraph
 from ..supervision.labels import Labels
 from ..supervision.pairs import GivenPairs
 from .checkpoints import Checkpoint
-from .losses import GraphLoss, PairwiseLoss, graph_loss, quantization
+from .losses import GraphLoss, graph_loss
+from .objectives import Batch, Objective
 
 # Seconds between checkpoints, but at least this many times as long as writing the last one took.
 _CHECKPOINT_SECONDS = 20.0
@@ -45,7 +46,6 @@ class Schedule:
     batch_rows: int
     optimizer: Literal["adam", "sgd"]
     learning_rate: float
-    eta: float
     patience: int
     weight_decay: float = 0.0
     supervised_steps: int = 10
@@ -91,7 +91,7 @@ class Trainer:
         held_back: NDArray[np.intp],
         graph: BipartiteGraph | None,
         schedule: Schedule,
-        pairwise_loss: PairwiseLoss,
+        objective: Objective,
         rng: np.random.Generator,
         pairs: GivenPairs | None = None,
     ) -> None:
@@ -101,8 +101,9 @@ class Trainer:
             half = scipy.sparse.coo_array((pairs.signs, self.ends.T), shape=(len(X), len(X)))
             self.signs = scipy.sparse.csr_array(half + half.T)
         self.pairs = pairs
-        self.schedule, self.pairwise_loss, self.rng = schedule, pairwise_loss, rng
+        self.schedule, self.rng = schedule, rng
         self.device = network.mean.device
+        self.objective = objective.to(self.device)
         self.held_back = held_back
         self.labelled = np.setdiff1d(labels.labelled, held_back)
         self.contexts: nn.Embedding | None = None
@@ -117,6 +118,7 @@ class Trainer:
         own = [p for name, p in network.named_parameters() if name.startswith("embeddings.")]
         known = {id(p) for p in (*embedding, *own)}
         rest = [p for p in network.parameters() if id(p) not in known]
+        rest += self.objective.parameters()
         groups: list[dict[str, Any]] = [{"params": rest}]
         if embedding:
             groups.append({"params": embedding, "lr": s.embedding_rate})
@@ -226,6 +228,7 @@ class Trainer:
         if not self.round:
             self._weigh_graph()
         while self.round < s.rounds and not self._patience_is_over:
+            self.objective.start_round(self.round / s.rounds, self.projections, self.rng)
             self._batches("labels", self._supervised_step, s.supervised_steps)
             self._batches("graph", self._graph_step, self._graph_steps)
             self.round += 1
@@ -265,7 +268,7 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Refuse weights that are not finite; the last step may have made them so."""
-        held = [*self.network.named_parameters()]
+        held = [*self.network.named_parameters(), *self.objective.named_parameters()]
         held += [] if self.contexts is None else [*self.contexts.named_parameters("contexts")]
         for name, parameter in held:
             if not torch.isfinite(parameter).all():
@@ -301,8 +304,8 @@ class Trainer:
         """Minimise L_s on one batch (Algorithm 2, lines 6 to 10).
 
         A batch has ``batch_rows`` labelled rows, and the rows of half as many given pairs; all
-        known pairs among them count. L_s is divided by their number, so that one learning rate
-        suits batches of any size.
+        known pairs among them count. The objective is a mean, so that one learning rate suits
+        batches of any size.
         """
         size = min(self.schedule.batch_rows, len(self.labelled))
         drawn = np.sort(self.rng.choice(self.labelled, size, replace=False))
@@ -315,7 +318,7 @@ class Trainer:
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
-        similar, known = self.labels.same(rows, rows), []
+        similar, known = self.labels.same(rows, rows), None
         n_pairs = len(rows) * (len(rows) - 1)
         if self.pairs is not None:
             given = self.signs[rows][:, rows].toarray()
@@ -323,9 +326,14 @@ class Trainer:
             labelled = np.isin(rows, self.labelled)
             counting = np.outer(labelled, labelled) | (given != 0)
             np.fill_diagonal(counting, False)
-            n_pairs, known = int(counting.sum()), [torch.from_numpy(counting).to(self.device)]
-        loss = self.pairwise_loss(u, torch.from_numpy(similar).to(self.device), *known)
-        return (loss + self.schedule.eta * quantization(u)) / max(1, n_pairs)
+            n_pairs, known = int(counting.sum()), torch.from_numpy(counting).to(self.device)
+        batch = Batch(rows, torch.from_numpy(similar).to(self.device), known, max(1, n_pairs))
+        loss: torch.Tensor = self.objective(u, batch)
+        return loss
+
+    def projections(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the projections of rows by number, as the network is now."""
+        return self.network.project(self.X[rows], self.device, rows)
 
     def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
         used = [self.optimizers[name] for name in names if name in self.optimizers]
@@ -354,10 +362,7 @@ class Trainer:
         because it measures how sure the network is of its mistakes.
         """
         beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
-        query_codes, codes = (
-            pack(self.network.project(self.X[rows], self.device, rows) > 0)
-            for rows in (self.held_back, beside)
-        )
+        query_codes, codes = (pack(self.projections(rows) > 0) for rows in (self.held_back, beside))
         shared = self.labels.same(self.held_back, beside)
         return mean_average_precision(query_codes, codes, shared, ties="average")
 
@@ -367,6 +372,7 @@ class Trainer:
         return {
             "network": self.network.state_dict(),
             "contexts": None if self.contexts is None else self.contexts.state_dict(),
+            "objective": self.objective.state_dict(),
             "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
             # Torch's files cannot hold the 128-bit integers of NumPy's state, and JSON can.
             "rng": json.dumps(self.rng.bit_generator.state),
@@ -383,6 +389,7 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         if self.contexts is not None:
             self.contexts.load_state_dict(state["contexts"])
+        self.objective.load_state_dict(state["objective"])
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.rng.bit_generator.state = json.loads(state["rng"])

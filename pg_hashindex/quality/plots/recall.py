@@ -260,6 +260,7 @@ def draw_sizes(found: Diagnosis) -> Figure:
     for name, style in (("shared_buffers", "--"), ("effective_cache_size", ":")):
         panel.axvline(getattr(found.memory, name) / 1e6, color="black", linestyle=style, label=name)
     panel.set_xscale("symlog", linthresh=1)
+    panel.xaxis.set_major_formatter("{x:g}")
     panel.set_xlim(left=0)
     name_panel(panel, "", "MB", "")
     figure.legend(loc="outside upper right", ncols=2, frameon=False, fontsize=8)
