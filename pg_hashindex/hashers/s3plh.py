@@ -67,7 +67,7 @@ class S3PLH(Hasher):
         The weight that a contradicting pair of average projections gains by one bit; weights are 1
         at first.
     step_by
-        The unit of step, as above. `S3PLH.paper` is the authors' program, whose codes follow small
+        The unit of step, as above. `S3PLH.program` is the authors' program, whose codes follow small
         changes of eta: 0.1 % of it moves label MAP by up to 0.02.
     balance
         Whether all neighbours together weigh as much as all others together.
@@ -87,9 +87,14 @@ class S3PLH(Hasher):
 
     method = "s3plh"
     learns_from = ("labels", "pairs")
+    # The paper names no eta.
     paper_parameters: ClassVar[Mapping[str, Any]] = {
-        # The paper names no eta. The authors' program, which weights the pairs instead, gives the
-        # scores of our reference with 0.2 for 1,000 labelled rows.
+        "step": 1.0,
+        "step_by": "rows",
+        "balance": False,
+    }
+    program_parameters: ClassVar[Mapping[str, Any]] = {
+        # The program weights the pairs instead of the covariance: by 0.2 for 1,000 labelled rows.
         "eta": 1 / (0.2 * 999),
         "step": 1.0,
         "step_by": "data",
