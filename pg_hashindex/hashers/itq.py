@@ -16,6 +16,8 @@ from .pcah import principal_directions
 from .supervision.labels import Supervision
 
 _BLOCK_ROWS = 2048
+# Below this quotient of squared singular values, rotations would have an error above 1e-10.
+_SMALL = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -53,7 +55,7 @@ class ITQ(Hasher):
     paper_parameters: ClassVar[Mapping[str, Any]] = {"tolerance": 0.0, "extrapolation": 0.0}
 
     n_iter: Annotated[int, integer(0, 100_000)] = 50
-    tolerance: Annotated[float, number(0, 1)] = 1e-3
+    tolerance: Annotated[float, number(0, 1)] = 6e-4
     extrapolation: Annotated[float, number(0, 1)] = 1.0
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -115,9 +117,23 @@ def learn_rotation(
         if extrapolation and before is not None:
             further = correlation + extrapolation * (correlation - before)
         before = correlation
-        left, _, right = np.linalg.svd(further, full_matrices=False)
-        rotation = left @ right
+        rotation = nearest_rotation(further)
     return kept, np.array(losses)
+
+
+def nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the R with orthonormal rows that has the greatest product with a matrix (r, n_bits).
+
+    With C = U s W', R is U W' = (C C')^(-1/2) C. The eigenvectors of C C' take half of the time of
+    singular vectors, but lose digits if some singular values are small.
+    """
+    squares, left = np.linalg.eigh(matrix @ matrix.T)
+    if squares[0] > _SMALL * squares[-1]:
+        result: NDArray[np.float64] = (left / np.sqrt(squares)) @ (left.T @ matrix)
+        return result
+    left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    result = left @ right
+    return result
 
 
 def _blocks(V: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:

@@ -4,7 +4,7 @@ import scipy.linalg
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, PCAH
-from pg_hashindex.hashers.itq import learn_rotation, random_rotation
+from pg_hashindex.hashers.itq import learn_rotation, nearest_rotation, random_rotation
 from pg_hashindex.metrics import (
     mean_average_precision,
     nearest_fraction,
@@ -150,3 +150,13 @@ def test_scores_as_the_authors_program_on_usps(usps):
     assert mean_average_precision(*found, by_label) == pytest.approx(0.3969, abs=0.02)
     assert mean_average_precision(*found, by_distance) == pytest.approx(0.5841, abs=0.02)
     assert precision_at_k(*found, by_label) == pytest.approx(0.7177, abs=0.02)
+
+
+@pytest.mark.parametrize("least", [1.0, 1e-2, 1e-8, 0.0])
+def test_nearest_rotation_is_that_of_singular_vectors(least):
+    rng = np.random.default_rng(0)
+    U, W = random_rotation(5, 5, rng), random_rotation(5, 9, rng)
+    found = nearest_rotation(U @ np.diag([9.0, 5, 2, 1, least]) @ W)
+    np.testing.assert_allclose(found @ found.T, np.eye(5), atol=1e-10)
+    if least:
+        np.testing.assert_allclose(found, U @ W, atol=1e-6)
