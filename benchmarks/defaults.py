@@ -49,6 +49,21 @@ CANDIDATES: dict[str, list[Parameters]] = {
         n_pseudo=(500, None),
         cut=("mean", "median"),
         inner_pairs=(False, True),
+    )
+    + grid(
+        eta=(0.03125, 0.045, 0.09),
+        decay=(0.1, 0.4),
+        n_pseudo=(500, None),
+        cut=("mean",),
+        inner_pairs=(True,),
+    )
+    + grid(
+        eta=(0.03125, 0.045),
+        decay=(0.1,),
+        n_pseudo=(500,),
+        cut=("mean", "median"),
+        inner_pairs=(True,),
+        boundary=("residual",),
     ),
     "s3plh": [
         {**one, **step}
@@ -59,7 +74,10 @@ CANDIDATES: dict[str, list[Parameters]] = {
         )
     ],
     "sdh": grid(
-        width=(0.26, 0.5, 0.7, 1.0), ridge=(1e-4, 5e-4), start=("random", "spread"), normalize=("l2",)
+        width=(0.26, 0.5, 0.7, 1.0),
+        ridge=(1e-4, 5e-4),
+        start=("random", "spread"),
+        normalize=("l2",),
     ),
     "itq": grid(tolerance=(5e-4, 1e-3, 2e-3), extrapolation=(1.0,)),
 }
@@ -116,7 +134,9 @@ def worth(method: str, found: list[Parameters], known: list[Parameters]) -> floa
     """Return what a candidate's scores on a data set are worth beside those of the program."""
     result = 0.0
     for ours, theirs in zip(found, known, strict=True):
-        gains = {name: ours[name] - theirs[name] for name in ("label", "nearest", "PH2") if name in ours}
+        gains = {
+            name: ours[name] - theirs[name] for name in ("label", "nearest", "PH2") if name in ours
+        }
         lacks = [max(0.0, -gain - (name != "label") * _SLACK) for name, gain in gains.items()]
         ranked = [gains[name] for name in gains if name == "label" or name == "nearest"]
         if HASHERS[method].learns_from:

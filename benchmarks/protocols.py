@@ -24,10 +24,14 @@ _SGH = (
     "--truth nearest-fraction -k 100,1000"
 )
 _ANCHORS = "--param sgh.anchors=split --param agh-1.anchors=split"
+# The settings of the authors' program, and alpha within the bound that the paper gives.
 _S3PLH = (
-    "--labelled --methods s3plh,s3plh-paper=s3plh,sdh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64 "
-    "--param s3plh-paper.step=1 --param s3plh-paper.step_by=rows "
-    "--param s3plh-paper.balance=false -k 100,500"
+    "--labelled --methods s3plh,s3plh-program=s3plh,s3plh-bounded=s3plh,ssh,sdh,pcah,sh,sikh,lsh "
+    "--bits 12,16,24,32,48,64 "
+    "--param s3plh-program.eta=0.005005005005005005 --param s3plh-program.step=1 "
+    "--param s3plh-program.step_by=data --param s3plh-program.balance=false "
+    "--param s3plh-bounded.step=1 --param s3plh-bounded.step_by=rows "
+    "--param s3plh-bounded.balance=false -k 100,500"
 )
 _C = "C=0.003,0.01,0.03"
 #: The data set and the other options of each figure.

@@ -18,7 +18,7 @@ NOT_YET = "Not measured yet."
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
     *("agh", "agh-1", "usplh", "sgh"),
-    *("itq-cca", "ssh", "s3plh", "s3plh-paper", "sbre", "ksh", "sdh", "sdh-paper", "fsdh"),
+    *("itq-cca", "ssh", "s3plh", "s3plh-program", "sbre", "ksh", "sdh", "sdh-program", "fsdh"),
     *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )

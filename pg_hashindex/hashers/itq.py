@@ -95,7 +95,8 @@ def learn_rotation(
         total += block.sum(axis=0, dtype=np.float64)
         square += float(np.einsum("ij,ij->", block, block, dtype=np.float64))
     losses: list[float] = []
-    best, kept, before = -np.inf, rotation, None
+    best, kept = -np.inf, rotation
+    before: NDArray[np.float64] | None = None
     for _ in range(n_iter + 1):
         # V'B for the signs B, computed from the bits: a sign is twice its bit, less 1.
         rotation32 = rotation.astype(np.float32)
@@ -106,7 +107,7 @@ def learn_rotation(
         # ||VR|| is ||V||, so the loss needs no further pass.
         products = float(np.vdot(correlation, rotation))
         gain = products - best
-        if gain < 0 and extrapolation:
+        if gain < 0 and extrapolation and before is not None:
             extrapolation, correlation = 0.0, before
         else:
             best, kept = products, rotation
@@ -129,10 +130,10 @@ def nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     squares, left = np.linalg.eigh(matrix @ matrix.T)
     if squares[0] > _SMALL * squares[-1]:
-        result: NDArray[np.float64] = (left / np.sqrt(squares)) @ (left.T @ matrix)
-        return result
-    left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    result = left @ right
+        right = (left.T @ matrix) / np.sqrt(squares)[:, None]
+    else:
+        left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    result: NDArray[np.float64] = left @ right
     return result
 
 

@@ -31,11 +31,11 @@ class SDH(FeatureHasher):
     exact, so the objective never rises. Codes of new rows are the signs of F.
 
     `SDH.program` has the kernel and the ridge of the authors' program, for which it scales rows to
-    unit length. Two things differ from the paper. No bit becomes the same for all rows: it keeps its values
-    instead or, in the first round from random signs, takes those of ``start="spread"``. F has an
-    intercept, which the paper's program gets from a further feature. If F is above 0 for all rows
-    or for none, as with a class of few rows, the threshold of that bit moves to the middle between
-    the mean of the rows whose code has the bit and that of the others.
+    unit length. Two things differ from the paper. No bit becomes the same for all rows: it keeps
+    its values instead or, in the first round from random signs, takes those of ``start="spread"``.
+    F has an intercept, which the paper's program gets from a further feature. If F is above 0 for
+    all rows or for none, as with a class of few rows, the threshold of that bit moves to the middle
+    between the mean of the rows whose code has the bit and that of the others.
 
     ``start="spread"`` scored 0.001 to 0.007 more MAP on MNIST and USPS. It is not the default,
     because if classes have equal sizes no step changes these codes: then `SDH`, `FSDH` and `SADIH`

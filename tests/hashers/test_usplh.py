@@ -37,7 +37,7 @@ def literal_pairs(projections, n_pseudo, *, inner=False):
     return S
 
 
-def literal_usplh(X, n_bits, n_pseudo, eta=0.2, decay=0.7, boundary="codes", cut="mean", inner_pairs=False):
+def literal_usplh(X, n_bits, n_pseudo, eta=0.2, decay=0.7, boundary="codes", **steps):
     """Follow Algorithm 2: all earlier S_MC are kept, and X is rewritten, but not the rows of pairs.
 
     The pairs of each kind weigh one half together, as if equally many had been drawn of both. Pairs
@@ -51,8 +51,8 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.2, decay=0.7, boundary="codes", cut
             M += decay ** (k - i) * original.T @ S @ original
         W.append(np.linalg.eigh(M)[1][:, -1])
         projections = (original if boundary == "codes" else X) @ W[-1]
-        cuts.append(np.median(projections) if cut == "median" else 0)
-        S = literal_pairs(projections - cuts[-1], n_pseudo, inner=inner_pairs)
+        cuts.append(np.median(projections) if steps.get("cut") == "median" else 0)
+        S = literal_pairs(projections - cuts[-1], n_pseudo, inner=steps.get("inner_pairs", False))
         earlier.append(np.sign(S) / (2 * np.where(S > 0, (S == 1).sum(), (S < 0).sum())))
         X = X - X @ np.outer(W[-1], W[-1])
     return original @ np.array(W).T - cuts

@@ -44,7 +44,7 @@ class VaryingSpace:
     def layer(
         self, directions: NDArray[np.float64], cuts: NDArray[np.float64] | None = None
     ) -> Layer:
-        """Return the layer of the projections on directions (n_bits, r), cut at 0 or at ``cuts``."""
+        """Return the layer of projections on directions (n_bits, r), cut at 0 or at ``cuts``."""
         weights = directions @ self.axes.T
         fixed = with_fixed_signs(weights)
         if cuts is None:
