@@ -36,7 +36,7 @@ class USPLH(Hasher):
     bits are correlated, and long codes still have near rows within a small Hamming radius. If the
     rows of the pairs were deflated too, as those of C_k are, each bit would tell something else,
     and the precision within radius 2 would be 0.003 for 64 bits on USPS, and not 0.34 (the paper's
-    settings) or 0.11 (the default).
+    settings) or 0.33 (the default).
 
     The paper names neither eta nor decay, and takes 2,000 rows a set; ``paper_parameters`` has the
     eta and decay of the authors' program, in the units here. `USPLH.program` also cuts at medians
@@ -79,26 +79,23 @@ class USPLH(Hasher):
     method = "usplh"
     paper_parameters: ClassVar[Mapping[str, Any]] = {
         "eta": 0.03125,
-        "decay": 0.1,
         "n_pseudo": 2000,
         "boundary": "residual",
+        "inner_pairs": False,
     }
     program_parameters: ClassVar[Mapping[str, Any]] = {
         # Its eta is 0.125, but its pairs weigh four times as much.
         "eta": 0.03125,
-        "decay": 0.1,
-        "n_pseudo": 500,
         "boundary": "residual",
         "cut": "median",
-        "inner_pairs": True,
     }
 
-    eta: Positive = 0.2
-    decay: Annotated[float, number(0, 1, "(]")] = 0.7
-    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
+    eta: Positive = 0.045
+    decay: Annotated[float, number(0, 1, "(]")] = 0.1
+    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = 500
     boundary: Literal["codes", "residual"] = "codes"
     cut: Literal["mean", "median"] = "mean"
-    inner_pairs: bool = False
+    inner_pairs: bool = True
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace(rows)
