@@ -143,8 +143,8 @@ class BGDH(DPSH):
     method = "bgdh"
     takes_graph = True
     # Its network needs images, so `features` stays a matter of the rows. The paper names no rates;
-    # those of Adam would hardly move a weight. With contexts_per_row=1 each triple would have its own
-    # walk, which takes ten times as long.
+    # those of Adam would hardly move a weight. With contexts_per_row=1 each triple would have its
+    # own walk, which takes ten times as long.
     paper_parameters: ClassVar[Mapping[str, Any]] = {
         "eta": 10.0,
         "rho": 1.0,
