@@ -86,24 +86,20 @@ ENTRANTS = {
         Entrant(
             "usplh-paper", 1, _BOTH | _SIFT, hasher="usplh", preset="paper"
         ),
-        # As the authors' program ran: 500 rows a set.
-        Entrant(
-            "usplh-c500", 1, _BOTH, "USPLH_c500", hasher="usplh", preset="paper",
-            parameters={"n_pseudo": 500},
-        ),
+        Entrant("usplh-program", 1, _BOTH | _SIFT, "USPLH_c500", hasher="usplh", preset="program"),
         # Only the 1,000 labelled rows of the split have labels here.
         Entrant("s3plh", 1, _WITH_60, "S3PLH", labels="labelled"),
         Entrant("ssh", 1, _BOTH, labels="labelled"),
         Entrant(
-            "s3plh-paper", 1, _BOTH, "S3PLH", hasher="s3plh", preset="paper", labels="labelled"
+            "s3plh-program", 1, _BOTH, "S3PLH", hasher="s3plh", preset="program", labels="labelled"
         ),
         Entrant("itq-cca", 5, _BOTH),
         Entrant("sbre", 3, _BOTH),
         Entrant("ksh", 3, _BOTH, parameters=_anchors(300)),
         Entrant("sdh", 3, _BOTH | _PACKAGES, "SDH", parameters=_anchors(1000, **_UNIT_ROWS)),
         Entrant(
-            "sdh-paper", 3, _BOTH, "SDH", hasher="sdh", preset="paper",
-            parameters=_anchors(1000, **_UNIT_ROWS),
+            "sdh-program", 3, _BOTH, "SDH", hasher="sdh", preset="program",
+            parameters=_anchors(1000),
         ),
         Entrant("fsdh", 3, _BOTH, parameters=_anchors(1000, **_UNIT_ROWS)),
         # As in their papers, linear; then with the kernel that SDH has.

@@ -1,11 +1,15 @@
-"""Measure the settings of the papers beside ours, one change at a time; and where SADIH helps.
+"""Measure the presets beside the defaults, one change at a time; and where SADIH helps.
 
-    OMP_NUM_THREADS=1 python benchmarks/presets.py [--parts changes tasks lengths]
+    OMP_NUM_THREADS=1 python benchmarks/presets.py [--parts changes reference tasks lengths]
 
-- changes: for each method whose defaults depart from its paper, the preset `paper`, the preset with
-  one of our defaults at a time, and the default; the splits of `hashing.py`.
+- changes: for each method whose defaults depart from its paper or its authors' program, the preset
+  `paper` or `program`, the preset with one of our defaults at a time, and the default; the splits
+  of `hashing.py`. What a paper chooses by cross-validation is chosen so.
+- reference: each row of `reference_scores.csv` beside the preset `program`, or `paper` where the
+  program has no settings of its own.
 - tasks: SADIH and SDH where classes are unequal, labels wrong or several, or bits few.
-- lengths: SADIH as in its paper, 8 to 128 bits, the database with the codes of the training.
+- lengths: SADIH with P1 as in its paper, 8 to 128 bits, the database with the codes of the
+  training.
 
 Results are kept: what `benchmarks/results/presets.json` already has is not measured again.
 """
@@ -13,7 +17,7 @@ Results are kept: what `benchmarks/results/presets.json` already has is not meas
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +25,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from common import DATA_FOLDER, RESULTS, machine, read, write
-from hashing import read_split
-from hashing_entrants import on_database
+from hashing import COMPARED, MEASURES, NEAREST, REFERENCES, SCORES, read_split, reference
+from hashing_entrants import ENTRANTS, Entrant, on_database
 
-from pg_hashindex.hashers import HASHERS, Hasher
+from pg_hashindex.hashers import HASHERS, Hasher, Preset
 from pg_hashindex.papers import Method, Split, Truth, average, compare
 
 LABEL = Truth("label")
 # Parameters that only change together.
 TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_rows")]}
-SEEDS = {"sdh": 3}
+SEEDS = {"sdh": 3, "sadih": 3, "itq": 5, "bgdh": 2, "cghash": 2}
+MOST_SEEDS = 5
 LENGTHS = (8, 16, 32, 64, 96, 128)
 
 
@@ -42,16 +47,27 @@ class Results:
         self.lines: list[dict[str, Any]] = read(path).get("results", [])
 
     def add(
-        self, key: dict[str, Any], split: Callable[[int], Split], method: Method, seeds: int
+        self,
+        key: dict[str, Any],
+        split: Callable[[int], Split],
+        method: Method,
+        seeds: int,
+        theirs: Mapping[str, float] | None = None,
     ) -> None:
-        """Measure over seeds, unless it is known."""
+        """Measure over seeds, unless it is known; beside the scores of the authors' program."""
         if any(all(line.get(name) == value for name, value in key.items()) for line in self.lines):
             return
         outcomes = [
             outcome
             for seed in range(seeds)
             for outcome in compare(
-                split(seed), [method], [key["bits"]], truths=[LABEL], random_state=seed
+                split(seed),
+                [method],
+                [key["bits"]],
+                truths=[LABEL, NEAREST],
+                measures=MEASURES,
+                random_state=seed,
+                memory=False,
             )
         ]
         for one in average(outcomes):
@@ -61,23 +77,39 @@ class Results:
             deviation = one.standard_deviation.get("scores", {}).get(LABEL.name)
             line = {**key, "codes": one.codes, "seeds": seeds, "MAP": round(scores["MAP"], 4)}
             line["spread"] = round(deviation["MAP"], 4) if deviation else 0.0
-            line |= {"P@100": round(scores["P@100"], 4), "train_cpu_s": round(one.train_cpu_s, 4)}
+            line |= {name: round(scores[name], 4) for name in ("P@100", "PH2")}
+            line["nearest MAP"] = round(one.scores[NEAREST.name].values["MAP"], 4)
+            if theirs is not None:
+                found = {part: one.scores[SCORES[part][0].name].values for part in COMPARED}
+                line["difference"] = {
+                    part: round(found[part][SCORES[part][1]] - theirs[part], 4) for part in COMPARED
+                }
+            if method.choices:
+                line["chosen"] = [o.chosen for o in outcomes if o.codes == one.codes]
+            line["train_cpu_s"] = round(one.train_cpu_s, 4)
             self.lines.append(line)
             print(json.dumps(line), flush=True)
         write(self.path, {"machine": machine(), "results": self.lines})
 
 
-def changes(kind: type[Hasher]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the preset, the preset with one default at a time, and the default, as parameters."""
-    paper = dict(kind.paper_parameters or {})
+def changes(kind: type[Hasher]) -> Iterator[tuple[str, Preset, dict[str, Any]]]:
+    """Yield each preset, it with one default at a time, and the default, as parameters."""
     ours = kind().get_params()
-    groups = [*TOGETHER.get(kind.method, [])]
-    groups += [(name,) for name in paper if not any(name in group for group in groups)]
-    yield "paper", paper
-    for group in groups if len(groups) > 1 else []:
-        words = ", ".join(f"{name}={ours[name]!r}" for name in group)
-        yield words, {name: value for name, value in paper.items() if name not in group}
-    yield "default", {}
+    known: dict[Preset, Mapping[str, Any] | None] = {
+        "paper": kind.paper_parameters,
+        "program": kind.program_parameters,
+    }
+    for preset, parameters in known.items():
+        if not parameters:
+            continue
+        groups = [*TOGETHER.get(kind.method, [])]
+        groups += [(name,) for name in parameters if not any(name in group for group in groups)]
+        yield preset, preset, {}
+        for group in groups if len(groups) > 1 else []:
+            changed = {name: ours[name] for name in group}
+            words = ", ".join(f"{name}={value!r}" for name, value in changed.items())
+            yield f"{preset} with `{words}`", preset, changed
+    yield "default", "default", {}
 
 
 def run_changes(results: Results, data: Path, datasets: list[str], methods: list[str]) -> None:
@@ -89,16 +121,41 @@ def run_changes(results: Results, data: Path, datasets: list[str], methods: list
             labels = "labelled" if method in ("s3plh", "bgdh") else "all"
             losses = [{"loss": "l1"}, {"loss": "l21"}] if method == "sadih" else [{}]
             for loss in losses:
-                for change, given in changes(HASHERS[method]):
-                    for bits in (32, 64) if change in ("paper", "default") else (32,):
+                for change, preset, given in changes(HASHERS[method]):
+                    for bits in (32, 64) if change in (preset, "default") else (32,):
                         words = " ".join([method, *loss.values()])
                         key = {"part": "changes", "dataset": name, "method": words, "bits": bits}
                         tried = Method(
-                            method, {**parameters, **given, **loss}, words, labels=labels
+                            method,
+                            {**parameters, **given, **loss},
+                            words,
+                            labels=labels,
+                            preset=preset,
                         )
                         key["change"] = change
                         seeds = SEEDS.get(method, 1)
                         results.add(key, lambda _, split=split: split, tried, seeds)
+
+
+def run_reference(results: Results, data: Path, datasets: list[str]) -> None:
+    # The program's settings come after the defaults.
+    entrants = {one.reference: one for one in ENTRANTS.values() if one.reference}
+    entrants["SGH_full"] = replace(entrants["SGH"], seeds=1, on_database=True)
+    for name in datasets:
+        split = read_split(data, name)
+        for (whole, theirs, bits), scores in reference(data).items():
+            if whole == REFERENCES[name]:
+                entrant = as_program(entrants[theirs])
+                key = {"part": "reference", "dataset": name, "method": theirs, "bits": bits}
+                rows = entrant.split(split)
+                tried = replace(entrant.method.with_anchors(rows), name=theirs)
+                seeds = min(entrant.seeds, MOST_SEEDS)
+                results.add(key, lambda _, rows=rows: rows, tried, seeds, scores)
+
+
+def as_program(entrant: Entrant) -> Entrant:
+    """Return an entrant with the preset `paper` instead of the default."""
+    return replace(entrant, preset="paper") if entrant.preset == "default" else entrant
 
 
 def thinned(split: Split, seed: int) -> Split:
@@ -184,21 +241,22 @@ def run_tasks(results: Results, data: Path, datasets: list[str]) -> None:
 
 
 def run_lengths(results: Results, data: Path, datasets: list[str]) -> None:
+    of_text = {"hash_function": "encoder", "balance": False, "start": "random"}
     for name in datasets:
         split = on_database(smaller(read_split(data, name)))
         for loss in ("l1", "l21"):
             for bits in LENGTHS:
-                for preset in ("paper",) if loss == "l21" else ("paper", "default"):
-                    words = f"sadih {loss}" + (" (paper)" if preset == "paper" else "")
+                for given in (of_text,) if loss == "l21" else (of_text, {}):
+                    words = f"sadih {loss}" + (" (P1)" if given else "")
                     key = {"part": "lengths", "dataset": name, "method": words, "bits": bits}
-                    tried = Method("sadih", {"loss": loss, "normalize": "l2"}, words, preset=preset)
+                    tried = Method("sadih", {"loss": loss, "normalize": "l2", **given}, words)
                     results.add(key, lambda _, split=split: split, tried, 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parts = ("changes", "tasks", "lengths")
-    methods = ("s3plh", "sdh", "sadih", "cghash", "bgdh")
+    parts = ("changes", "reference", "tasks", "lengths")
+    methods = ("itq", "usplh", "s3plh", "sdh", "sadih", "cghash", "bgdh")
     datasets = ("usps", "mnist", "packages")
     parser.add_argument("--data", type=Path, default=DATA_FOLDER)
     parser.add_argument("--output", type=Path, default=RESULTS / "presets.json")
@@ -210,6 +268,8 @@ def main() -> None:
     images = [name for name in args.datasets if name != "packages"]
     if "changes" in args.parts:
         run_changes(results, args.data, images, args.methods)
+    if "reference" in args.parts:
+        run_reference(results, args.data, images)
     if "tasks" in args.parts:
         run_tasks(results, args.data, args.datasets)
     if "lengths" in args.parts:

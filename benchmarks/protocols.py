@@ -24,10 +24,21 @@ _SGH = (
     "--truth nearest-fraction -k 100,1000"
 )
 _ANCHORS = "--param sgh.anchors=split --param agh-1.anchors=split"
+# alpha within the bound that the paper gives.
+_BOUNDED = (
+    "--param s3plh-bounded.step=1 --param s3plh-bounded.step_by=rows "
+    "--param s3plh-bounded.balance=false -k 100,500"
+)
+# The settings of the authors' program too, and all directions at once.
 _S3PLH = (
-    "--labelled --methods s3plh,s3plh-paper=s3plh,sdh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64 "
-    "--param s3plh-paper.step=1 --param s3plh-paper.step_by=rows "
-    "--param s3plh-paper.balance=false -k 100,500"
+    "--labelled --methods s3plh,s3plh-program=s3plh,s3plh-bounded=s3plh,ssh,sdh,pcah,sh,sikh,lsh "
+    "--bits 12,16,24,32,48,64 "
+    "--param s3plh-program.eta=0.005005005005005005 --param s3plh-program.step=1 "
+    f"--param s3plh-program.step_by=data --param s3plh-program.balance=false {_BOUNDED}"
+)
+_S3PLH_MNIST = (
+    "--labelled --methods s3plh,s3plh-bounded=s3plh,sdh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64 "
+    + _BOUNDED
 )
 _C = "C=0.003,0.01,0.03"
 #: The data set and the other options of each figure.
@@ -36,7 +47,7 @@ FIGURES = {
     "sgh_sift10k": ("sift10k", f"{_SGH} --bits 32,64,128,256,512 --seeds 3"),
     "sgh_mnist": ("mnist", f"{_SGH} {_ANCHORS} --bits 32,64,96,128,256"),
     "s3plh_usps": ("usps", _S3PLH),
-    "s3plh_mnist": ("mnist", _S3PLH),
+    "s3plh_mnist": ("mnist", _S3PLH_MNIST),
     "usplh_sift10k": (
         "sift10k",
         "--methods usplh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64 --truth nearest-fraction "

@@ -172,8 +172,8 @@ def _number_or_file(context: click.Context, option: click.Parameter, value: str 
     type=click.Choice(get_args(Preset)),
     default="default",
     show_default=True,
-    help="With 'paper', the settings of its paper have a line of their own for each method whose "
-    "defaults differ.",
+    help="With 'paper' or 'program', the settings of its paper or of its authors' program have a "
+    "line of their own for each method whose defaults differ.",
 )
 @click.option(
     "--param",
@@ -411,6 +411,13 @@ def _method_parameter(text: str) -> tuple[str, str, Any]:
     return method, name, value
 
 
+def _compared_presets(hasher: str, preset: Preset) -> list[Preset]:
+    """Return the default, and the preset that was asked for if it differs from the default."""
+    kind = HASHERS[hasher]
+    known = {"paper": kind.paper_parameters, "program": kind.program_parameters}
+    return ["default", preset] if known.get(preset) else ["default"]
+
+
 def _choices(text: str) -> tuple[str, str, list[Any]]:
     """Read the values of --validate: JSON values, or else words, between commas."""
     form = "METHOD.KEY=VALUE,VALUE,..."
@@ -487,8 +494,7 @@ def _methods(
             preset=chosen_preset,
         )
         for name, hasher in chosen.items()
-        for chosen_preset in get_args(Preset)
-        if chosen_preset == "default" or (preset == "paper" and HASHERS[hasher].paper_parameters)
+        for chosen_preset in _compared_presets(hasher, preset)
     ]
 
 

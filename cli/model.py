@@ -149,7 +149,8 @@ def model() -> None:
     type=click.Choice(get_args(Preset)),
     default="default",
     show_default=True,
-    help="Parameters to begin with: ours, or those of the method's paper.",
+    help="Parameters to begin with: ours, those of the method's paper, or those of its authors' "
+    "program.",
 )
 @click.option(
     "--param",

@@ -129,7 +129,7 @@ def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hash
     name
         A key of `HASHERS`.
     preset
-        The settings to begin with: ours, or those of the method's paper (`Hasher.paper`).
+        The settings to begin with; see `Hasher.of_preset`.
     **params
         The parameters of that class; they win over the preset.
 
@@ -141,7 +141,7 @@ def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hash
     Raises
     ------
     InvalidInputError
-        If there is no such hasher or preset, or it has no such parameter or no paper.
+        If there is no such hasher, or it has no such preset or parameter.
     """
     if name not in HASHERS:
         raise InvalidInputError(f"hasher {name!r} is unknown; known are {', '.join(HASHERS)}")
@@ -149,5 +149,4 @@ def make_hasher(name: str, *, preset: Preset = "default", **params: Any) -> Hash
         raise InvalidInputError(
             f"preset {preset!r} is unknown; known are {', '.join(get_args(Preset))}"
         )
-    HASHERS[name].check_names(params)
-    return HASHERS[name].paper(**params) if preset == "paper" else HASHERS[name](**params)
+    return HASHERS[name].of_preset(preset, **params)

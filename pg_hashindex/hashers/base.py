@@ -4,7 +4,7 @@ import inspect
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
@@ -23,8 +23,8 @@ from .numerics.threads import one_blas_thread
 from .parameters import TooManyBitsError, check_annotated, integer
 from .supervision.labels import Supervision
 
-#: The settings to begin with: ours, or those of the method's paper.
-Preset = Literal["default", "paper"]
+#: The settings to begin with: ours, those of the method's paper, or those of its authors' program.
+Preset = Literal["default", "paper", "program"]
 Normalize = Literal["l2"] | None
 
 # Projections if none are asked for: of codes that rank by distance, and of others.
@@ -89,29 +89,51 @@ class Hasher(ABC):
     runtime_parameters: ClassVar[tuple[str, ...]] = ()
     #: The paper's settings where the defaults depart from them; None if the method has no paper.
     paper_parameters: ClassVar[Mapping[str, Any] | None] = {}
+    #: Values of parameters that the paper chooses by cross-validation.
+    paper_choices: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    #: The settings of the authors' program where they differ from the paper's; None without one.
+    program_parameters: ClassVar[Mapping[str, Any] | None] = None
 
     n_bits: Annotated[int, integer(1, MAX_BITS)] | None = None
     random_state: Annotated[int, integer(0, 2**63 - 1)] | None = None
     normalize: Normalize = None
 
     @classmethod
-    def paper(cls, **parameters: Any) -> Self:
-        """Make a hasher with the settings of its paper.
+    def of_preset(cls, preset: Preset, **parameters: Any) -> Self:
+        """Make a hasher that begins with the settings of a preset.
 
         Parameters
         ----------
+        preset
+            ``paper`` has the settings that the method's paper names, ``program`` those of its
+            authors' program.
         **parameters
-            The parameters of the class; they win over ``paper_parameters``.
+            The parameters of the class; they win over the preset.
 
         Raises
         ------
         InvalidInputError
-            If the method has no paper, or there is no such parameter.
+            If the method has no such preset, or there is no such parameter.
         """
-        if cls.paper_parameters is None:
-            raise InvalidInputError(f"{cls.method} has no paper, so it has no preset 'paper'")
+        known = {"default": {}, "paper": cls.paper_parameters, "program": cls.program_parameters}
+        begun = known[preset]
+        if begun is None:
+            other = "" if preset == "paper" else " that differs from its paper"
+            raise InvalidInputError(
+                f"{cls.method} has no {preset}{other}, so it has no preset {preset!r}"
+            )
         cls.check_names(parameters)
-        return cls(**{**cls.paper_parameters, **parameters})
+        return cls(**{**begun, **parameters})
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Make a hasher with the settings of its paper; see `of_preset`."""
+        return cls.of_preset("paper", **parameters)
+
+    @classmethod
+    def program(cls, **parameters: Any) -> Self:
+        """Make a hasher with the settings of its authors' program; see `of_preset`."""
+        return cls.of_preset("program", **parameters)
 
     @classmethod
     def ranks_by_distance(cls) -> bool:

@@ -12,7 +12,7 @@ from ..errors import InvalidInputError
 from ..hashers.numerics.projections import centred_affine
 from ..models.layers import MAX_DIMENSION, Layer, affine, shift
 from .base import Hasher
-from .numerics.kernels import choose_anchors, gaussian
+from .numerics.kernels import choose_anchors, gaussian, mean_squared_distance
 from .numerics.rows import RowSource, row_slices, scratch_array
 from .parameters import Factor, integer
 from .supervision.label_sets import add_by_label
@@ -193,11 +193,15 @@ class FeatureHasher(Hasher):
     n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] | None = None
     anchors: ArrayLike | None = None
     width: Factor = 0.7
+    sigma: Factor | None = None
     ridge: Factor = 1e-4
 
     def _features(self, rows: RowSource, rng: np.random.Generator) -> Features:
         kernel = None
         if self.anchors is not None or self.n_anchors is not None:
             anchors = choose_anchors(rows, self.anchors, self.n_anchors or 0, rng)
-            kernel = gaussian(rows, anchors, self.width)
+            width = self.width
+            if self.sigma is not None:
+                width = 2 * self.sigma**2 / mean_squared_distance(rows, anchors)
+            kernel = gaussian(rows, anchors, width)
         return Features(rows, kernel, float(self.ridge))

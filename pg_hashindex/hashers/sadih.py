@@ -131,10 +131,10 @@ class SADIH(FeatureHasher):
 
     method = "sadih"
     learns_codes = True
-    paper_parameters: ClassVar[Mapping[str, Any]] = {
-        "hash_function": "encoder",
-        "balance": False,
-        "start": "random",
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"balance": False, "start": "random"}
+    paper_choices: ClassVar[Mapping[str, Any]] = {
+        "alpha": (0.01, 0.1, 1.0, 5.0, 10.0),
+        "beta": (0.01, 0.1, 1.0, 5.0, 10.0),
     }
 
     loss: Literal["l1", "l21"] = "l1"

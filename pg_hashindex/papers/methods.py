@@ -30,15 +30,17 @@ class Method:
         Its parameters, beside bits and seed. ``anchors="split"`` are the first ``n_anchors`` of the
         anchors that the split names.
     name
-        Its name in results; by default the hasher's name, with "(paper)" for that preset.
+        Its name in results; by default the hasher's name, with "(paper)" or "(program)" for those
+        presets.
     labels
         The rows whose labels it learns from; "labelled" are those that the split names.
     levels : {2, 4}
         Levels that codes keep of each projection.
     preset
-        The parameters to begin with: ours, or those of the method's paper.
+        The parameters to begin with; see `Hasher.of_preset`.
     choices
-        The values of parameters to try on training rows held back; the best are used.
+        The values of parameters to try on training rows held back; the best are used. With the
+        preset ``paper``, parameters that the paper chooses so are chosen among its values.
     """
 
     hasher: str
@@ -53,6 +55,10 @@ class Method:
         if not self.name:
             suffix = "" if self.preset == "default" else f" ({self.preset})"
             object.__setattr__(self, "name", self.hasher + suffix)
+        if self.preset == "paper" and self.hasher in HASHERS:
+            of_paper = HASHERS[self.hasher].paper_choices
+            left = {key: of_paper[key] for key in of_paper if key not in self.parameters}
+            object.__setattr__(self, "choices", {**left, **self.choices})
         for key, values in self.choices.items():
             if len(values) < 2:
                 raise InvalidInputError(

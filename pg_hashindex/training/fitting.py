@@ -89,7 +89,8 @@ def train(
     metric : {"l2", "cosine", "ip"}
         ``cosine`` has the hasher scale rows to unit length, unless ``parameters`` says otherwise.
     preset
-        The parameters to begin with: ours, or those of the method's paper.
+        The parameters to begin with: ours, those of the method's paper, or those of its authors'
+        program.
     parameters
         Parameters of the method; they win over the preset.
     force

@@ -90,9 +90,18 @@ def test_paper_beside_default(bench, data):
     arguments = ("--data", data, "--bits", 6, "--preset", "paper", "--json")
     printed = bench(*arguments, "--methods", "s3plh,itq", "--param", "s3plh.step=2")
     outcomes = {outcome["method"]: outcome["parameters"] for outcome in json.loads(printed.stdout)}
-    assert list(outcomes) == ["s3plh", "s3plh (paper)", "itq"]
+    assert list(outcomes) == ["s3plh", "s3plh (paper)", "itq", "itq (paper)"]
     ours, paper = outcomes["s3plh"], outcomes["s3plh (paper)"]
     assert (ours["step"], ours["balance"], paper["step"], paper["balance"]) == (2, True, 2, False)
+    assert paper["step_by"] == "rows"
+
+
+def test_program_beside_default(bench, data):
+    arguments = ("--data", data, "--bits", 6, "--preset", "program", "--json")
+    printed = bench(*arguments, "--methods", "usplh,itq")
+    outcomes = {outcome["method"]: outcome["parameters"] for outcome in json.loads(printed.stdout)}
+    assert list(outcomes) == ["usplh", "usplh (program)", "itq"]
+    assert outcomes["usplh (program)"]["cut"] == "median"
 
 
 def test_levels(bench, data):
@@ -460,7 +469,7 @@ def test_failures_are_lines(bench, data):
         (["--param", "itq.n_iter=3"], 2, "--param is for 'itq', which is not compared"),
         (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),
         (["--param", "lsh.center"], 2, "is not METHOD.KEY=VALUE"),
-        (["--preset", "ours"], 2, "'ours' is not one of 'default', 'paper'"),
+        (["--preset", "ours"], 2, "'ours' is not one of 'default', 'paper', 'program'"),
         (["--methods", "lsh,sign", "--preset", "paper"], 3, "sign has no paper"),
         (["--queries", "0"], 3, "queries must be"),
         (["--queries", "400"], 3, "queries must be"),

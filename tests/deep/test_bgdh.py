@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 BITS, CLASSES, ROWS, DIMENSION = 12, 5, 500, 20
 TRANSDUCTIVE = {"variant": "transductive", "batch_contexts": 4096, "context_rate": 0.08}
+RATES = ("learning_rate", "embedding_rate", "context_rate")
 #: Whatever the defaults are.
 SHARED = {**SMALL["dpsh"], "n_bits": BITS, "hidden": (16,), "eta": 0.1}
 GRAPH = {
@@ -151,6 +152,21 @@ def test_losses_fall(variant):
     assert set(early) == set(late) == {"graph", "labels", "held-back MAP"}
     for name in ("graph", "labels"):
         assert late[name] < 0.99 * early[name], name
+
+
+def test_the_papers_preset_is_trained():
+    """With gradient descent; a rate near 0 leaves the network as it began."""
+    task = Task.draw(0, spread=1.0, labelled=20)
+    small = {**SMALL["bgdh"], **GRAPH, "n_bits": BITS, "rounds": 30, "random_state": 0}
+    del small["validation"]
+    for name in RATES:
+        small.pop(name)
+    untrained = dict.fromkeys(RATES, 1e-9)
+    trained = BGDH.paper(**small).fit(task.X, task.y)
+    start = BGDH.paper(**{**small, **untrained}).fit(task.X, task.y)
+    for loss in ("graph", "labels"):
+        assert trained.training_["losses"][loss] < 0.9 * start.training_["losses"][loss], loss
+    assert task.of_queries(trained) > task.of_queries(start) + 0.2
 
 
 @pytest.mark.parametrize(

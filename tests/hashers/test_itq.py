@@ -4,7 +4,7 @@ import scipy.linalg
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, PCAH
-from pg_hashindex.hashers.itq import learn_rotation, random_rotation
+from pg_hashindex.hashers.itq import learn_rotation, nearest_rotation, random_rotation
 from pg_hashindex.metrics import (
     mean_average_precision,
     nearest_fraction,
@@ -27,7 +27,7 @@ def literal_itq(V, R, n_iter):
 
 @pytest.mark.parametrize("n_bits", [1, 6, 12])
 def test_agrees_with_the_paper(n_bits, rows):
-    hasher = ITQ(n_bits=n_bits, n_iter=10, random_state=2).fit(rows)
+    hasher = ITQ.paper(n_bits=n_bits, n_iter=10, random_state=2).fit(rows)
     pca = PCAH(n_bits=n_bits).fit(rows)
     V = (rows - rows.mean(axis=0, dtype=np.float64)) @ pca.layers_[0].weights.T.astype(np.float64)
     start = random_rotation(n_bits, n_bits, np.random.default_rng(2))
@@ -36,12 +36,48 @@ def test_agrees_with_the_paper(n_bits, rows):
     np.testing.assert_allclose(hasher.quantization_loss_ * 400, losses, rtol=1e-4)
 
 
-def test_loss_never_rises(rows):
+@pytest.mark.parametrize("extrapolation", [0.0, 0.5, 1.0])
+def test_loss_never_rises(extrapolation, rows):
     for seed in range(5):
-        losses = ITQ(n_bits=10, n_iter=80, random_state=seed).fit(rows).quantization_loss_
+        hasher = ITQ(n_bits=10, n_iter=80, tolerance=0.0, extrapolation=extrapolation)
+        losses = hasher.set_params(random_state=seed).fit(rows).quantization_loss_
         assert len(losses) == 81
         assert (np.diff(losses) <= 1e-6 * losses[:-1]).all()
         assert losses[-1] < losses[0]
+
+
+def test_a_rotation_that_is_worse_is_dropped(rows):
+    """Far too great an extrapolation leaves the paper's rounds."""
+    V = rows - rows.mean(axis=0)
+    start = random_rotation(12, 12, np.random.default_rng(0))
+    R, losses = learn_rotation(V, start, 60, extrapolation=50.0)
+    assert (np.diff(losses) <= 1e-6 * losses[:-1]).all()
+    assert ((np.where(V @ R > 0, 1, -1) - V @ R) ** 2).sum() == pytest.approx(
+        losses[-1] * len(V), rel=1e-4
+    )
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_ends_once_the_loss_hardly_falls(rows):
+    """Half the fall of the loss is what sum |VR| gains."""
+    hasher = ITQ(n_bits=10, tolerance=0.01, random_state=0).fit(rows)
+    losses = hasher.quantization_loss_
+    V = ITQ(n_bits=10, tolerance=0.01, random_state=0).fit(rows).project(rows)
+    assert 2 < len(losses) < 51
+    assert losses[-1] == pytest.approx(((np.sign(V) - V) ** 2).sum() / len(V), rel=1e-4)
+    sums = np.abs(V).sum() / len(V) - (losses - losses[-1]) / 2
+    gains = np.diff(sums) / sums[1:]
+    assert (gains[:-1] >= 0.01).all()
+    assert gains[-1] < 0.01
+
+
+def test_few_rounds_lose_no_more_than_fifty_of_the_paper(rows):
+    """That is what the extrapolation is for."""
+    for seed in range(5):
+        ours = ITQ(n_bits=10, n_iter=20, tolerance=0.0, random_state=seed).fit(rows)
+        paper = ITQ.paper(n_bits=10, random_state=seed).fit(rows)
+        assert len(paper.quantization_loss_) == 51
+        assert ours.quantization_loss_[-1] < paper.quantization_loss_[-1] * 1.01
 
 
 def test_only_rotates_the_principal_directions(rows):
@@ -106,7 +142,7 @@ def test_refuses_n_iter(n_iter, rows):
 def test_scores_as_the_authors_program_on_usps(usps):
     X, y = usps.X, usps.y
     query, database, train = usps.query, usps.database, usps.train
-    hasher = ITQ(n_bits=32, n_iter=50, random_state=0).fit(X[train])
+    hasher = ITQ.paper(n_bits=32, random_state=0).fit(X[train])
     found = hasher.encode(X[query]), hasher.encode(X[database])
     by_label = same_label(y[query], y[database])
     by_distance = nearest_fraction(X[query], X[database])
@@ -114,3 +150,13 @@ def test_scores_as_the_authors_program_on_usps(usps):
     assert mean_average_precision(*found, by_label) == pytest.approx(0.3969, abs=0.02)
     assert mean_average_precision(*found, by_distance) == pytest.approx(0.5841, abs=0.02)
     assert precision_at_k(*found, by_label) == pytest.approx(0.7177, abs=0.02)
+
+
+@pytest.mark.parametrize("least", [1.0, 1e-2, 1e-8, 0.0])
+def test_nearest_rotation_is_that_of_singular_vectors(least):
+    rng = np.random.default_rng(0)
+    U, W = random_rotation(5, 5, rng), random_rotation(5, 9, rng)
+    found = nearest_rotation(U @ np.diag([9.0, 5, 2, 1, least]) @ W)
+    np.testing.assert_allclose(found @ found.T, np.eye(5), atol=1e-10)
+    if least:
+        np.testing.assert_allclose(found, U @ W, atol=1e-6)

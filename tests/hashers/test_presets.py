@@ -1,45 +1,117 @@
-"""The preset `paper`: the settings of a method's paper."""
+"""The presets `paper` and `program`: the settings of a method's paper and of its program."""
 
 import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import HASHERS, S3PLH, make_hasher
+from pg_hashindex.hashers import HASHERS, ITQ, S3PLH, SDH, make_hasher
+from pg_hashindex.metrics import (
+    mean_average_precision,
+    nearest_fraction,
+    precision_at_k,
+    precision_within_radius,
+    same_label,
+)
 
 PAPERS = [name for name in HASHERS if name != "sign"]
+PROGRAMS = [name for name in HASHERS if HASHERS[name].program_parameters is not None]
+# Rows usps11k_q1000_tr10k of reference_scores.csv: label MAP, P@100 and PH2, then MAP and P@100 of
+# the nearest 2 %.
+REFERENCE = {
+    ("s3plh", 32): (0.5807, 0.7715, 0.7211, 0.2943, 0.4041),
+    ("s3plh", 64): (0.6373, 0.8065, 0.2924, 0.2925, 0.4021),
+    ("sdh", 32): (0.9582, 0.9564, 0.9514, 0.1232, 0.1393),
+    ("sdh", 64): (0.9655, 0.9609, 0.9184, 0.1262, 0.1412),
+    ("usplh", 32): (0.2761, 0.5357, 0.5591, 0.3334, 0.4543),
+    ("usplh", 64): (0.2687, 0.5392, 0.3949, 0.3609, 0.4908),
+}
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_paper_preset_sets_only_departures(name):
+def test_presets_set_only_departures(name):
     kind = HASHERS[name]
-    departures = kind.paper_parameters
-    assert departures is not None
-    default, paper = kind().get_params(), kind.paper().get_params()
-    assert paper == default | dict(departures)
-    # A setting that equals the default is not a departure.
-    assert all(default[key] != value for key, value in departures.items())
-    kind.paper().check_parameters()
+    assert kind.paper_parameters is not None
+    for preset in ("paper", "program"):
+        departures = {"paper": kind.paper_parameters, "program": kind.program_parameters}[preset]
+        if departures is None:
+            continue
+        default, hasher = kind().get_params(), kind.of_preset(preset)
+        assert hasher.get_params() == default | dict(departures)
+        # A setting that equals the default is not a departure.
+        assert all(default[key] != value for key, value in departures.items())
+        hasher.check_parameters()
+    # What a paper chooses can be set.
+    for key, values in kind.paper_choices.items():
+        for value in values:
+            kind.paper(**{key: value}).check_parameters()
 
 
-def test_keywords_win_over_the_paper():
-    hasher = S3PLH.paper(n_bits=8, step=2.0)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_differs_from_the_paper(name):
+    kind = HASHERS[name]
+    assert kind.program().get_params() != kind.paper().get_params()
+
+
+def test_keywords_win_over_the_preset():
+    hasher = S3PLH.program(n_bits=8, step=2.0)
     assert (hasher.n_bits, hasher.step, hasher.step_by, hasher.balance) == (8, 2.0, "data", False)
-    assert make_hasher("s3plh", preset="paper", step=2.0, n_bits=8).get_params() == (
-        hasher.get_params()
-    )
+    for preset in ("paper", "program"):
+        made = make_hasher("s3plh", preset=preset, step=2.0, n_bits=8)
+        assert made.get_params() == S3PLH.of_preset(preset, step=2.0, n_bits=8).get_params()
     assert make_hasher("s3plh", preset="default").get_params() == S3PLH().get_params()
 
 
 def test_models_record_the_settings_of_the_paper():
     X = np.random.default_rng(0).normal(size=(40, 5))
     model = S3PLH.paper(n_bits=3).fit(X, np.arange(40) % 2).to_model("m")
-    assert (model.parameters["step_by"], model.parameters["balance"]) == ("data", False)
+    assert (model.parameters["step_by"], model.parameters["balance"]) == ("rows", False)
 
 
 def test_unusable_presets_are_refused():
     with pytest.raises(InvalidInputError, match="preset 'papers' is unknown; known are default"):
         make_hasher("s3plh", preset="papers")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="sign has no paper"):
+    with pytest.raises(InvalidInputError, match="sign has no paper, so it has no preset 'paper'"):
         make_hasher("sign", preset="paper")
-    with pytest.raises(InvalidInputError, match="no parameter 'stepp'"):
-        S3PLH.paper(stepp=1)
+    with pytest.raises(InvalidInputError, match="itq has no program that differs from its paper"):
+        ITQ.program()
+    for make in (S3PLH.paper, S3PLH.program):
+        with pytest.raises(InvalidInputError, match="no parameter 'stepp'"):
+            make(stepp=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_sdh_program_has_the_kernel_of_its_program_on_any_rows(scale):
+    """exp(-d^2 / (2 0.4^2)) between rows of unit length, whatever the length of the rows."""
+    rng = np.random.default_rng(0)
+    X, y = scale * rng.normal(size=(80, 6)) + 1, np.arange(80) % 4
+    hasher = SDH.program(n_bits=8, anchors=X[:9], random_state=0).fit(X, y)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    distances = ((unit[:, None] - unit[:9]) ** 2).sum(axis=2)
+    expected = np.exp(-distances / (2 * 0.4**2))
+    kernel = next(layer for layer in hasher.layers_ if layer.kind == "rbf")
+    np.testing.assert_allclose(kernel.apply(unit.astype(np.float32)), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "n_bits"), REFERENCE)
+def test_programs_score_as_the_reference_on_usps(name, n_bits, usps):
+    """Within .01 on each measure."""
+    X, y = usps.X, usps.y
+    labels = y[usps.train].astype(np.int64)
+    given = {"random_state": 0, "n_bits": n_bits}
+    if name == "s3plh":
+        labels = np.where(np.isin(np.arange(len(labels)), usps.labelled), labels, -1)
+    if name == "sdh":
+        given["anchors"] = X[usps.train][usps.anchors[:1000]]
+    hasher = HASHERS[name].program(**given).fit(X[usps.train], labels)
+    found = hasher.encode(X[usps.query]), hasher.encode(X[usps.database])
+    by_label = same_label(y[usps.query], y[usps.database])
+    by_distance = nearest_fraction(X[usps.query], X[usps.database])
+    measured = (
+        mean_average_precision(*found, by_label),
+        precision_at_k(*found, by_label),
+        precision_within_radius(*found, by_label),
+        mean_average_precision(*found, by_distance),
+        precision_at_k(*found, by_distance),
+    )
+    np.testing.assert_allclose(measured, REFERENCE[name, n_bits], atol=0.01)

@@ -76,8 +76,8 @@ def several_labels(labels):
 PARAMETERS = [
     {},
     {"balance": False},
-    {"step": 1.0, "step_by": "rows", "balance": False},
     dict(S3PLH.paper_parameters),
+    dict(S3PLH.program_parameters),
     {"eta": 1.0, "step": 0.5},
 ]
 

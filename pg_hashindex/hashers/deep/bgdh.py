@@ -143,13 +143,17 @@ class BGDH(DPSH):
 
     method = "bgdh"
     takes_graph = True
-    # Its network needs images, so `features` stays a matter of the rows.
+    # Its network needs images, so `features` stays a matter of the rows. The paper names no rates;
+    # those of Adam would hardly move a weight. With contexts_per_row=1 each triple would have its
+    # own walk, which takes ten times as long.
     paper_parameters: ClassVar[Mapping[str, Any]] = {
         "eta": 10.0,
         "rho": 1.0,
         "optimizer": "sgd",
+        "learning_rate": 0.01,
+        "embedding_rate": 0.01,
+        "context_rate": 100.0,
         "validation": 0.0,
-        "contexts_per_row": 1,
     }
 
     variant: Literal["inductive", "transductive"] = "inductive"

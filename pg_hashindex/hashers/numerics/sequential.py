@@ -41,9 +41,16 @@ class VaryingSpace:
         shape = (rows.n_rows, len(self.variances))
         return gathered(((block - self.mean) @ self.axes for block in rows.blocks()), shape)
 
-    def layer(self, directions: NDArray[np.float64]) -> Layer:
-        """Return the layer of the projections on directions (n_bits, r) of this space."""
-        return centred_affine(with_fixed_signs(directions @ self.axes.T), self.mean)
+    def layer(
+        self, directions: NDArray[np.float64], cuts: NDArray[np.float64] | None = None
+    ) -> Layer:
+        """Return the layer of projections on directions (n_bits, r), cut at 0 or at ``cuts``."""
+        weights = directions @ self.axes.T
+        fixed = with_fixed_signs(weights)
+        if cuts is None:
+            return centred_affine(fixed, self.mean)
+        turned = np.where(np.einsum("ij,ij->i", fixed, weights) < 0, cuts, -cuts)
+        return centred_affine(fixed, self.mean, turned)
 
 
 class DirectionSequence:
@@ -94,9 +101,9 @@ class DirectionSequence:
         self.covariance -= np.outer(self.covariance @ direction, direction)
         return direction
 
-    def layer(self) -> Layer:
-        """Return the layer of all projections."""
-        return self.space.layer(self._directions)
+    def layer(self, cuts: NDArray[np.float64] | None = None) -> Layer:
+        """Return the layer of all projections, cut at 0 or at ``cuts`` (n_bits,)."""
+        return self.space.layer(self._directions, cuts)
 
     def _refuse(self) -> None:
         raise TooManyBitsError(
