@@ -15,7 +15,7 @@ def vectors_table(connection):
     """A table whose names are no HTML, with an HNSW index."""
     connection.execute(
         'CREATE TABLE "</h1><script>" (id bigint PRIMARY KEY, part integer, v vector(8));'
-        'INSERT INTO "</h1><script>" SELECT n, n % 4, array_agg(sin(n * d))::vector '
+        'INSERT INTO "</h1><script>" SELECT n, n % 4, array_agg(random())::vector '
         "FROM generate_series(1, 3000) n, generate_series(1, 8) d GROUP BY n;"
         'CREATE INDEX "<b>&" ON "</h1><script>" USING hnsw (v vector_l2_ops)'
     )
