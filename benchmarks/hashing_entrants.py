@@ -80,6 +80,10 @@ ENTRANTS = {
         Entrant("agh", 3, _WITH_60),
         Entrant("agh-1", 3, _WITH_60, "AGH1", hasher="agh", parameters=_anchors(300, n_layers=1)),
         Entrant("usplh", 1, _BOTH | _SIFT),
+        Entrant("dgh", 3, _BOTH),
+        Entrant(
+            "dgh-i", 3, _BOTH, hasher="dgh", parameters={"start": "eigenvectors"},
+        ),
         Entrant(
             "usplh-paper", 1, _BOTH | _SIFT, hasher="usplh", preset="paper"
         ),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .cosdish import COSDISH as COSDISH
     from .deep.bgdh import BGDH as BGDH
     from .deep.dpsh import DPSH as DPSH
+    from .dgh import DGH as DGH
     from .dsh import DSH as DSH
     from .fsdh import FSDH as FSDH
     from .isohash import IsoHash as IsoHash
@@ -59,6 +60,7 @@ _CLASSES = {
     "s3plh": "S3PLH",
     "sgh": "SGH",
     "agh": "AGH",
+    "dgh": "DGH",
     "sbre": "SBRE",
     "ksh": "KSH",
     "sdh": "SDH",
