@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .deep.dpsh import DPSH as DPSH
     from .dgh import DGH as DGH
     from .dsh import DSH as DSH
+    from .fasth import FastH as FastH
     from .fsdh import FSDH as FSDH
     from .isohash import IsoHash as IsoHash
     from .itq import ITQ as ITQ
@@ -68,6 +69,7 @@ _CLASSES = {
     "sadih": "SADIH",
     "lfh": "LFH",
     "cosdish": "COSDISH",
+    "fasth": "FastH",
     "cghash": "CGHash",
     "dpsh": "DPSH",
     "bgdh": "BGDH",

@@ -29,7 +29,7 @@ ROWS, LABELS = clustered()
 LINE = np.outer(np.arange(400.0), np.ones(D)).astype(np.float32)
 # For models whose quality does not matter.
 FEW_STEPS = {"cghash": {"n_starts": 1, "max_iter": 2, "n_anchors": 20}, "cosdish": {"n_iter": 1}}
-QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}}
+QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}, "fasth": {"n_trees": 3}}
 
 learns_from_labels = pytest.mark.parametrize(
     "name", methods(*(name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from))
@@ -463,7 +463,7 @@ def test_refuses_queries(rows):
 def test_registry_names_every_method():
     names = (
         "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
-        "sbre ksh sdh fsdh sadih lfh cosdish cghash dpsh bgdh"
+        "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():
