@@ -116,6 +116,7 @@ ENTRANTS = {
         Entrant(
             "cosdish-kernel", 3, _BOTH, hasher="cosdish", parameters=_anchors(1000, **_UNIT_ROWS),
         ),
+        Entrant("fasth", 3, _BOTH),
         Entrant("cghash", 3, _CGHASH),
         Entrant(
             "sadih-l1", 3, _BOTH, hasher="sadih",

@@ -1,5 +1,6 @@
 """FastH: boosted decision trees (Lin, Shen, Shi, van den Hengel & Suter, CVPR 2014)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -90,7 +91,7 @@ class FastH(Hasher):
 
     method = "fasth"
     learns_from: ClassVar[tuple[str, ...]] = ("labels",)
-    paper_parameters: ClassVar[dict[str, Any]] = {"n_trees": 200}
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"n_trees": 200}
 
     loss: Literal["hinge", "ksh"] = "hinge"
     n_trees: Annotated[int, integer(1, 1000)] = 40

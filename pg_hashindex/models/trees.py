@@ -11,7 +11,7 @@ __all__ = ["check_trees", "votes"]
 
 _MOST_DEPTH = 8
 # Places in trees, of rows in a block.
-_BLOCK_PLACES = 1 << 20
+_BLOCK_PLACES = 1 << 18
 
 
 def votes(
@@ -41,7 +41,8 @@ def votes(
     first = np.arange(n_bits * n_trees) * n_splits
     # Every tree has one leaf more than splits.
     first_leaf = np.arange(n_bits * n_trees) - n_splits
-    of_split, above, values = features.ravel(), thresholds.ravel(), leaves.ravel()
+    of_split = features.ravel().astype(np.intp)
+    above, values = thresholds.ravel(), leaves.ravel()
     result = np.empty((len(X), n_bits), np.float32)
     size = max(1, _BLOCK_PLACES // len(first))
     for start in range(0, len(X), size):
