@@ -62,8 +62,8 @@ class FastH(Hasher):
     which only Python evaluates.
 
     Training holds ``max_rows`` rows and a byte for each of their values; time grows with rows x
-    n_bits x n_trees x depth x n_features, and is some 25 times that of `SDH`. Unlabelled rows are
-    left out.
+    n_bits x n_trees x depth x n_features, and is about ten times that of `SDH`. Unlabelled rows
+    are left out.
 
     Parameters
     ----------
