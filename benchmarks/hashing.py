@@ -92,7 +92,7 @@ def results(data: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterator[list[Outcome]]:
-    """Run all seeds, and yield the outcomes of each protocol."""
+    """Run all seeds, and yield the outcomes of each protocol and distance."""
     truths = [NEAREST] if split.labels is None else [LABEL, NEAREST]
     try:
         found = list(
@@ -108,10 +108,10 @@ def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterato
     # An unknown parameter must not end a run of hours.
     except HashIndexError as error:
         found = [Outcome(entrant.name, bits, 0, error=str(error))]
-    protocols: dict[str, list[Outcome]] = {}
+    kinds: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in found:
-        protocols.setdefault(outcome.codes, []).append(outcome)
-    yield from protocols.values()
+        kinds.setdefault((outcome.codes, outcome.distance), []).append(outcome)
+    yield from kinds.values()
 
 
 def values(outcome: Outcome) -> dict[str, float]:
@@ -181,10 +181,14 @@ def identical(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def kept(output: Path, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return results of an earlier run that this run did not repeat."""
-    names = ("dataset", "method", "bits", "codes")
-    new = {tuple(entry[name] for name in names) for entry in entries}
-    old = read(output).get("results", [])
-    return [e for e in old if tuple(e.get(name, "hashed") for name in names) not in new]
+
+    def key(entry: dict[str, Any]) -> tuple[Any, ...]:
+        spherical = entry.get("distance") == "spherical"
+        names = ("dataset", "method", "bits")
+        return (*(entry[name] for name in names), entry.get("codes", "hashed"), spherical)
+
+    new = set(map(key, entries))
+    return [entry for entry in read(output).get("results", []) if key(entry) not in new]
 
 
 def main() -> None:

@@ -83,6 +83,10 @@ ENTRANTS = {
         Entrant("agh", 3, _WITH_60),
         Entrant("agh-1", 3, _WITH_60, "AGH1", hasher="agh", parameters=_anchors(300, n_layers=1)),
         Entrant("usplh", 1, _BOTH | _SIFT),
+        Entrant("dgh", 3, _BOTH),
+        Entrant(
+            "dgh-i", 3, _BOTH, hasher="dgh", parameters={"start": "eigenvectors"},
+        ),
         Entrant(
             "usplh-paper", 1, _BOTH | _SIFT, hasher="usplh", preset="paper"
         ),
@@ -111,6 +115,7 @@ ENTRANTS = {
         Entrant(
             "cosdish-kernel", 3, _BOTH, hasher="cosdish", parameters=_anchors(1000, **_UNIT_ROWS),
         ),
+        Entrant("fasth", 3, _BOTH),
         Entrant("cghash", 3, _CGHASH),
         Entrant(
             "sadih-l1", 3, _BOTH, hasher="sadih",

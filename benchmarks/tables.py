@@ -89,7 +89,8 @@ def pair(result: Record, score: str, digits: int) -> str:
 
 def name(result: Record) -> str:
     learned = ", learned codes" if result.get("codes") == "learned" else ""
-    return f"{result['method']}{learned}"
+    spherical = ", spherical distance" if result.get("distance") == "spherical" else ""
+    return f"{result['method']}{learned}{spherical}"
 
 
 def hashing_32() -> str:

@@ -312,7 +312,8 @@ def bench_hash(
     Codes are "hashed" if the hash function makes all of them, and "learned" if the database has
     codes that training made: for supervised methods that were trained on all of it, and for
     transductive ones, which learn from the queries too, without their labels. Codes of 4 levels are
-    ranked by the asymmetric distance, with the query's projections in 8 levels.
+    ranked by the asymmetric distance, with the query's projections in 8 levels. Codes of sph are
+    ranked by the spherical distance of its paper too.
 
     Arrays are looked for in the split, where they name training rows by their places, then in the
     data, where they name rows of X; FILE is one of a single array. METHOD.anchors="split" takes

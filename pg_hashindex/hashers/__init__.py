@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .deep.dtsh import DTSH as DTSH
     from .deep.greedyhash import GreedyHash as GreedyHash
     from .deep.hashnet import HashNet as HashNet
+    from .dgh import DGH as DGH
     from .dsh import DSH as DSH
+    from .fasth import FastH as FastH
     from .fsdh import FSDH as FSDH
     from .isohash import IsoHash as IsoHash
     from .itq import ITQ as ITQ
@@ -65,6 +67,7 @@ _CLASSES = {
     "s3plh": "S3PLH",
     "sgh": "SGH",
     "agh": "AGH",
+    "dgh": "DGH",
     "sbre": "SBRE",
     "ksh": "KSH",
     "sdh": "SDH",
@@ -72,6 +75,7 @@ _CLASSES = {
     "sadih": "SADIH",
     "lfh": "LFH",
     "cosdish": "COSDISH",
+    "fasth": "FastH",
     "cghash": "CGHash",
     "dpsh": "DPSH",
     "bgdh": "BGDH",

@@ -33,7 +33,46 @@ _FLAT = 1e-8
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AGH(Hasher):
+class AnchorHasher(Hasher):
+    """A method that learns from a graph that joins rows through their nearest anchors.
+
+    `AGH` describes the parameters and the attributes.
+    """
+
+    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
+    anchors: ArrayLike | None = None
+    n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
+
+    def _graph(
+        self, rows: RowSource, n_directions: int, rng: np.random.Generator
+    ) -> tuple["AnchorGraph", Layer]:
+        """Return the graph of the rows, and the layer of the shares of any row."""
+        anchors = self._choose_anchors(rows, n_directions, rng)
+        graph = AnchorGraph(rows, anchors, self.n_nearest)
+        self.anchors_, self.width_ = graph.anchors, graph.width
+        return graph, affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
+
+    def _choose_anchors(
+        self, rows: RowSource, n_directions: int, rng: np.random.Generator
+    ) -> NDArray[np.float32]:
+        if self.anchors is not None:
+            anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
+        else:
+            enough = max(rows.n_rows // _ROWS_PER_ANCHOR, 2 * n_directions, self.n_nearest)
+            anchors = sample_centres(rows, min(int(self.n_anchors), enough, rows.n_rows), rng)
+        if self.n_nearest > len(anchors):
+            raise InvalidInputError(
+                f"n_nearest is {self.n_nearest}, but there are only {len(anchors)} anchors; ask "
+                "for fewer nearest ones, or give more anchors or rows"
+            )
+        return anchors
+
+    def _summary(self) -> dict[str, Any]:
+        return {"anchors": len(self.anchors_), "width": self.width_}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class AGH(AnchorHasher):
     """Eigenvectors of a graph that joins rows through their nearest anchors.
 
     Each row has shares in its `n_nearest` anchors, exp(-distance^2 / t) divided by their sum: Z, n
@@ -92,9 +131,6 @@ class AGH(Hasher):
     method = "agh"
 
     n_layers: Annotated[Literal[1, 2], integer(1, 2)] = 2
-    n_anchors: Annotated[int, integer(2, MAX_DIMENSION)] = 300
-    anchors: ArrayLike | None = None
-    n_nearest: Annotated[int, integer(2, MAX_DIMENSION)] = 3
 
     def default_levels(self, n_bits: int) -> Levels:  # noqa: D102
         # With 4, 30 candidates hold .21 of the true ten texts, and .25 with 2.
@@ -103,33 +139,13 @@ class AGH(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)
         n_directions = -(-self.n_bits_ // self.n_layers)
-        graph = AnchorGraph(rows, self._choose_anchors(rows, n_directions, rng), self.n_nearest)
+        graph, shares = self._graph(rows, n_directions, rng)
         self.eigenvalues_, weights = graph.directions(n_directions, self.n_bits_)
-        self.anchors_, self.width_ = graph.anchors, graph.width
-        shares = affinity(graph.anchors, 1 / graph.width, int(self.n_nearest))
         if self.n_layers == 1:
             self.thresholds_ = None
             return [shares, affine(weights.T)]
         self.thresholds_ = graph.thresholds(weights)
         return [shares, *two_layers(weights, self.thresholds_, self.n_bits_)]
-
-    def _choose_anchors(
-        self, rows: RowSource, n_directions: int, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        if self.anchors is not None:
-            anchors = choose_anchors(rows, self.anchors, self.n_anchors, rng)
-        else:
-            enough = max(rows.n_rows // _ROWS_PER_ANCHOR, 2 * n_directions, self.n_nearest)
-            anchors = sample_centres(rows, min(int(self.n_anchors), enough, rows.n_rows), rng)
-        if self.n_nearest > len(anchors):
-            raise InvalidInputError(
-                f"n_nearest is {self.n_nearest}, but there are only {len(anchors)} anchors; ask "
-                "for fewer nearest ones, or give more anchors or rows"
-            )
-        return anchors
-
-    def _summary(self) -> dict[str, Any]:
-        return {"anchors": len(self.anchors_), "width": self.width_}
 
 
 class AnchorGraph:

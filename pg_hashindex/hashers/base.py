@@ -499,7 +499,7 @@ class Hasher(ABC):
 
 def _profile(model: Model, rows: RowSource, seed: int) -> Profile:
     most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
-    if model.network is not None and model.network.kind == "torch":
+    if model.network is not None and model.network.kind != "rows":
         most = min(most, _NETWORK_PROFILE_ROWS)
     drawn = np.random.default_rng(seed).permutation(rows.n_rows)[:most]
     return Profile.of(model.project(rows.rows(np.sort(drawn))), levels=4)

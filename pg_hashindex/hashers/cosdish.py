@@ -1,7 +1,8 @@
 """COSDISH: column sampling based discrete supervised hashing (Kang, Li & Zhou, AAAI 2016)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -67,6 +68,7 @@ class COSDISH(FeatureHasher):
     """
 
     method = "cosdish"
+    paper_parameters: ClassVar[Mapping[str, Any]] = {"n_samples": 10}
 
     n_samples: Annotated[int, integer(1, 100_000)] = 30
     n_iter: Annotated[int, integer(1, 100_000)] = 3

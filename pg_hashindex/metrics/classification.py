@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
 from .blocks import check_count, mark_nearest, query_blocks
-from .ranking import ranking_distances
+from .ranking import Distances, ranking_distances
 
 
 def neighbour_error(
@@ -16,6 +16,7 @@ def neighbour_error(
     k: int = 3,
     *,
     weights: ArrayLike | None = None,
+    distances: Distances | None = None,
 ) -> float:
     """Compute how often the majority of the k first rows has another label than the query.
 
@@ -30,6 +31,8 @@ def neighbour_error(
     labels : array-like (n,) of integers, 0 or more
     weights : array-like (n_bits,) or (m,), optional
         As for `mean_average_precision`.
+    distances : callable, optional
+        As for `mean_over_queries`.
 
     Raises
     ------
@@ -43,9 +46,9 @@ def neighbour_error(
             f"there are {len(expected)} queries and {len(given)} rows; give some"
         )
     check_count("k", k, len(codes))
-    wrong = 0
+    wrong, distances = 0, distances or ranking_distances
     for block in query_blocks(len(query_codes), max(len(codes), k * k)):
-        votes = given[_first_rows(ranking_distances(query_codes[block], codes, weights), k)]
+        votes = given[_first_rows(distances(query_codes[block], codes, weights), k)]
         # For each of the k, how many have its label; argmax takes the nearest of the winners.
         agreeing = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)
         winner = votes[np.arange(len(votes)), agreeing.argmax(axis=1)]

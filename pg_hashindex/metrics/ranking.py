@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from ..errors import InvalidInputError
-from ..models.codes import hamming_distances, weighted_distances
+from ..models.codes import hamming_distances, spherical_distances, weighted_distances
 from ..models.quantization import code_distances
 from .blocks import check_count, query_blocks
 from .truth import Relevant, check_relevant
@@ -72,6 +72,10 @@ class Hits:
         return np.where(own, found, 0.0)
 
 
+#: Distances that rankings are by, (n_queries, n), from codes of queries, codes and weights.
+Distances: TypeAlias = Callable[
+    [NDArray[np.uint8], NDArray[np.uint8], ArrayLike | None], NDArray[np.generic]
+]
 #: A measure: returns a value, or a line of values, for each query.
 Measure: TypeAlias = Callable[[Hits], NDArray[np.float64]]
 
@@ -84,15 +88,17 @@ def mean_over_queries(
     *,
     ties: Ties = "order",
     weights: ArrayLike | None = None,
+    distances: Distances | None = None,
 ) -> list[NDArray[np.float64]]:
     """Rank the rows for every query once, and take several measures of the rankings.
 
-    Parameters are those of `mean_average_precision`; returns the mean of each measure.
+    Parameters are those of `mean_average_precision`, and the ``distances`` to rank by,
+    `ranking_distances` by default; returns the mean of each measure.
     """
     check_relevant(query_codes, codes, relevant)
     check_ties(ties)
     totals: list[NDArray[np.float64]] = [np.zeros(()) for _ in measures]
-    for hits in _hits(query_codes, codes, relevant, ties, weights):
+    for hits in _hits(query_codes, codes, relevant, ties, weights, distances or ranking_distances):
         totals = [
             total + measure(hits).sum(axis=0)
             for total, measure in zip(totals, measures, strict=True)
@@ -117,20 +123,28 @@ def ranking_distances(
     return weighted_distances(query_codes, codes, weights)
 
 
+def spherical_ranking(
+    query_codes: NDArray[np.uint8], codes: NDArray[np.uint8], weights: ArrayLike | None
+) -> NDArray[np.generic]:
+    """Compute the distances of the paper on SpH, whatever the weights."""
+    return spherical_distances(query_codes, codes)
+
+
 def _hits(
     query_codes: NDArray[np.uint8],
     codes: NDArray[np.uint8],
     relevant: Relevant,
     ties: Ties,
     weights: ArrayLike | None,
+    distances_of: Distances,
 ) -> Iterator[Hits]:
     for block in query_blocks(len(query_codes), len(codes)):
-        distances = ranking_distances(query_codes[block], codes, weights)
+        distances = distances_of(query_codes[block], codes, weights)
         if ties == "order":
             yield _single_rows(distances, relevant[block])
             continue
-        if weights is not None:
-            # Weighted distances may be any numbers; their ranks are small.
+        if weights is not None or distances.dtype.kind == "f":
+            # Such distances may be any numbers; their ranks are small.
             distances = np.stack([np.unique(d, return_inverse=True)[1] for d in distances])
         yield _groups(distances, relevant[block])
 

@@ -100,6 +100,25 @@ def hamming_distances(queries: NDArray[np.uint8], codes: NDArray[np.uint8]) -> N
     return distances
 
 
+def spherical_distances(
+    queries: NDArray[np.uint8], codes: NDArray[np.uint8]
+) -> NDArray[np.float64]:
+    """Divide the differing bits of every query code and every code by the bits that both have.
+
+    Source: Heo, Lee, He, Chang & Yoon, "Spherical Hashing", CVPR 2012. Two codes that differ and
+    have no bit in common are farther than all others, at 8 width + 1 for codes of ``width`` bytes;
+    two codes without bits are at 0. Returns float64 (n_queries, n); callers pass queries in blocks,
+    as to `hamming_distances`.
+    """
+    differing = hamming_distances(queries, codes)
+    query_words, code_words = _as_words(queries), _as_words(codes)
+    common = np.zeros(differing.shape, dtype=np.uint16)
+    for word in range(query_words.shape[1]):
+        common += np.bitwise_count(query_words[:, word, None] & code_words[None, :, word])
+    result = np.where(differing, 8.0 * queries.shape[1] + 1, 0.0)
+    return np.divide(differing, common, out=result, where=common > 0)
+
+
 def weighted_distances(
     queries: NDArray[np.uint8], codes: NDArray[np.uint8], weights: ArrayLike
 ) -> NDArray[np.float64]:

@@ -6,6 +6,9 @@ kind   arrays                                       maps a row x to
 rows   fingerprints uint64 (n,), rising, distinct;  the code of that row, as +1 and -1; rows that
        codes uint8 (n, ceil(n_bits / 8))            the network does not know are refused
 torch  the parameters of a neural network           its output, by `hash_network`
+trees  features int32 and thresholds float32        the sum of the leaves that it reaches in
+       (n_bits, n_trees, 2^depth - 1) of splits;    the trees of each bit, by `trees`
+       leaves float32 (n_bits, n_trees, 2^depth)
 ====== ============================================ ============================================
 
 Transductive training gives kind ``rows``: codes of its training rows, and no function for others.
@@ -28,11 +31,12 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError, TooLargeError
 from . import codes as packed
 from .fingerprints import fingerprints
+from .trees import check_trees, votes
 from .vectors import MAX_DIMENSION, as_rows
 
 __all__ = ["Network", "NetworkKind", "known_rows", "read_known_rows"]
 
-NetworkKind = Literal["rows", "torch"]
+NetworkKind = Literal["rows", "torch", "trees"]
 
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_ARRAYS = 10_000
@@ -52,7 +56,7 @@ class Network:
     kind
         As in the table above.
     config
-        JSON values; empty for kind ``rows``.
+        JSON values; empty for kind ``rows``, the ``dimension`` of rows for kind ``trees``.
     arrays : mapping of str to array
         Booleans, integers or floats, at least one of them, none empty; kept read-only.
     n_bits
@@ -92,6 +96,8 @@ class Network:
         object.__setattr__(self, "arrays", arrays)
         if self.kind == "rows":
             _check_rows(self)
+        elif self.kind == "trees":
+            check_trees(self.config, self.arrays, self.n_bits)
 
     @property
     def n_bytes(self) -> int:
@@ -110,10 +116,10 @@ class Network:
     def knows(self, X: ArrayLike) -> NDArray[np.bool_]:
         """Return which rows (n, d) the network has an output for, bool (n,).
 
-        Rows are as they are in the table. All have one for kind ``torch``.
+        Rows are as they are in the table. All have one for kinds ``torch`` and ``trees``.
         """
         rows = as_rows(X)
-        if self.kind == "torch":
+        if self.kind != "rows":
             return np.ones(len(rows), dtype=bool)
         return self.places(rows)[1]
 
@@ -140,6 +146,9 @@ class Network:
         rows = as_rows(X)
         if self.kind == "torch":
             return self._evaluate(rows.astype(np.float32, copy=False), first_row)
+        if self.kind == "trees":
+            rows = as_rows(X, dimension=self.config["dimension"])
+            return votes(rows.astype(np.float32, copy=False), **self.arrays)
         places, known = self.places(rows)
         if not known.all():
             raise InvalidInputError(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..errors import HashIndexError, InvalidInputError
 from ..hashers import Hasher, make_hasher
 from ..hashers.supervision.labels import Labels
+from ..metrics.ranking import spherical_ranking
 from ..models.quantization import Levels, Ranking
 from ..models.vectors import SparseRows
 from .methods import Method
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
+#: What codes are ranked by: a ranking of searches, or the distance of the paper on SpH.
+Distance = Ranking | Literal["spherical"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,9 @@ class Outcome:
         training made them, since the method learned from the database. With a transductive method,
         codes of queries are "learned" too.
     distance
-        "weighted" if the method learned weights of bits, "asymmetric" for 4 levels. Measures within
-        a radius use Hamming distance.
+        "weighted" if the method learned weights of bits, "asymmetric" for 4 levels; "spherical" in
+        a second outcome of `sph`, by the distance of its paper. Measures within a radius use
+        Hamming distance.
     train_wall_s, train_cpu_s
         Seconds of ``fit``; CPU seconds are those of all threads.
     train_peak_bytes
@@ -79,7 +83,7 @@ class Outcome:
     seed: int
     error: str | None = None
     codes: Protocol = "hashed"
-    distance: Ranking = "hamming"
+    distance: Distance = "hamming"
     ties: str = "order"
     train_rows: int = 0
     train_wall_s: float = 0.0
@@ -139,7 +143,8 @@ def compare(
     With the first seed each method is trained twice, to measure times and then memory, unless
     ``memory`` is false. If a method
     learned from the rows of the database and keeps their codes, a second outcome has the database
-    with these codes. A transductive method, which has codes only for its training rows, learns from
+    with these codes. With 2 levels `sph` has a second outcome too, ranked by the distance of its
+    paper. A transductive method, which has codes only for its training rows, learns from
     all rows of the database and from the queries, without labels; it has one outcome, with the
     codes from training. Parameters with several values to choose from are chosen at each number of
     bits, by the first truth and with the first seed.
@@ -240,7 +245,8 @@ def average(outcomes: Iterable[Outcome], *, splits: int = 1) -> list[Outcome]:
     Returns
     -------
     list of Outcome
-        One for each method, number of bits and way to make codes; with the error, if a seed failed.
+        One for each method, number of bits, way to make codes and distance; with the error, if a
+        seed failed.
     """
     groups: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
@@ -250,10 +256,14 @@ def average(outcomes: Iterable[Outcome], *, splits: int = 1) -> list[Outcome]:
         if failed := [outcome for outcome in group if outcome.error is not None]:
             result.append(failed[0])
             continue
-        for protocol in dict.fromkeys(outcome.codes for outcome in group):
-            mean = _mean([outcome for outcome in group if outcome.codes == protocol])
+        for kind in dict.fromkeys(map(_kind, group)):
+            mean = _mean([outcome for outcome in group if _kind(outcome) == kind])
             result.append(replace(mean, splits=splits))
     return result
+
+
+def _kind(outcome: Outcome) -> tuple[Protocol, Distance]:
+    return outcome.codes, outcome.distance
 
 
 _COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s", "encode_cpu_s")
@@ -345,6 +355,9 @@ def _run(
         if codes is not None:
             scores = score(model, split.queries, codes, split, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
+    if method.hasher == "sph" and model.levels == 2:
+        scores = score(model, split.queries, hashed, split, truths, measures, spherical_ranking)
+        yield replace(encoded, distance="spherical", scores=scores)
 
 
 def _peak_memory(train: Callable[[], object]) -> int:

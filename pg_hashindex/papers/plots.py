@@ -90,7 +90,8 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def _label(outcome: Outcome) -> str:
-    return outcome.method if outcome.codes == "hashed" else f"{outcome.method}, learned codes"
+    name = outcome.method if outcome.codes == "hashed" else f"{outcome.method}, learned codes"
+    return f"{name}, spherical distance" if outcome.distance == "spherical" else name
 
 
 def _measures(scored: Sequence[Outcome], truth: str) -> list[str]:

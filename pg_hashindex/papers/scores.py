@@ -12,6 +12,7 @@ from .. import metrics
 from ..errors import InvalidInputError
 from ..metrics.blocks import check_count
 from ..metrics.ranking import (
+    Distances,
     Measure,
     average_precision,
     check_ties,
@@ -113,11 +114,12 @@ def score(
     split: Split,
     truths: Sequence[Truth],
     measures: Measures,
+    distances: Distances | None = None,
 ) -> dict[str, Scores]:
     """Take all measures of a model's codes of a split's database, by the name of the truth.
 
-    Rankings are by `Model.ranking_codes` of the queries; measures within a radius always use
-    Hamming distance.
+    Rankings are by `Model.ranking_codes` of the queries, and by ``distances`` if they are given;
+    measures within a radius always use Hamming distance.
     """
     query_codes = model.encode(queries)
     ranked_by, weights = model.ranking_codes(queries)
@@ -133,6 +135,7 @@ def score(
             [*taken.values(), curve_measure(ranks)],
             ties=measures.ties,
             weights=weights,
+            distances=distances,
         )
         values = {name: float(mean) for name, mean in zip(taken, means, strict=True)}
         values[f"PH{measures.radius}"] = metrics.precision_within_radius(
@@ -146,6 +149,7 @@ def score(
                 split.labels,  # type: ignore[arg-type]
                 measures.neighbours,
                 weights=weights,
+                distances=distances,
             )
         result[truth.name] = Scores(values, metrics.Curve(ranks, *curve))
     return result

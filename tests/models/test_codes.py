@@ -32,6 +32,19 @@ def test_hamming_distance_counts_differing_bits(n_bits, data):
     assert np.array_equal(codes.hamming_distances(codes.pack(a), codes.pack(b)), expected)
 
 
+@given(n_bits=st.integers(1, 130), seed=st.integers(0, 2**32 - 1), share=st.floats(0, 1))
+def test_spherical_distance_divides_by_the_common_bits(n_bits, seed, share):
+    a, b = np.random.default_rng(seed).random((2, 7, n_bits)) < share
+    found = codes.spherical_distances(codes.pack(a), codes.pack(b))
+    for i in range(7):
+        for j in range(7):
+            differing, common = (a[i] ^ b[j]).sum(), (a[i] & b[j]).sum()
+            if common:
+                assert found[i, j] == differing / common
+            else:
+                assert found[i, j] == (8 * -(-n_bits // 8) + 1 if differing else 0)
+
+
 def test_first_bit_is_the_highest():
     packed = codes.pack(np.array([[True, *[False] * 8, True]]))
     assert packed.tolist() == [[0b1000_0000, 0b0100_0000]]

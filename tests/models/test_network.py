@@ -175,6 +175,68 @@ def test_known_rows_that_may_not_be(fingerprints, codes, n_bits, message):
         Network("rows", {}, {"fingerprints": fingerprints, "codes": codes}, n_bits)
 
 
+def tree_network(config=None, n_bits=2, **changes):
+    """Two bits of three trees of depth 2."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "features": rng.integers(4, size=(2, 3, 3)).astype(np.int32),
+        "thresholds": rng.standard_normal((2, 3, 3)).astype(np.float32),
+        "leaves": rng.standard_normal((2, 3, 4)).astype(np.float32),
+    }
+    arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    return Network("trees", {"dimension": 4} if config is None else config, arrays, n_bits)
+
+
+def test_trees_give_a_number_for_each_bit():
+    network = tree_network()
+    X = np.random.default_rng(1).standard_normal((20, 4))
+    features, thresholds, leaves = (
+        network.arrays[name] for name in ("features", "thresholds", "leaves")
+    )
+    for row, found in zip(X.astype(np.float32), network.project(X), strict=True):
+        for bit in range(2):
+            total = 0.0
+            for tree in range(3):
+                first = int(row[features[bit, tree, 0]] > thresholds[bit, tree, 0])
+                place = 1 + first
+                second = int(row[features[bit, tree, place]] > thresholds[bit, tree, place])
+                total += leaves[bit, tree, 2 * first + second]
+            assert found[bit] == pytest.approx(total, abs=1e-6)
+    assert network.knows(X).all()
+    again = Network.from_parts(json.loads(json.dumps(network.spec())), list(network.parts(7)))
+    assert again.checksum == network.checksum
+    model = Model("m", "fasth", 4, [shift(np.ones(4))], network=network)
+    np.testing.assert_array_equal(model.project(X), network.project((X + 1).astype(np.float32)))
+    with pytest.raises(InvalidInputError, match="3 dimensions, expected 4"):
+        network.project(X[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": {}}, "config of a network of kind trees is its dimension"),
+        ({"config": {"dimension": 0}}, "its dimension, 1 or more"),
+        ({"config": {"dimension": True}}, "its dimension, 1 or more"),
+        ({"config": {"dimension": 4, "depth": 2}}, "its dimension, 1 or more"),
+        ({"config": {"dimension": 3}}, "features of trees must be 0 to 2, got 0 to 3"),
+        ({"features": np.full((2, 3, 3), -1, np.int32)}, "must be 0 to 3, got -1 to -1"),
+        ({"features": np.zeros((2, 3, 3), np.int64)}, r"features .* int32 .*, got int64"),
+        ({"features": np.zeros((2, 3, 2), np.int32)}, r"2\^depth - 1\) .* got \(2, 3, 2\)"),
+        ({"features": np.zeros((2, 9), np.int32)}, r"got \(2, 9\)"),
+        ({"features": np.zeros((2, 1, 511), np.int32)}, "a depth of 1 to 8"),
+        ({"thresholds": np.zeros((2, 3, 4), np.float32)}, r"float32 \(2, 3, 3\), got .* 4\)"),
+        ({"leaves": np.zeros((2, 3, 3), np.float32)}, r"float32 \(2, 3, 4\), got .* 3\)"),
+        ({"leaves": np.zeros((2, 3, 4))}, "float32 .*, got float64"),
+        ({"leaves": np.full((2, 3, 4), np.nan, np.float32)}, "not all finite"),
+        ({"leaves": None}, "arrays features, thresholds and leaves, got features, thresholds"),
+        ({"n_bits": 3}, "of the trees of 3 bits"),
+    ],
+)
+def test_trees_that_may_not_be(changes, message):
+    with pytest.raises(InvalidInputError, match=message):
+        tree_network(**changes)
+
+
 def test_arrays_belong_to_the_network():
     mine, config = np.ones(3, dtype=">f4"), {"deep": [1]}
     network = torch_network(arrays={"a": mine}, config=config)

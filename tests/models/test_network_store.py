@@ -6,6 +6,7 @@ import pytest
 
 from pg_hashindex import store
 from pg_hashindex.errors import DatabaseStateError
+from pg_hashindex.hashers import FastH
 from pg_hashindex.models.layers import normalize
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import Network
@@ -50,6 +51,17 @@ def test_known_rows_come_back(connection, known_model, vectors):
     loaded = store.load(connection, "known")
     assert loaded.encode(vectors[:290]).tobytes() == known_model.encode(vectors[:290]).tobytes()
     assert store.save(connection, loaded).version == 2
+
+
+def test_trees_come_back(connection):
+    X = np.random.default_rng(0).standard_normal((80, 5))
+    model = FastH(n_bits=4, n_trees=2, random_state=0).fit(X, X[:, 0] > 0).to_model("forest")
+    store.save(connection, model)
+    loaded = store.load(connection, "forest")
+    assert loaded.checksum == model.checksum
+    np.testing.assert_array_equal(loaded.encode(X), model.encode(X))
+    (described,) = store.list_models(connection)
+    assert (described.evaluated_in, described.network) == ("python", "trees")
 
 
 def test_describe_says_where_it_is_evaluated(connection, lsh_model):

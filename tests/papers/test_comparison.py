@@ -19,6 +19,7 @@ from pg_hashindex.papers import (
     Method,
     Split,
     Truth,
+    average,
     compare,
     default_methods,
     draw_split,
@@ -406,6 +407,38 @@ def test_several_labels_a_row(rows, labels):
     assert "3-NN error" in expected
     assert "3-NN error" not in several
     assert {**several, "3-NN error": expected["3-NN error"]} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("ties", ["order", "average"])
+def test_sph_ranks_by_the_distance_of_its_paper_too(ties, split):
+    measures = Measures(k=(10,), ties=ties)
+    plain, spherical = run(split, "sph", measures=measures, random_state=2)
+    assert (plain.distance, spherical.distance) == ("hamming", "spherical")
+    assert (plain.codes, spherical.codes) == ("hashed", "hashed")
+    hasher = make_hasher("sph", n_bits=8, random_state=2).fit(split.train)
+    pair = hasher.encode(split.queries), hasher.encode(split.database)
+    relevant = split.relevant(LABEL)
+    found = [outcome.scores["label"].values for outcome in (plain, spherical)]
+    assert found[0]["MAP"] == metrics.mean_average_precision(*pair, relevant, ties=ties)
+    # Ranks of the distances as Hamming distances of codes of that many bits in a row.
+    distances = codes.spherical_distances(*pair)
+    ranks = np.stack([np.unique(line, return_inverse=True)[1] for line in distances])
+    value = 0.0
+    for line, marks in zip(ranks, relevant[:], strict=True):
+        run_of = np.arange(line.max()) < line[:, None]
+        own = metrics.mean_average_precision(
+            codes.pack(np.zeros((1, line.max()), bool)), codes.pack(run_of), marks[None], ties=ties
+        )
+        value += own / len(ranks)
+    assert found[1]["MAP"] == pytest.approx(value)
+    assert found[0]["PH2"] == found[1]["PH2"]
+    assert found[0] != found[1]
+    joined = average(
+        [replace(outcome, seed=seed) for seed in (1, 2) for outcome in run(split, "sph")]
+    )
+    assert [outcome.distance for outcome in joined] == ["hamming", "spherical"]
+    (finer,) = run(split, Method("sph", levels=4))
+    assert finer.distance == "asymmetric"
 
 
 def test_learned_weights_rank(split):
