@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.papers import Measures, Outcome, Split, Truth, compare, load_split
+from pg_hashindex.papers.scores import SCORING
 
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
@@ -87,8 +88,9 @@ def results(data: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for bits in entrant.bits.get(name, ()):
                 if bits in args.bits:
                     theirs = known.get((REFERENCES.get(name, ""), entrant.reference, bits))
+                    made = {"settings": entrant.method.settings(), "scoring": SCORING}
                     for outcomes in runs(split, entrant, bits, args.seeds):
-                        yield result(name, outcomes, theirs)
+                        yield result(name, outcomes, theirs) | made
 
 
 def runs(split: Split, entrant: Entrant, bits: int, most: int | None) -> Iterator[list[Outcome]]:
@@ -210,19 +212,18 @@ def main() -> None:
     if missing:
         print(f"left out, not registered: {', '.join(missing)}")
 
-    entries = []
+    entries: list[dict[str, Any]] = []
     for entry in results(args.data, args):
         print(json.dumps(entry), flush=True)
-        entries.append(entry)
-    if args.keep:
-        entries = kept(args.output, entries) + entries
-    same = identical(entries)
-    for group in same:
+        # Each is saved at once: a run may take an hour.
+        entries = (kept(args.output, [entry]) if args.keep or entries else []) + [entry]
+        found = {"machine": machine(), "results": entries, "identical": identical(entries)}
+        write(args.output, found)
+    for group in identical(entries):
         print(
             f"SAME CODES {group['dataset']} {group['bits']} {group['codes']}: "
             + ", ".join(group["methods"])
         )
-    write(args.output, {"machine": machine(), "results": entries, "identical": same})
     print(args.output)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from common import DATA_FOLDER, RESULTS, read, scratch, write
 from semi_supervised_data import draw
 from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
-from semi_supervised_runs import Key, Run, key, means, part_path, parts_of, read_runs
+from semi_supervised_runs import Key, Run, key, made_with, means, part_path, parts_of, read_runs
 from semi_supervised_training import about, on_devices, train, warm_up
 
 from pg_hashindex.hashers import HASHERS
@@ -109,18 +109,18 @@ def main() -> None:
         sys.exit(f"{args.folder} has no mnist_split.npz; name the folder with --folder")
     if missing := sorted({ENTRANTS[name].hasher for name in args.methods} - set(HASHERS)):
         print(f"left out, not registered: {', '.join(missing)}")
-    settings = {
-        (data, name): ENTRANTS[name].parameters(data)
+    made = {
+        (data, name): made_with(ENTRANTS[name].method(data))
         for data in SETTINGS
         for name in SETTINGS[data]
     }
     devices = read(args.output).get("devices", {})
     others = parts_of(args.output)
-    known = read_runs([args.output, *others], settings)
+    known = read_runs([args.output, *others], made)
     alone = args.part == (1, 1)
     # Other parts write their own results.
     own = args.output if alone else part_path(args.output, *args.part)
-    ours = known if alone else read_runs([own], settings)
+    ours = known if alone else read_runs([own], made)
     if not args.only_devices:
         warm_up()
         for run in runs(args, known):

@@ -1,12 +1,14 @@
 """The trainings of `semi_supervised.py` as its files keep them, and their means over seeds."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import read
+
+from pg_hashindex.papers import Method
+from pg_hashindex.papers.scores import SCORING
 
 Run = dict[str, Any]
 #: Data set, labels a class, method, bits, seed.
@@ -22,10 +24,9 @@ def key(run: Run) -> Key:
     return run["dataset"], run["labels"], run["method"], run["bits"], run["seed"]
 
 
-def as_json(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as JSON values, so that they can be compared with a file."""
-    result: dict[str, Any] = json.loads(json.dumps(parameters))
-    return result
+def made_with(method: Method) -> dict[str, Any]:
+    """Return what a training depends on, beside its data, as JSON values."""
+    return {"settings": method.settings(), "scoring": SCORING}
 
 
 def parts_of(output: Path) -> list[Path]:
@@ -39,18 +40,18 @@ def part_path(output: Path, number: int, parts: int) -> Path:
 
 
 def read_runs(
-    paths: Iterable[Path], settings: Mapping[tuple[str, str], Mapping[str, Any]]
+    paths: Iterable[Path], made: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> dict[Key, Run]:
-    """Read the trainings that were done with the present settings.
+    """Read the trainings that were done as they would be now.
 
     ``paths``: Where two files have the same training, that of the later one counts.
-    ``settings``: The parameters of each data set and method; trainings of others are left out.
+    ``made``: Of each data set and method, what `made_with` returns; others are left out.
     """
     found: dict[Key, Run] = {}
     for path in paths:
         for run in read(path).get("runs", []):
-            now = settings.get((run["dataset"], run["method"]))
-            if now is not None and as_json(now) == run["parameters"]:
+            now = made.get((run["dataset"], run["method"]))
+            if now is not None and now.items() <= run.items():
                 found[key(run)] = run
     return found
 

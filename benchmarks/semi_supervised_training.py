@@ -7,7 +7,7 @@ import numpy as np
 from common import machine
 from semi_supervised_data import DataSet, draw
 from semi_supervised_entrants import ENTRANTS, Entrant
-from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, as_json
+from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, made_with
 from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher
@@ -35,7 +35,7 @@ def train(drawn: DataSet, entrant: Entrant, place: Key, **others: Any) -> Run:
     """
     data, _, _, bits, seed = place
     method = entrant.method(data, **others)
-    run: Run = dict(zip(NAMES, place, strict=True)) | {"parameters": as_json(method.parameters)}
+    run: Run = dict(zip(NAMES, place, strict=True)) | made_with(method)
     top = min(TOP, len(drawn.split.database))
     # The codes of the hash function, or those of a transductive training, come first.
     outcome = next(

@@ -1,5 +1,6 @@
 """The methods that are compared: a hasher with its parameters, and its training rows and labels."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -16,6 +17,8 @@ from ..hashers.deep.deep_hasher import DeepHasher
 from ..models.quantization import Levels
 from ..models.vectors import SparseRows
 from .splits import Split
+
+_NOT_SETTINGS = ("n_bits", "random_state", "anchors")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,17 @@ class Method:
         )
         hasher.check_levels(self.levels)
         return hasher
+
+    def settings(self) -> dict[str, Any]:
+        """Return all parameters, with their defaults, as JSON values.
+
+        Without bits and seed, which are named beside them, and anchors, which are rows of the data.
+        A measurement made with other settings is not of this method any more.
+        """
+        found = make_hasher(self.hasher, preset=self.preset, **self.parameters).settings()
+        kept = {name: value for name, value in found.items() if name not in _NOT_SETTINGS}
+        result: dict[str, Any] = json.loads(json.dumps(kept))
+        return result
 
     def variants(self) -> list["Method"]:
         """Return the method with each combination of the values to choose from."""

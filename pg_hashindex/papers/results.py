@@ -11,7 +11,7 @@ from ..errors import UNREADABLE, InvalidInputError
 from ..training.array_files import SUFFIXES
 from .methods import Method
 from .outcomes import Outcome
-from .scores import Measures
+from .scores import SCORING, Measures
 from .splits import Truth
 
 _DIGEST_LETTERS = 16
@@ -106,15 +106,13 @@ class Results:
             raise InvalidInputError(f"cannot write {self.path}: {error.strerror}") from error
 
     def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
-        settings = method.make(n_bits, seed).settings()
-        del settings["random_state"]
-        settings.pop("n_bits", None)
         key = {
             **self.facts,
             "method": method.name,
             "hasher": method.hasher,
             "labels": method.labels,
-            "settings": settings,
+            "settings": method.settings(),
+            "scoring": SCORING,
             "choices": dict(method.choices),
             "n_bits": n_bits,
             "levels": method.levels,

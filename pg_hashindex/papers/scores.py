@@ -66,6 +66,10 @@ class Measures:
         check_ties(self.ties)
 
 
+#: The version of how codes are scored: a figure of another version is not comparable.
+SCORING = 1
+
+
 @dataclass(frozen=True)
 class Scores:
     """All measures by one ground truth.
