@@ -9,7 +9,6 @@ go to `FIGURE.json` there, and to `docs/pictures`.
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from common import DATA_FOLDER, ROOT, machine
 from pg_hashindex.papers.protocols import FIGURES
 
 RESULTS = ROOT / "benchmarks/results"
+#: The figures without methods whose pictures the pages show.
+PICTURED = ("sgh_map_usps", "cghash_retrieved_mnist", "cghash_retrieved_usps")
 
 
 def measured() -> dict[str, dict[str, Any]]:
@@ -40,20 +41,28 @@ def run(name: str, data: Path) -> Path:
         )
         results = json.loads((Path(scratch) / f"{name}.json").read_text())
         if figure.kind != "hash":
-            shutil.copy(Path(scratch) / f"{name}.png", ROOT / f"docs/pictures/paper-{name}.png")
+            if name in PICTURED:
+                _keep_picture(Path(scratch) / f"{name}.png")
             path = RESULTS / f"{name}.json"
             path.write_text(json.dumps({"data": figure.data, **results}, indent=1) + "\n")
             return path
-    files = f"--data {figure.data}.npz --split {figure.data}_split.npz"
     found = {
         "data": figure.data,
-        "command": f"pg-hashindex bench hash {files} {figure.options}",
+        "command": figure.command,
         "machine": machine(),
         "outcomes": [_thinned(outcome) for outcome in results],
     }
     path = RESULTS / f"protocol_{name}.json"
     path.write_text(_text(found))
     return path
+
+
+def _keep_picture(path: Path) -> None:
+    """Put a picture among those of the documents, in 48 colours."""
+    from PIL import Image
+
+    target = ROOT / f"docs/pictures/paper-{path.name}"
+    Image.open(path).convert("RGB").quantize(48).save(target, "PNG", optimize=True)
 
 
 def _thinned(outcome: dict[str, Any]) -> dict[str, Any]:

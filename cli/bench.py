@@ -400,21 +400,24 @@ def _run_figure(
     from pg_hashindex.papers import pictures
 
     data, split = files
-    if figure.kind != "hash":
-        rows = load_split(data, split)
-        found: Any
-        if figure.kind == "feature-map":
-            found, draw_it = pictures.measure_feature_map(rows), pictures.draw_feature_map
-        else:
-            found, draw_it = pictures.retrieve(rows), pictures.draw_retrieved
-        print_table(list(found.values), [list(found.values.values())])
-        return found.values, lambda: draw_it(found)
+    if figure.kind == "feature-map":
+        compared = pictures.measure_feature_map(load_split(data, split))
+        _print_values(compared.values)
+        return compared.values, lambda: pictures.draw_feature_map(compared)
+    if figure.kind == "retrieved":
+        answers = pictures.retrieve(load_split(data, split))
+        _print_values(answers.values)
+        return answers.values, lambda: pictures.draw_retrieved(answers)
     options = [*shlex.split(figure.options), *(["--seeds", "1"] if quick else [])]
-    note(f"pg-hashindex bench hash --data {data} --split {split} {shlex.join(options)}")
+    note(figure.command)
     words = ["--data", str(data), "--split", str(split), *options]
     with bench_hash.make_context("hash", words, parent=context) as inner:
         outcomes = bench_hash.invoke(inner)
     return [outcome.as_dict() for outcome in outcomes], lambda: draw(outcomes)
+
+
+def _print_values(values: Mapping[str, float]) -> None:
+    print_table(list(values), [list(values.values())])
 
 
 def _method_parameter(text: str) -> tuple[str, str, Any]:

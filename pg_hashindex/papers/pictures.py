@@ -45,7 +45,8 @@ class FeatureMap:
 
 def linear_exponential(x: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return (e^2 - 1) / (2 e) x + (e^2 + 1) / (2 e), which SGH takes for e^x on [-1, 1]."""
-    return np.sinh(1) * x + np.cosh(1)
+    line: NDArray[np.floating] = np.sinh(1) * x + np.cosh(1)
+    return line
 
 
 def measure_feature_map(split: Split) -> FeatureMap:
