@@ -45,6 +45,7 @@ _WIDE = {
 # By data set and method; a graph of names adds to the settings of its variant.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
+        **{name: {} for name in ("lfh", "cosdish", "isohash", "sph")},
         "bgdh-i": {**_DEEP},
         "bgdh-t": {**_DEEP},
         "dpsh": {**_DEEP, "hidden": (1024,), "learning_rate": 3e-4, "rounds": 100},
@@ -142,6 +143,10 @@ ENTRANTS = {
         Entrant("sdh", "sdh", rows="labelled"),
         Entrant("s3plh", "s3plh"),
         Entrant("itq", "itq"),
+        Entrant("lfh", "lfh", rows="labelled"),
+        Entrant("cosdish", "cosdish", rows="labelled"),
+        Entrant("isohash", "isohash"),
+        Entrant("sph", "sph"),
         Entrant("bgdh-i-words", "bgdh", "inductive", "words"),
         Entrant("bgdh-t-words", "bgdh", "transductive", "words"),
         Entrant("bgdh-i-both", "bgdh", "inductive", "both"),

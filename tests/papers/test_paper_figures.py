@@ -16,7 +16,7 @@ from pg_hashindex.papers.pictures import (
     measure_feature_map,
     retrieve,
 )
-from pg_hashindex.papers.protocols import DATA, FIGURES, figures_of
+from pg_hashindex.papers.protocols import DATA, FIGURES, Figure, figures_of
 
 
 def write(folder, name, **arrays):
@@ -84,6 +84,17 @@ def test_a_quick_run_keeps_few_rows(folder, tmp_path_factory):
     )
     assert (len(split.queries), len(split.database), len(split.train)) == (40, 300, 300)
     assert len(split.labelled) == 100
+
+
+def test_fewer_rows_are_trained_on_whole(folder, tmp_path_factory):
+    figure = Figure("sgh", "Table 1", "mnist", "--bits 8", rows=150)
+    split = load_split(
+        *figure.files(folder, tmp_path_factory.mktemp("scratch")), labelled="labelled"
+    )
+    assert (len(split.queries), len(split.database), len(split.train)) == (40, 150, 150)
+    np.testing.assert_array_equal(split.train_places, np.arange(150))
+    assert len(split.labelled) == 100
+    assert figure.command.endswith("--data mnist-150.npz --split mnist-150_split.npz --bits 8")
 
 
 def single_array(folder):
