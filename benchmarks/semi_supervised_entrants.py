@@ -77,7 +77,7 @@ class Entrant:
     variant: Literal["inductive", "transductive"] | None = None
     #: "words" of names, "both" words and landmarks, or None for the method's own graph.
     graph: Literal["words", "both"] | None = None
-    #: DPSH and SDH learn only from labelled rows.
+    #: DPSH, SDH, LFH and COSDISH learn only from labelled rows.
     rows: Literal["all", "labelled"] = "all"
 
     @property
@@ -87,6 +87,8 @@ class Entrant:
 
     def bits(self, data: str) -> Sequence[int]:
         """Return the numbers of bits that it is run with."""
+        if self.name not in SETTINGS[data]:
+            return ()
         if self.graph is None:
             return BITS
         return (GRAPH_BITS,) if data == "packages" else ()
