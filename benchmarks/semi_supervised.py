@@ -11,6 +11,10 @@ from the database; `dpsh`, the other deep methods and `sdh` from its labelled ro
 `bgdh-t` from the database and the queries, the labels of which it does not see. Packages also have
 a graph of the words of their names.
 
+The rivals of the paper's tables, one seed of MNIST, are in a file of their own:
+--data mnist --seeds 0 --methods lfh cosdish isohash sph
+--output benchmarks/results/semi_supervised_rivals.json
+
 Each training is saved at once, and saved trainings with the same settings are not repeated. A run
 without `--part` joins the results of several processes (`--part`).
 """

@@ -55,6 +55,7 @@ _WIDE = {
 # By data set and method; a graph of names adds to the settings of its variant.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     "mnist": {
+        **{name: {} for name in ("lfh", "cosdish", "isohash", "sph")},
         "bgdh-i": {**_DEEP},
         "bgdh-t": {**_DEEP},
         "dpsh": _DPSH,
@@ -88,7 +89,7 @@ class Entrant:
     variant: Literal["inductive", "transductive"] | None = None
     #: "words" of names, "both" words and landmarks, or None for the method's own graph.
     graph: Literal["words", "both"] | None = None
-    #: SDH and the deep methods other than BGDH learn only from labelled rows.
+    #: SDH, LFH, COSDISH and the deep methods other than BGDH learn only from labelled rows.
     rows: Literal["all", "labelled"] = "all"
 
     @property
@@ -98,6 +99,8 @@ class Entrant:
 
     def bits(self, data: str) -> Sequence[int]:
         """Return the numbers of bits that it is run with."""
+        if self.name not in SETTINGS[data]:
+            return ()
         if self.graph is None:
             return BITS
         return (GRAPH_BITS,) if data == "packages" else ()
@@ -155,6 +158,10 @@ ENTRANTS = {
         Entrant("sdh", "sdh", rows="labelled"),
         Entrant("s3plh", "s3plh"),
         Entrant("itq", "itq"),
+        Entrant("lfh", "lfh", rows="labelled"),
+        Entrant("cosdish", "cosdish", rows="labelled"),
+        Entrant("isohash", "isohash"),
+        Entrant("sph", "sph"),
         Entrant("bgdh-i-words", "bgdh", "inductive", "words"),
         Entrant("bgdh-t-words", "bgdh", "transductive", "words"),
         Entrant("bgdh-i-both", "bgdh", "inductive", "both"),

@@ -23,6 +23,7 @@ README_METHODS = (
     *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
+COSTS = ("training CPU s", "encoding us a row")
 GIVEN_GRAPHS = ("-words", "-both")
 # The lines of README's table, by the figures of `retrieval_report.py`.
 SHOWN = {
@@ -298,16 +299,62 @@ def devices() -> str:
     )
 
 
-def protocol_table(figure: str, measure: str) -> str:
-    """Write a measure against bits, a line for each method of a paper's figure."""
-    found = protocols.measured()[figure]
+def protocol_table(figure: str, *measures: str) -> str:
+    """Write measures against bits, a line for each method of a paper's figure."""
+    found = protocols.measured().get(figure)
+    if found is None:
+        return NOT_YET
     cells = []
+    hashed: Record = {}
     for outcome in found["outcomes"]:
-        scores = next(iter(outcome.get("scores", {}).values()), {})
-        value = f"{scores[measure]:.3f}" if scores else ""
-        cells.append((outcome["method"], f"{outcome['n_bits']} bits", value))
+        # Codes from training may be those that the hash function gives, and cost the same anyway.
+        if outcome.get("codes") == "learned" and (
+            measures == COSTS or outcome["scores"] == hashed.get("scores")
+        ):
+            continue
+        hashed = outcome
+        learned = ", learned codes" if outcome.get("codes") == "learned" else ""
+        values = [protocol_value(outcome, measure) for measure in measures]
+        cells.append(
+            (f"{outcome['method']}{learned}", f"{outcome['n_bits']} bits", " / ".join(values))
+        )
     columns = bits_columns(found["outcomes"], "n_bits")
-    return pivot(f"{found['data']}, {measure}", cells, columns)
+    return pivot(f"{found['data']}, {' / '.join(measures)}", cells, columns)
+
+
+def protocol_value(outcome: Record, measure: str) -> str:
+    """Write a score of a paper's figure, CPU seconds of training, or microseconds of encoding."""
+    scores = next(iter(outcome.get("scores", {}).values()), {})
+    if not scores:
+        return ""
+    if measure == "training CPU s":
+        return f"{outcome['train_cpu_s']:.2f}"
+    if measure == "encoding us a row":
+        # The curves end with all rows of the database.
+        return f"{1e6 * outcome['encode_cpu_s'] / scores['curve']['at'][-1]:.1f}"
+    return f"{scores[measure]:.3f}"
+
+
+def bgdh_rivals(labels: int) -> str:
+    """MAP within 5,000 rows of MNIST: BGDH and the rivals of its paper's tables."""
+    results = [
+        result
+        for name in ("semi_supervised", "semi_supervised_rivals")
+        for result in read(name).get("results", [])
+        if result["dataset"] == "mnist" and result["labels"] == labels
+    ]
+    cells = [(one["method"], f"{one['bits']} bits", pair(one, "MAP@5000", 3)) for one in results]
+    return pivot(f"MNIST, {labels} labels a class, MAP@5000", cells, bits_columns(results))
+
+
+def feature_maps() -> str:
+    """The error of SGH's feature map on pairs of rows."""
+    found = [read(f"sgh_map_{data}") for data in ("mnist", "usps", "sift10k")]
+    columns = [name for name in found[0] if name != "data"]
+    return table(
+        ["pairs of", *columns],
+        [[one["data"], *(f"{one[name]:.3f}" for name in columns)] for one in found],
+    )
 
 
 def chosen() -> str:
@@ -840,6 +887,27 @@ TABLES = {
     "sgh-mnist": lambda: protocol_table("sgh_mnist", "P@1000"),
     "sgh-usps": lambda: protocol_table("sgh_usps", "P@100"),
     "sgh-sift10k": lambda: protocol_table("sgh_sift10k", "P@100"),
+    "sgh-map": feature_maps,
+    "sgh-costs": lambda: protocol_table("sgh_mnist", *COSTS),
+    "usplh-sift10k": lambda: protocol_table("usplh_sift10k", "MAP", "PH2"),
+    "usplh-costs": lambda: protocol_table("usplh_sift10k", *COSTS),
+    "s3plh-mnist": lambda: protocol_table("s3plh_mnist", "MAP", "PH2"),
+    "s3plh-usps": lambda: protocol_table("s3plh_usps", "MAP", "PH2"),
+    "s3plh-costs": lambda: protocol_table("s3plh_mnist", *COSTS),
+    "cghash-usps": lambda: protocol_table("cghash_rivals_usps", "P@50", "3-NN error"),
+    "cghash-mnist": lambda: protocol_table("cghash_rivals_mnist", "P@50", "3-NN error"),
+    "cghash-packages": lambda: protocol_table("cghash_rivals_packages", "P@50", "3-NN error"),
+    "cghash-costs": lambda: protocol_table("cghash_rivals_usps", *COSTS),
+    "bgdh-mnist-500": lambda: bgdh_rivals(500),
+    "bgdh-mnist-250": lambda: bgdh_rivals(250),
+    "bgdh-mnist-50": lambda: bgdh_rivals(50),
+    "bgdh-500": lambda: protocol_table("bgdh_500", "MAP@5000"),
+    "bgdh-250": lambda: protocol_table("bgdh_250", "MAP@5000"),
+    "bgdh-50": lambda: protocol_table("bgdh_50", "MAP@5000"),
+    "bgdh-costs": lambda: protocol_table("bgdh_50", *COSTS),
+    "sadih-usps": lambda: protocol_table("sadih_usps", "MAP", "P@100"),
+    "sadih-packages": lambda: protocol_table("sadih_packages", "MAP", "P@100"),
+    "sadih-costs": lambda: protocol_table("sadih_usps", *COSTS),
     "chosen": chosen,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
@@ -880,7 +948,11 @@ def with_tables(text: str) -> str:
     return common.with_tables(text, TABLES)
 
 
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "papers").glob("*.md")),
+)
 
 
 if __name__ == "__main__":

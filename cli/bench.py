@@ -1,7 +1,9 @@
 """``pg-hashindex bench``: compare methods by the measures of the papers."""
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +14,7 @@ from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.metrics import Ties
 from pg_hashindex.models.model import MAX_BITS
 from pg_hashindex.models.quantization import Levels
+from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.papers import (
     PROTOCOLS,
     QUERIES,
@@ -25,9 +28,11 @@ from pg_hashindex.papers import (
     average,
     compare,
     default_methods,
+    load_split,
     load_splits,
 )
 from pg_hashindex.papers.plots import draw
+from pg_hashindex.papers.protocols import Figure, Paper, figures_of
 from pg_hashindex.papers.results import Results
 from pg_hashindex.quality.plots import check_plot, save_figure
 from pg_hashindex.training.array_files import SUFFIXES
@@ -306,7 +311,7 @@ def bench_hash(
     seeds: int,
     plot_file: Path | None,
     as_json: str | None,
-) -> None:
+) -> list[Outcome]:
     """Train, encode and score methods on a data set.
 
     Codes are "hashed" if the hash function makes all of them, and "learned" if the database has
@@ -401,6 +406,94 @@ def bench_hash(
     if plot_file is not None:
         save_figure(draw(outcomes), plot_file)
         note(f"wrote {plot_file}")
+    return outcomes
+
+
+@bench.command("paper")
+@click.argument("name", metavar="PAPER", type=click.Choice(get_args(Paper)))
+@click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    metavar="FOLDER",
+    help="Where the data sets are, such as mnist.npz and mnist_split.npz.  [default: here]",
+)
+@click.option(
+    "--figure",
+    "figures",
+    multiple=True,
+    metavar="FIGURE",
+    help="One figure or table of the paper; may be given again.  [default: all]",
+)
+@click.option(
+    "--quick", is_flag=True, help="Try it on 2,000 rows; what is printed then says little."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write each figure's results as JSON, and its picture.",
+)
+@click.pass_context
+def bench_paper(
+    context: click.Context,
+    name: Paper,
+    folder: Path,
+    figures: tuple[str, ...],
+    quick: bool,
+    output: Path | None,
+) -> None:
+    """Run the figures and tables of a paper again: sgh, cghash, bgdh, sadih, or s3plh with usplh.
+
+    Each is a comparison that `bench hash` makes; its command is printed. The data sets are not
+    those of the papers, which `docs/papers` explains.
+    """
+    chosen = figures_of(name, figures)
+    # Before any work, since a paper's figures take minutes.
+    for figure in chosen.values():
+        figure.check(folder)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        check_plot(output / "figure.png")
+    for key, figure in chosen.items():
+        note(f"{key}: {figure.original}")
+        with tempfile.TemporaryDirectory(prefix="pg_hashindex-") as scratch:
+            files = figure.files(folder, Path(scratch), quick=quick)
+            results, picture = _run_figure(context, figure, files, quick=quick)
+        echo()
+        if output is not None:
+            save_figure(picture(), output / f"{key}.png")
+            write_whole(output / f"{key}.json", (json.dumps(results) + "\n").encode())
+            note(f"wrote {output / key}.json and .png")
+
+
+def _run_figure(
+    context: click.Context, figure: Figure, files: Sequence[Path], *, quick: bool
+) -> tuple[Any, Callable[[], Any]]:
+    """Print a figure's results; return them as JSON values, and a function that draws them."""
+    # They load hashers, which no other command of this module needs before its work.
+    from pg_hashindex.papers import pictures
+
+    data, split = files
+    if figure.kind == "feature-map":
+        compared = pictures.measure_feature_map(load_split(data, split))
+        _print_values(compared.values)
+        return compared.values, lambda: pictures.draw_feature_map(compared)
+    if figure.kind == "retrieved":
+        answers = pictures.retrieve(load_split(data, split))
+        _print_values(answers.values)
+        return answers.values, lambda: pictures.draw_retrieved(answers)
+    options = [*shlex.split(figure.options), *(["--seeds", "1"] if quick else [])]
+    note(figure.command)
+    words = ["--data", str(data), "--split", str(split), *options]
+    with bench_hash.make_context("hash", words, parent=context) as inner:
+        outcomes = bench_hash.invoke(inner)
+    return [outcome.as_dict() for outcome in outcomes], lambda: draw(outcomes)
+
+
+def _print_values(values: Mapping[str, float]) -> None:
+    print_table(list(values), [list(values.values())])
 
 
 def _method_parameter(text: str) -> tuple[str, str, Any]:
@@ -587,9 +680,17 @@ def _values(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in values.items())
 
 
+def _database_rows(outcome: Outcome) -> int:
+    """Return how many rows were encoded: the curves end there."""
+    return int(next(iter(outcome.scores.values())).curve.at[-1])
+
+
 def _print_costs(trained: Sequence[Outcome]) -> None:
     print_table(
-        ["method", "bits", "rows", "train s", "CPU s", "peak MB", "encode s", "CPU s"],
+        [
+            *("method", "bits", "rows", "train s", "CPU s", "peak MB"),
+            *("encode s", "CPU s", "us a row"),
+        ],
         [
             [
                 outcome.method,
@@ -600,6 +701,7 @@ def _print_costs(trained: Sequence[Outcome]) -> None:
                 outcome.train_peak_bytes / 1e6,
                 outcome.encode_wall_s,
                 outcome.encode_cpu_s,
+                1e6 * outcome.encode_cpu_s / _database_rows(outcome),
             ]
             for outcome in trained
         ],

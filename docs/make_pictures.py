@@ -1,4 +1,4 @@
-"""Draw docs/pictures: python docs/make_pictures.py [papers|report].
+"""Draw docs/pictures: python docs/make_pictures.py [papers [FIGURE ...]|report].
 
 Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
 projections, codes, centres and recalls. Those of memory and scale show what benchmarks/memory.py
@@ -350,8 +350,8 @@ def _panel(
         drawing.text(x - 8, y - 6, words, anchor="end", size=12, fill=LINES["hnsw"][0])
 
 
-def papers() -> None:
-    """Draw the figures of the papers as ``bench hash --plot`` does, in 48 colours."""
+def papers(*named: str) -> None:
+    """Draw the figures of the papers, or some, as ``bench hash --plot`` does, in 48 colours."""
     from PIL import Image
 
     figures = {
@@ -359,6 +359,8 @@ def papers() -> None:
         for name, found in protocols.measured().items()
     }
     for name, outcomes in {**figures, "few_labels": few_labels()}.items():
+        if named and name not in named:
+            continue
         whole, small = io.BytesIO(), io.BytesIO()
         draw(outcomes).savefig(whole, dpi=70, format="png")
         Image.open(whole).convert("RGB").quantize(48).save(small, "PNG", optimize=True)
@@ -431,8 +433,8 @@ def report() -> None:
 
 if __name__ == "__main__" and sys.argv[1:] == ["report"]:
     report()
-elif __name__ == "__main__" and sys.argv[1:] == ["papers"]:
-    papers()
+elif __name__ == "__main__" and sys.argv[1:2] == ["papers"]:
+    papers(*sys.argv[2:])
 elif __name__ == "__main__":
     for measured in memory_report.measured():
         (TARGET / f"memory-{measured['data']}.svg").write_text(memory(measured))

@@ -42,15 +42,26 @@ def test_the_pictures_of_memory_are_those_of_the_committed_runs():
 
 def test_the_figures_of_the_papers_are_drawn_and_shown():
     protocols = script("benchmarks/protocols.py")
-    shown = (REPOSITORY / "docs" / "results.md").read_text()
+    shown = "".join(page.read_text() for page in (REPOSITORY / "docs" / "papers").glob("*.md"))
     measured = protocols.measured()
     assert measured
-    for figure, found in measured.items():
-        assert f"](pictures/paper-{figure}.png)" in shown
+    for figure in (*measured, *protocols.PICTURED):
+        assert f"](../pictures/paper-{figure}.png)" in shown
         assert (REPOSITORY / "docs" / "pictures" / f"paper-{figure}.png").exists()
-        name, options = protocols.FIGURES[figure]
-        assert name == found["data"]
-        assert found["command"].endswith(options), f"run: python benchmarks/protocols.py {figure}"
+    for figure, found in measured.items():
+        assert found["data"] == protocols.FIGURES[figure].data
+        assert found["command"] == protocols.FIGURES[figure].command, (
+            f"run: python benchmarks/protocols.py {figure}"
+        )
+
+
+def test_each_figure_of_a_paper_is_named_on_its_page():
+    figures = script("benchmarks/protocols.py").FIGURES
+    pages = {"s3plh": "s3plh-usplh"}
+    for name, figure in figures.items():
+        page = REPOSITORY / "docs" / "papers" / f"{pages.get(figure.paper, figure.paper)}.md"
+        assert f"`{name}`" in page.read_text()
+        assert f"bench paper {figure.paper}" in page.read_text()
 
 
 def test_the_page_of_commands_is_current():

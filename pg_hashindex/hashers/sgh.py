@@ -112,7 +112,7 @@ class _Graph:
         total, products = np.zeros(m), np.zeros((m, m))
         KP, P_total = np.zeros((m, d + 1)), np.zeros(d + 1)
         for part, block in scaled.placed_blocks():
-            P = _transform(block, rho)
+            P = feature_map(block, rho)
             kernel[part] = rbf_layer.apply(block)
             K = kernel[part] - centre
             total += K.sum(axis=0)
@@ -177,7 +177,7 @@ def _whiten(
     return result
 
 
-def _transform(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
+def feature_map(X: NDArray[np.float32], rho: float) -> NDArray[np.float64]:
     """Return P(x) for each row, without its constant last number; refuse rows too long for it."""
     rows = X.astype(np.float64)
     squares = np.einsum("ij,ij->i", rows, rows)

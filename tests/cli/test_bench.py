@@ -543,3 +543,48 @@ def test_needs_neither_matplotlib_nor_a_database_server():
 def test_bits_are_checked_before_anything_is_read(bench, tmp_path):
     refused = bench("--data", tmp_path / "none.npz", "--bits", "0", code=2)
     assert "0 is not in 1 to 16000" in refused.stderr
+
+
+@pytest.fixture
+def papers(tmp_path):
+    """Lay out a folder with a small USPS."""
+    X, y = (np.resize(rows, (1200, *rows.shape[1:])) for rows in clustered())
+    numbers = np.arange(1200)
+    np.savez(tmp_path / "usps.npz", X=X, y=y)
+    np.savez(
+        tmp_path / "usps_split.npz", query=numbers[:30], database=numbers[30:],
+        train=numbers[30:], anchors=numbers[:60], labelled=numbers[:200],
+    )  # fmt: skip
+    return tmp_path
+
+
+def test_a_paper_runs_by_one_command(run, papers):
+    figures = ("--figure", "sgh_map_usps", "--figure", "sgh_usps")
+    output = papers / "new" / "results"
+    printed = run(
+        "bench", "paper", "sgh", "--data", papers, *figures, "--quick", "--output", output
+    )
+    assert "sgh_usps: Table 1" in printed.stderr
+    assert "pg-hashindex bench hash --data" in printed.stderr
+    assert "greatest" in printed.stdout
+    assert "us a row" in printed.stdout
+    outcomes = json.loads((output / "sgh_usps.json").read_text())
+    lines = {(one["method"], one["n_bits"]) for one in outcomes}
+    assert {("sgh", 32), ("lsh", 512), ("agh-1", 32)} <= lines
+    assert {one["seed"] for one in outcomes} == {0}
+    assert set(json.loads((output / "sgh_map_usps.json").read_text())) >= {"greatest", "bound"}
+    for name in ("sgh_usps", "sgh_map_usps"):
+        assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_paper_is_refused_before_any_work(run, papers, tmp_path):
+    refused = run("bench", "paper", "sgh", "--data", papers, code=3)
+    assert "there is no file" in refused.stderr
+    assert "it holds the arrays X, y" in refused.stderr
+    assert "trained on" not in refused.stderr
+    refused = run("bench", "paper", "bgdh", "--data", papers, "--figure", "sgh_usps", code=3)
+    assert "'sgh_usps' is not a figure of bgdh; these are bgdh_500" in refused.stderr
+    assert "'itq' is not one of" in run("bench", "paper", "itq", code=2).stderr
+    (tmp_path / "file").write_text("")
+    figure = ("--data", papers, "--figure", "sgh_map_usps", "--output", tmp_path / "file")
+    assert "is a file" in run("bench", "paper", "sgh", *figure, code=2).stderr

@@ -4,7 +4,7 @@ import scipy.linalg
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SGH
-from pg_hashindex.hashers.sgh import _transform
+from pg_hashindex.hashers.sgh import feature_map
 from pg_hashindex.metrics import (
     mean_average_precision,
     nearest_fraction,
@@ -91,7 +91,7 @@ def test_agrees_with_the_paper_unscaled(rows):
 
 def test_transform_approximates_the_similarity(rows):
     X = unit(rows - rows.mean(axis=0))
-    P = _transform(X, 2.0)
+    P = feature_map(X, 2.0)
     true = 2 * np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) / 2) - 1
     approximate = P @ P.T - 1
     # e^t is taken for sinh(1) t + cosh(1), on [-1, 1]: farthest off where the slopes are equal.

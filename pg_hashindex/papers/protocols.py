@@ -1,0 +1,235 @@
+"""The figures and tables of the five papers: which data, and which command line of `bench hash`.
+
+`figures_of` names the figures of a paper, `Figure.files` makes the files that its command reads.
+Two figures are not comparisons of methods; `papers.pictures` makes those.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UNREADABLE, InvalidInputError
+from .splits import ROW_NUMBERS
+
+Paper = Literal["sgh", "cghash", "bgdh", "sadih", "s3plh"]
+#: How a figure is made: by ``bench hash``, or by a function of `papers.pictures`.
+Kind = Literal["hash", "feature-map", "retrieved"]
+
+#: The arrays of each data set, by the name of the file. The row numbers of a split stand in a file
+#: of their own.
+DATA: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "mnist": {"mnist.npz": ("X", "y"), "mnist_split.npz": tuple(ROW_NUMBERS)},
+    "usps": {"usps.npz": ("X", "y"), "usps_split.npz": tuple(ROW_NUMBERS)},
+    "sift10k": {"sift10k.npz": ("base", "neighbours")},
+    "packages": {"packages.npz": ("X", "section")},
+}
+# Rows of a quick run, which shows that a figure can be made, not what it says.
+_QUICK_QUERIES, _QUICK_ROWS = 100, 2_000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure or table of a paper, rerun on one data set.
+
+    Parameters
+    ----------
+    paper
+        The paper, by its method.
+    original
+        Its number in the paper.
+    data
+        A key of `DATA`.
+    options
+        Those of ``bench hash`` besides the files.
+    kind
+        How it is made.
+    rows
+        Where given, the first so many training rows are the whole database: the figure then takes
+        minutes, and methods that keep the codes of their training rows have those too.
+    """
+
+    paper: Paper
+    original: str
+    data: str
+    options: str = ""
+    kind: Kind = "hash"
+    rows: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The command line of ``bench hash``, for files in the current folder."""
+        name = self.data if self.rows is None else f"{self.data}-{self.rows}"
+        files = f"--data {name}.npz --split {name}_split.npz"
+        return f"pg-hashindex bench hash {files} {self.options}"
+
+    def files(self, folder: Path, scratch: Path, *, quick: bool = False) -> list[Path]:
+        """Write the data set and its split as ``bench hash`` reads them.
+
+        Parameters
+        ----------
+        folder
+            Where the files of `DATA` lie.
+        scratch
+            A folder to write to, where they do not serve as they are.
+        quick
+            Keep 100 queries, and 2,000 rows of database and training.
+
+        Returns
+        -------
+        list of Path
+            The rows, and their split.
+
+        Raises
+        ------
+        InvalidInputError
+            If a file or one of its arrays is missing.
+        """
+        self.check(folder)
+        rows = _QUICK_ROWS if quick else self.rows
+        if self.data in ("mnist", "usps") and rows is None:
+            return [folder / name for name in DATA[self.data]]
+        arrays, numbers = _read(self.data, folder)
+        if rows is not None:
+            numbers = _fewer(numbers, rows)
+        if quick:
+            numbers["query"] = numbers["query"][:_QUICK_QUERIES]
+        paths = [scratch / f"{self.data}.npz", scratch / f"{self.data}_split.npz"]
+        np.savez(paths[0], allow_pickle=False, **arrays)
+        np.savez(paths[1], allow_pickle=False, **numbers)
+        return paths
+
+    def check(self, folder: Path) -> None:
+        """Refuse a folder that lacks a file of the data set, or an array in it."""
+        for name, needed in DATA[self.data].items():
+            missing = set(needed) - set(_names(folder / name, needed))
+            if missing:
+                raise InvalidInputError(
+                    f"{folder / name} has no array {', '.join(sorted(missing))}; "
+                    f"it needs {', '.join(needed)}"
+                )
+
+
+_NEAREST = "--truth nearest-fraction"
+_SGH = f"--methods sgh,itq,pcah,lsh,sh,agh-1=agh --param agh-1.n_layers=1 {_NEAREST} -k 100,1000"
+_ANCHORS = "--param sgh.anchors=split --param agh-1.anchors=split"
+# The settings of the authors' program, steps within the bound of the paper, and `ssh` beside.
+_S3PLH = (
+    "--labelled --methods s3plh,s3plh-program=s3plh,s3plh-bounded=s3plh,ssh,sdh,pcah,sh,sikh,lsh "
+    "--bits 12,16,24,32,48,64 "
+    "--param s3plh-program.eta=0.005005005005005005 --param s3plh-program.step=1 "
+    "--param s3plh-program.step_by=data --param s3plh-program.balance=false "
+    "--param s3plh-bounded.step=1 --param s3plh-bounded.step_by=rows "
+    "--param s3plh-bounded.balance=false -k 100,500"
+)
+_C = "C=0.003,0.01,0.03"
+_NEIGHBOURS = (3, 10, 20, 30)
+_RIVALS = "--methods cghash,sth,sbre,agh,s3plh,sh,itq,lsh --bits 16,32,60 -k 50"
+_BGDH = "--methods bgdh,dpsh,sdh,lfh,cosdish,itq,isohash,sph --bits 12,32 --top 5000 -k 100"
+_SADIH = (
+    "--methods l1=sadih,l21=sadih,l1-paper=sadih,l21-paper=sadih,itq,sgh,dsh,itq-cca,ksh,lfh,"
+    "cosdish,sdh,fsdh --param l21.loss=l21 --param l21-paper.loss=l21 "
+    + " ".join(
+        f"--param {name}.hash_function=encoder --param {name}.balance=false "
+        f"--param {name}.start=random"
+        for name in ("l1-paper", "l21-paper")
+    )
+    + " --bits 8,16,32,64,96,128 -k 100,1000"
+)
+#: The figures, by the names of their results.
+FIGURES: Mapping[str, Figure] = {
+    "sgh_map_usps": Figure("sgh", "Figure 1", "usps", kind="feature-map"),
+    "sgh_map_mnist": Figure("sgh", "Figure 1", "mnist", kind="feature-map"),
+    "sgh_map_sift10k": Figure("sgh", "Figure 1", "sift10k", kind="feature-map"),
+    "sgh_usps": Figure(
+        "sgh", "Table 1", "usps", f"{_SGH} {_ANCHORS} --bits 32,64,128,256,512 --seeds 3"
+    ),
+    "sgh_sift10k": Figure(
+        "sgh", "Table 1", "sift10k", f"{_SGH} --bits 32,64,128,256,512 --seeds 3"
+    ),
+    "sgh_mnist": Figure("sgh", "Table 1", "mnist", f"{_SGH} {_ANCHORS} --bits 32,64,96,128,256"),
+    "s3plh_usps": Figure("s3plh", "Figure 3", "usps", _S3PLH),
+    "s3plh_mnist": Figure("s3plh", "Figure 3", "mnist", _S3PLH),
+    "usplh_sift10k": Figure(
+        "s3plh",
+        "Figure 6",
+        "sift10k",
+        "--methods usplh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64,96,128 "
+        f"{_NEAREST} -k 100,500 --seeds 3",
+    ),
+    "cghash_usps": Figure(
+        "cghash",
+        "Figure 7",
+        "usps",
+        f"--labelled 100 --methods {','.join(f'k{k}=cghash' for k in _NEIGHBOURS)},ksh,itq,lsh "
+        + " ".join(f"--param k{k}.n_neighbours={k} --validate k{k}.{_C}" for k in _NEIGHBOURS)
+        + " --bits 16,32,60 -k 50",
+    ),
+    "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _RIVALS),
+    "cghash_rivals_mnist": Figure("cghash", "Figure 3", "mnist", _RIVALS, rows=10_000),
+    "cghash_rivals_packages": Figure("cghash", "Figures 1, 2", "packages", _RIVALS, rows=10_000),
+    "cghash_retrieved_mnist": Figure("cghash", "Figure 8", "mnist", kind="retrieved"),
+    "cghash_retrieved_usps": Figure("cghash", "Figure 8", "usps", kind="retrieved"),
+    "bgdh_500": Figure("bgdh", "Table 2", "usps", f"--labelled 500 {_BGDH}"),
+    "bgdh_250": Figure("bgdh", "Table 3", "usps", f"--labelled 250 {_BGDH}"),
+    "bgdh_50": Figure("bgdh", "Table 3", "usps", f"--labelled 50 {_BGDH}"),
+    "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
+    "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
+}
+
+
+def figures_of(paper: Paper, names: tuple[str, ...] = ()) -> dict[str, Figure]:
+    """Return the figures of a paper, or some of them by name.
+
+    Raises
+    ------
+    InvalidInputError
+        If a name is unknown, or of another paper.
+    """
+    known = {name: figure for name, figure in FIGURES.items() if figure.paper == paper}
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidInputError(
+            f"{unknown[0]!r} is not a figure of {paper}; these are {', '.join(known)}"
+        )
+    return {name: known[name] for name in names} if names else known
+
+
+def _names(path: Path, needed: tuple[str, ...]) -> list[str]:
+    holds = f"it holds the arrays {', '.join(needed)}"
+    if not path.exists():
+        raise InvalidInputError(f"there is no file {path}; {holds}")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return list(archive.files)
+    except UNREADABLE as error:
+        raise InvalidInputError(f"cannot read {path}, an .npz archive; {holds}") from error
+
+
+def _read(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """Return rows and labels by the names of ``bench hash``, and the row numbers of the split."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, needed in DATA[data].items():
+        with np.load(folder / name, allow_pickle=False) as archive:
+            found |= {array: archive[array] for array in needed}
+    if data == "sift10k":
+        # The queries are rows of the base: each is its own first neighbour.
+        query = found["neighbours"][:, 0]
+        database = np.setdiff1d(np.arange(len(found["base"])), query)
+        return {"X": found["base"]}, {"query": query, "database": database, "train": database}
+    if data == "packages":
+        order = np.random.default_rng(0).permutation(len(found["X"]))
+        query, database = np.sort(order[:1_000]), np.sort(order[1_000:])
+        numbers = {"query": query, "database": database, "train": np.sort(order[1_000:11_000])}
+        return {"X": found["X"], "y": found["section"]}, numbers
+    return {name: found[name] for name in ("X", "y")}, {name: found[name] for name in ROW_NUMBERS}
+
+
+def _fewer(numbers: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
+    """Make the first training rows the database; places among them keep their meaning."""
+    train = numbers["train"][:rows]
+    kept = {"query": numbers["query"], "database": np.sort(train), "train": train}
+    places = {name: numbers[name] for name in ("anchors", "labelled") if name in numbers}
+    return kept | {name: array[array < rows] for name, array in places.items()}
