@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 import scipy
 
+from pg_hashindex.papers import Method
+from pg_hashindex.papers.scores import SCORING
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 #: The real data, which a checkout of the repository alone does not have.
@@ -41,6 +44,11 @@ def machine() -> dict[str, Any]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
     }
+
+
+def made_with(method: Method) -> dict[str, Any]:
+    """Return what a score depends on beside its data: a test finds scores of other settings."""
+    return {"settings": method.settings(), "scoring": SCORING}
 
 
 def cpu_seconds(pid: int) -> float:

@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 import semi_supervised_data
-from common import DATA_FOLDER, RESULTS, machine, read, write
+from common import DATA_FOLDER, RESULTS, machine, made_with, read, write
 from hashing_entrants import BITS, ENTRANTS, Entrant
 from numpy.typing import NDArray
 
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.papers import Measures, Outcome, Split, Truth, compare, load_split
-from pg_hashindex.papers.scores import SCORING
 
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.02)
@@ -88,7 +87,7 @@ def results(data: Path, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             for bits in entrant.bits.get(name, ()):
                 if bits in args.bits:
                     theirs = known.get((REFERENCES.get(name, ""), entrant.reference, bits))
-                    made = {"settings": entrant.method.settings(), "scoring": SCORING}
+                    made = made_with(entrant.method)
                     for outcomes in runs(split, entrant, bits, args.seeds):
                         yield result(name, outcomes, theirs) | made
 

@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from common import DATA_FOLDER, RESULTS, read, scratch, write
+from common import DATA_FOLDER, RESULTS, made_with, read, scratch, write
 from semi_supervised_data import draw
 from semi_supervised_entrants import BITS, ENTRANTS, LABELS, SEEDS, SETTINGS
-from semi_supervised_runs import Key, Run, key, made_with, means, part_path, parts_of, read_runs
+from semi_supervised_runs import Key, Run, key, means, part_path, parts_of, read_runs
 from semi_supervised_training import about, on_devices, train, warm_up
 
 from pg_hashindex.hashers import HASHERS

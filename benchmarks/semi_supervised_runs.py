@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 from common import read
 
-from pg_hashindex.papers import Method
-from pg_hashindex.papers.scores import SCORING
-
 Run = dict[str, Any]
 #: Data set, labels a class, method, bits, seed.
 Key = tuple[str, int, str, int, int]
@@ -22,11 +19,6 @@ COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s")
 def key(run: Run) -> Key:
     """Return the identity of a training."""
     return run["dataset"], run["labels"], run["method"], run["bits"], run["seed"]
-
-
-def made_with(method: Method) -> dict[str, Any]:
-    """Return what a training depends on, beside its data, as JSON values."""
-    return {"settings": method.settings(), "scoring": SCORING}
 
 
 def parts_of(output: Path) -> list[Path]:

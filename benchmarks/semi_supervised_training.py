@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import machine
+from common import machine, made_with
 from semi_supervised_data import DataSet, draw
 from semi_supervised_entrants import ENTRANTS, Entrant
-from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run, made_with
+from semi_supervised_runs import COSTS, NAMES, SCORE, Key, Run
 from threadpoolctl import threadpool_info
 
 from pg_hashindex.hashers import make_hasher
