@@ -89,7 +89,7 @@ def test_the_benchmark_of_hashing_agrees_with_the_command(monkeypatch, tmp_path)
 def training(seed, score, **others):
     return {
         "dataset": "mnist", "labels": 50, "method": "itq", "bits": 12, "seed": seed,
-        "parameters": {"sizes": [3, 4]}, "labelled_rows": 500, "threads": 1,
+        "settings": {"sizes": [3, 4]}, "scoring": 1, "labelled_rows": 500, "threads": 1,
         "scores": {"MAP@5000": score}, "train_wall_s": 10.0 * score, "train_cpu_s": 1.0,
         "encode_wall_s": 0.0,
     } | others  # fmt: skip
@@ -115,11 +115,12 @@ def test_packages_are_joined_with_the_words_of_their_names(semi_supervised):
 def test_training_with_other_settings_is_not_reused(semi_supervised, tmp_path):
     kept, common = semi_supervised("_runs"), import_module("common")
     first, part = tmp_path / "a.json", kept.part_path(tmp_path / "a.json", 1, 2)
-    stale = training(1, 0.1, parameters={"sizes": [5]})
-    common.write(first, {"runs": [training(0, 0.2), stale, training(2, 0.3, method="gone")]})
+    stale = [training(1, 0.1, settings={"sizes": [5]}), training(3, 0.1, scoring=0)]
+    common.write(first, {"runs": [training(0, 0.2), *stale, training(2, 0.3, method="gone")]})
     common.write(part, {"runs": [training(0, 0.4)]})
     assert kept.parts_of(first) == [part]
-    found = kept.read_runs([first, part, tmp_path / "none"], {("mnist", "itq"): {"sizes": (3, 4)}})
+    now = {"settings": {"sizes": [3, 4]}, "scoring": 1}
+    found = kept.read_runs([first, part, tmp_path / "none"], {("mnist", "itq"): now})
     assert found == {("mnist", 50, "itq", 12, 0): json.loads(json.dumps(training(0, 0.4)))}
 
 
@@ -148,8 +149,8 @@ def test_processes_share_the_work(semi_supervised):
             )
         )  # fmt: skip
 
-    # Twelve methods with their own graph or none, four of packages at 32 bits.
-    assert len(places(1, 1)) == 12 * 4 * 4 * 3 + 4 * 3
+    # Twelve methods with their own graph or none, four more of MNIST, four of packages at 32 bits.
+    assert len(places(1, 1)) == 12 * 4 * 4 * 3 + 4 * 3 * 4 * 3 + 4 * 3
     shared = [places(number, 3) for number in (1, 2, 3)]
     assert sorted(place for part in shared for place in part) == sorted(places(1, 1))
     assert max(map(len, shared)) - min(map(len, shared)) <= 12
