@@ -18,9 +18,9 @@ Record = dict[str, Any]
 NOT_YET = "Not measured yet."
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
-    *("agh", "agh-1", "usplh", "sgh"),
+    *("agh", "agh-1", "dgh", "dgh-i", "usplh", "usplh-program", "sgh"),
     *("itq-cca", "ssh", "s3plh", "s3plh-program", "sbre", "ksh", "sdh", "sdh-program", "fsdh"),
-    *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "cghash"),
+    *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "fasth", "cghash"),
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 COSTS = ("training CPU s", "encoding us a row")
