@@ -876,7 +876,39 @@ def tenant_builds() -> str:
     return table(["", "with tenants", "without", "HNSW"], rows)
 
 
+def ann_benchmarks() -> str:
+    """Queries a second of the fastest setting of each system that reaches a recall."""
+    found = read("ann_benchmarks").get("results", [])
+    lines = []
+    for system in dict.fromkeys(one["system"] for one in found):
+        own = [one for one in found if one["system"] == system]
+        fastest = [
+            max((one["queries_per_second"] for one in own if one["recall"] >= least), default=None)
+            for least in (0.9, 0.95, 0.99)
+        ]
+        speeds = ["" if speed is None else f"{speed:,.0f}" for speed in fastest]
+        lines.append([system, *speeds, f"{own[0]['build_s']:.0f}", f"{own[0]['index_mb']:.1f}"])
+    head = ["system", "queries/s at .90", "at .95", "at .99", "build, s", "index, MB"]
+    return table(head, lines) if lines else NOT_YET
+
+
+def vectordbbench() -> str:
+    """What the harness printed of each system, with one setting."""
+    found = read("vectordbbench").get("results", [])
+    lines = [
+        [
+            one["system"], f"{one['recall']:.3f}", f"{one['queries_per_second']:,.0f}",
+            f"{one['p99_ms']:.1f}", f"{one['load_s']:.0f}",
+        ]
+        for one in found
+    ]  # fmt: skip
+    head = ["system", "recall@10", "queries/s, best of 1, 2 and 4 clients", "p99, ms", "load, s"]
+    return table(head, lines) if lines else NOT_YET
+
+
 TABLES = {
+    "ann-benchmarks": ann_benchmarks,
+    "vectordbbench": vectordbbench,
     "citus": citus,
     "citus-sizes": citus_sizes,
     "preset-changes": preset_changes,

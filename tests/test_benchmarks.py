@@ -1,6 +1,7 @@
 """The parts of the benchmarks that compute: what they draw, keep, average and compare."""
 
 import argparse
+import ast
 import itertools
 import json
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 from fixtures.clusters import clustered
 from pg_hashindex.cli.main import main
@@ -646,3 +648,23 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
         recalls = list(line["recall"].values())
         assert recalls == sorted(recalls)
         assert recalls[-1] > 0.6
+
+
+def test_the_module_for_ann_benchmarks_is_what_its_configuration_names():
+    """Its own runner needs packages that are not installed here; `run.py` beside it calls that."""
+    folder = BENCHMARKS / "ann_benchmarks"
+    classes = {
+        node.name: {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+        for node in ast.parse((folder / "module.py").read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    configuration = yaml.safe_load((folder / "config.yml").read_text())
+    systems = configuration["float"]["any"]
+    assert {system["name"] for system in systems} == {
+        "pg_hashindex", "pgvector-hnsw", "pgvector-ivfflat", "pgvector-binary_quantize",
+    }  # fmt: skip
+    for system in systems:
+        assert {"build", "set_query_arguments"} <= classes[system["constructor"]]
+        assert system["docker_tag"] == "ann-benchmarks-pg_hashindex"
+    run = (folder / "run.py").read_text()
+    assert all(f'"{system["name"]}"' in run for system in systems)
