@@ -31,8 +31,8 @@ class HashindexCaseConfig(BaseModel, DBCaseConfig):
 
     metric_type: MetricType | None = None
     bits: int = 256
-    candidates: int = 50
-    probes: int = 64
+    candidates: int = 80
+    probes: int = 224
 
     def index_param(self):
         metric = METRICS.get(self.metric_type or MetricType.COSINE)
