@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 DOCS = REPOSITORY / "docs"
 # Pages of the site that are made of documents of the folder above, and of the notebook.
 MADE = {"changelog.md", "contributing.md", "tutorial.md"}
-PAGES = [*sorted(DOCS.glob("*.md")), *sorted(REPOSITORY.glob("*.md")), DOCS / "tutorial.ipynb"]
+PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(REPOSITORY.glob("*.md")), DOCS / "tutorial.ipynb"]
 
 
 def pages_of(entry):
@@ -32,7 +32,8 @@ def anchor(heading):
 def test_the_navigation_has_every_page_once():
     settings = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
     listed = pages_of(settings["nav"])
-    assert sorted(listed) == sorted({page.name for page in DOCS.glob("*.md")} | MADE)
+    there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert sorted(listed) == sorted(there | MADE)
 
 
 @pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)

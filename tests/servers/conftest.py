@@ -84,3 +84,22 @@ def managed(start_server):
 @pytest.fixture(scope="session")
 def with_tle(start_server):
     return start_server("pg_tle")
+
+
+# Other tests of the session have these for an embedded server.
+
+
+@pytest.fixture(scope="session")
+def server(managed):
+    return managed
+
+
+@pytest.fixture(scope="session")
+def admin(server):
+    with psycopg.connect(server.uri(), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def left_behind(server):
+    return []

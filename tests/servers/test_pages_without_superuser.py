@@ -8,11 +8,6 @@ from fixtures.pages import PAGES, blocks_of, runs
 ELSEWHERE = {"extension": "the files of an extension, which only the owner of a server can copy"}
 
 
-@pytest.fixture(scope="session")
-def server(managed):
-    return managed
-
-
 @pytest.mark.slow
 @pytest.mark.newest
 @pytest.mark.parametrize(

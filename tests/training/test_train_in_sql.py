@@ -116,7 +116,10 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
     model = train(filled, method="itq", bits=10, seed=1)
     hasher = ITQ(n_bits=10, n_iter=0, random_state=1).fit(uneven)
     same = hasher.to_model("texts")
-    assert model.parameters == same.parameters
+    # SQL takes no rounds, so how they end is no parameter of it.
+    of_rounds = {"tolerance", "extrapolation"}
+    kept = {name: value for name, value in same.parameters.items() if name not in of_rounds}
+    assert model.parameters == kept
     W = model.layers[-1].weights
     assert W is not None
     np.testing.assert_allclose(W @ W.T, np.eye(10), atol=1e-5)

@@ -27,9 +27,9 @@ def test_measurements_of_training(embeddings):
     assert summary["rows"] == 1800
     assert summary["held_back_rows"] == 200
     assert summary["recall"]["among"] == 1800
-    # No more are counted.
-    assert summary["recall"]["candidates"] == 200
-    assert 0.95 < summary["recall"]["value"] < 0.98
+    # No more than 200 are counted.
+    assert 100 < summary["recall"]["candidates"] <= 200
+    assert 0.95 < summary["recall"]["value"] < 0.99
     shares = summary["share_of_ones"]
     assert 0 < shares["least"] < shares["mean"] < shares["greatest"] < 1
     assert summary["distinct_bits"] == 64
