@@ -325,7 +325,9 @@ AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
-    IF i.tenant_column IS NULL OR hashindex._is_distributed(i) THEN
+    -- Policies of a partition hold for those who name it.
+    IF i.tenant_column IS NULL OR hashindex._is_distributed(i)
+       OR EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE p.part <> base AND c.relrowsecurity) THEN
         RETURN format('row security of %s hides rows, and their codes tell what is in them', base);
     END IF;
     RETURN format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)

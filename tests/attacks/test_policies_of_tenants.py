@@ -219,6 +219,27 @@ def test_policies_by_more_than_the_tenant(items, connection, as_role, policy):
         app.execute(f"TABLE {tables(connection)[0]}".encode())
 
 
+def test_policies_of_a_partition(connection, as_role):
+    """The parent has none, and codes of all rows are in one table."""
+    as_role("app")
+    connection.execute(
+        "CREATE TABLE parts (id bigint, tenant integer, embedding vector(8), "
+        "PRIMARY KEY (tenant, id)) PARTITION BY LIST (tenant);"
+        "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);"
+        "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2)"
+    )
+    hasher = ITQ(n_bits=8, random_state=0).fit(VECTORS)
+    store.save(connection, hasher.to_model("m", metric="l2", levels=4))
+    index = HashIndex.create(
+        connection, "parts_idx", table="parts", column="embedding", model="m", tenant="tenant"
+    )
+    connection.execute(
+        "ALTER TABLE parts_2 ENABLE ROW LEVEL SECURITY; GRANT SELECT ON parts, parts_1 TO app"
+    )
+    with pytest.raises(DatabaseStateError, match="row security of .*parts hides rows"):
+        index.grant("app")
+
+
 ACCEPTED = {
     "a table of members": "tenant IN (SELECT m.tenant FROM members m WHERE m.name = CURRENT_USER)",
     "members, related to the row": (
