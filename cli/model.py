@@ -216,9 +216,9 @@ def train_model(
     }
     drawn = None
     with connected(database_url) as connection:
-        options["metric"] = metric or metric_of_column(
-            connection, table or "", (table and column) or ""
-        )
+        if metric is None and table is not None and column is not None:
+            metric = metric_of_column(connection, table, column)
+        options["metric"] = metric or "cosine"
         # Refuse what can be refused before the sample is read.
         hasher = hasher_for(method, taught, **options)
         options["force"] = force

@@ -216,7 +216,7 @@ def usual_metric(metrics: Iterable[str | None]) -> Metric:
 
 
 def metric_of_column(connection: Connection, table: str, column: str) -> Metric:
-    """Return the metric of the column's vector indexes, else cosine; cosine without a table."""
+    """Return the metric of the column's vector indexes, else cosine."""
     (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
     return usual_metric(found.entry.metric for found in read_indexes(connection, oid, column))
 
