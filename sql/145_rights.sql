@@ -395,19 +395,13 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    reason text;
+    hides boolean := EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity);
 BEGIN
-    IF EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity) THEN
-        reason := hashindex._policies_beyond_tenants(i);
-        IF reason IS NOT NULL THEN
-            RETURN reason;
-        END IF;
-    END IF;
-    RETURN (
+    RETURN coalesce(CASE WHEN hides THEN hashindex._policies_beyond_tenants(i) END, (
         SELECT format('model "%s" keeps vectors that it was trained on, as anchors, and searches read them', m.name)
         FROM hashindex.readable_model m
         WHERE m.id = i.model_id AND EXISTS (SELECT FROM unnest(m.layers) l WHERE l.kind IN ('rbf', 'affinity'))
-    );
+    ));
 END
 $$;
 

@@ -1,7 +1,7 @@
 """pg_hashindex and pgvector's indexes for ann-benchmarks: copy this folder into its algorithms.
 
-The server is that of ``PG_HASHINDEX_DATABASE_URL``, an empty database with pgvector; in the image
-of the Dockerfile it is started first. A class for each system; each makes table ``items`` anew.
+There is a class for each system. Each drops table ``items`` and makes it in the database of
+``PG_HASHINDEX_DATABASE_URL``. Without that variable it starts the server of the image.
 """
 
 import os

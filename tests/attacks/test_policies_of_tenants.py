@@ -342,7 +342,7 @@ def test_functions_of_the_caller_see_no_other_code(items, app, connection):
 
 
 def test_writes_builds_and_swaps(items, app, connection):
-    """Rows that change hands, and all that makes codes or landmarks anew."""
+    """Rows that change hands, and all that makes codes or landmarks again."""
     connection.execute("UPDATE items SET tenant = 3 WHERE id = 5")
     assert 5 not in {h.id for h in HashIndex.open(app, "items_idx").within(VECTORS[5], 16)}
     become(app, 3)

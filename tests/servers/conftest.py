@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -10,14 +9,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fixtures.servers import _SHARED, make_folder
+from fixtures.citus import free_ports
+from fixtures.servers import SHARED, make_folder
 
 # The script finds PostgreSQL by this Python, and root runs servers by `runuser`.
 _PATH = os.pathsep.join(
     (str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin")
 )
 _ENVIRONMENT = os.environ | {"PATH": _PATH}
-_SCRIPT = _SHARED / "servers" / "server"
+_SCRIPT = SHARED / "servers" / "server"
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,6 @@ class RealServer:
         return replace(self, role=role)
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="session")
 def start_server():
     """Return a function that starts a server of a kind, and skips where that is not to be had."""
@@ -53,7 +47,7 @@ def start_server():
     def start(kind):
         if not _SCRIPT.exists():
             pytest.skip(f"{_SCRIPT} is not there; set PG_HASHINDEX_SHARED")
-        folder, port = make_folder("pg_hashindex-real-"), _free_port()
+        folder, port = make_folder("pg_hashindex-real-"), free_ports(1)
         environment = _ENVIRONMENT | {"SERVER_PORT": str(port)}
         started.append((kind, folder, environment))
         done = subprocess.run(

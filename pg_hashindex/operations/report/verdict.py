@@ -50,4 +50,4 @@ def of_table(found: Diagnosis) -> Verdict:
     if not found.advice:
         return Verdict("ok", "Nothing needs to be done.")
     first = found.advice[0]
-    return Verdict("ok" if first.kind == "leave" else "warning", first.text, first.commands)
+    return Verdict("ok" if first.kind == "leave" else "warning", first.text)
