@@ -12,21 +12,22 @@ and a step that is there is not repeated, so a run that was cut off is run again
 a run to some of them. The table is dropped after the last step.
 
 load
-    COPY of all rows by 1,000, and of 10,000 more by INSERT of 1,000 rows a statement.
+    COPY of all rows by 1,000, of 10,000 more by INSERT of 1,000 rows a statement, and of 1,000 more
+    one by one.
 build
     From ``index create`` to the first search; and bytes.
 exact, search
     The nearest ten of 100 queries, and the same by landmarks with several numbers of probes. Ties
     count as correct.
 writes
-    As "load", with the index: 10,000 rows by COPY and as many by INSERT.
+    As "load", with the index: 10,000 rows by COPY, as many by INSERT, and 1,000 one by one.
 
 Rows are normalise(x_i + 0.35 (x_j - x_k)) of packages, made block by block from a seed.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -47,11 +48,15 @@ from pg_hashindex.quality.measuring import Answers, ask
 
 OUTPUT = RESULTS / "citus.json"
 QUERIES, WRITTEN, BATCH, SAMPLE = 100, 10_000, 1_000, 8_000
+SINGLES, WARM_UP = 1_000, 100
 STEPS = ("load", "build", "exact", "search", "writes")
 # The coordinator's settings are saved with the figures; workers are to have the same.
 SETTINGS = ("server_version", "shared_buffers", "jit", "fsync")
 # The seeds of other rows than those of the table.
 _ASKED, _MORE = 1_000_001, 1_000_002
+
+
+Blocks = Iterable[NDArray[np.float32]]
 
 
 class Rows:
@@ -101,7 +106,7 @@ class Run:
                     f"shard_count => {self.shards}, colocate_with => 'none')"
                 )
         copied = self._timed(self._copy, self.rows.blocks(self.n), 1)
-        return {"copy": copied, "insert": self._more(self._insert)}
+        return {"copy": copied, "insert": self._more(self._insert), "single": self._singles()}
 
     def build(self) -> dict[str, Any]:
         self._drop_index()
@@ -148,7 +153,11 @@ class Run:
         return found
 
     def writes(self) -> dict[str, Any]:
-        return {"copy": self._more(self._copy), "insert": self._more(self._insert)}
+        return {
+            "copy": self._more(self._copy),
+            "insert": self._more(self._insert),
+            "single": self._singles(),
+        }
 
     def drop(self) -> None:
         self._drop_index()
@@ -221,7 +230,7 @@ class Run:
     def _timed(
         self,
         put: Callable[[int, NDArray[np.float32]], None],
-        blocks: Iterator[NDArray[np.float32]],
+        blocks: Blocks,
         first: int,
     ) -> int:
         """Return the rows a second, without the time to make them."""
@@ -234,14 +243,23 @@ class Run:
             first += len(block)
         return round((first - began_with) / seconds)
 
-    def _more(self, put: Callable[[int, NDArray[np.float32]], None]) -> int:
+    def _more(
+        self, put: Callable[[int, NDArray[np.float32]], None], blocks: Blocks | None = None
+    ) -> int:
         """Write rows after those of the table, and delete them again."""
         gone = f"DELETE FROM {self.table} WHERE id > {self.n}"
         self._execute(gone)
-        blocks = (self.rows.block(_MORE + n, BATCH) for n in range(WRITTEN // BATCH))
-        speed = self._timed(put, blocks, self.n + 1)
+        more = blocks or [self.rows.block(_MORE + n, BATCH) for n in range(WRITTEN // BATCH)]
+        speed = self._timed(put, more, self.n + 1)
         self._execute(gone)
         return speed
+
+    def _singles(self) -> int:
+        """Insert rows one by one, each in a transaction of its own."""
+        rows = self.rows.block(_MORE, SINGLES)
+        # Sessions of all nodes make their plans.
+        self._more(self._insert, [row[np.newaxis] for row in rows[:WARM_UP]])
+        return self._more(self._insert, [row[np.newaxis] for row in rows])
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ BESIDE = {
     "hnsw-centred-signs": "centred `binary_quantize`",
     "ours": "pg_hashindex",
 }
-CITUS_WRITES = {"copy": "COPY", "insert": "INSERT"}
+CITUS_WRITES = {"copy": "COPY", "insert": "INSERT", "single": "one by one"}
 # Rows and workers of 16 cores to extrapolate to; bytes of the building client for a row, which has
 # one landmark of 4,096 bytes for 20 rows.
 CITUS_SIZES, CITUS_CORES, CITUS_CLIENT = ((10**8, 4), (3 * 10**8, 8), (10**9, 16)), 16, 4_096 / 20

@@ -327,30 +327,35 @@ BEGIN
 END
 $$;
 
--- Makes, or fills again, a table with one row in each shard, by which a statement calls a function once on each node that has some.
-CREATE OR REPLACE FUNCTION hashindex._distribute_numbers(i hashindex.index) RETURNS void
+-- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it.
+CREATE OR REPLACE FUNCTION hashindex._number_shards(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     key_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base::regclass)).column_name)];
-    found text[] := hashindex._values_in_shards(base::regclass, key_type);
+    numbers text := format('hashindex.%I', i.storage || '_shards');
+    wanted text[] := hashindex._values_in_shards(base::regclass, key_type);
+    found text[];
 BEGIN
-    IF found IS NULL THEN
-        RETURN;
-    ELSIF to_regclass(format('hashindex.%I', i.storage || '_shards')) IS NULL THEN
-        EXECUTE format('CREATE TABLE hashindex.%I (id %s PRIMARY KEY, number integer NOT NULL)', i.storage || '_shards', key_type);
-        EXECUTE format('COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_shards', format('one row in each shard of index %s, by which searches reach its node', i.name));
-        EXECUTE format('GRANT SELECT ON hashindex.%I TO PUBLIC', i.storage || '_shards');
-        EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING format('hashindex.%I', i.storage || '_shards'), base;
-    ELSE
-        EXECUTE format('TRUNCATE hashindex.%I', i.storage || '_shards');
+    IF wanted IS NULL THEN
+        RETURN NULL;
+    ELSIF to_regclass(numbers) IS NULL THEN
+        EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
+        EXECUTE format('COMMENT ON TABLE %s IS %L', numbers, format('one row in each shard of index %s, by which searches reach its node', i.name));
+        EXECUTE format('GRANT SELECT ON %s TO PUBLIC', numbers);
+        EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING numbers, base;
     END IF;
-    EXECUTE format(
-        'INSERT INTO hashindex.%I (id, number) VALUES %s', i.storage || '_shards',
-        (SELECT string_agg(format('(%L, %s)', f.made, f.number), ', ') FROM unnest(found) WITH ORDINALITY f(made, number))
-    );
+    EXECUTE format('SELECT array_agg(s.id::text ORDER BY s.number) FROM %s s', numbers) INTO found;
+    IF found IS DISTINCT FROM wanted THEN
+        EXECUTE format('DELETE FROM %s', numbers);
+        EXECUTE format(
+            'INSERT INTO %s (id, number) VALUES %s', numbers,
+            (SELECT string_agg(format('(%L, %s)', w.id, w.number), ', ') FROM unnest(wanted) WITH ORDINALITY w(id, number))
+        );
+    END IF;
+    RETURN wanted;
 END
 $$;
 
@@ -405,7 +410,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    numbers regclass := to_regclass(format('hashindex.%I', i.storage || '_shards'));
     column_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)];
     found text[];
     here jsonb;
@@ -413,14 +417,16 @@ BEGIN
     IF i.layout <> 'table' THEN
         RETURN parts;
     END IF;
+    -- The one of a table that is distributed later.
+    EXECUTE format('DROP FUNCTION IF EXISTS %s(%s[])', parts ->> 'refresh', parts ->> 'key_type');
     PERFORM hashindex._create_function(
         'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
         format('makes the codes of keys in index %s what a shard says', i.name)
     );
-    IF numbers IS NULL OR i.access <> 'landmarks' THEN
+    found := hashindex._number_shards(i);
+    IF found IS NULL OR i.access <> 'landmarks' THEN
         RETURN parts;
     END IF;
-    found := hashindex._values_in_shards(base, column_type);
     parts := parts || jsonb_build_object(
         'nearest', format('hashindex.%I', 'nearest_' || i.storage),
         'nearest_in_shards', hashindex._shard_branches(ARRAY[i], 'number', 'nearest_in_shard', parts),
@@ -507,9 +513,6 @@ BEGIN
         PERFORM hashindex._distribute_codes(i);
     ELSIF i.layout = 'column' AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = base) THEN
         EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
-    END IF;
-    IF i.layout = 'table' THEN
-        PERFORM hashindex._distribute_numbers(i);
     END IF;
     PERFORM hashindex._create_functions(i);
     IF trusted IS NOT NULL THEN

@@ -314,6 +314,12 @@ BEGIN
         UNION ALL
         SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair WHERE hashindex._lacks_key_type(i)
         UNION ALL
+        SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
+        FROM hashindex._shards_of(CASE WHEN i.layout = 'table' AND hashindex._is_distributed(i) THEN base END) s
+        JOIN pg_proc p ON p.proname = 'refresh_' || i.storage AND strpos(p.prosrc, quote_literal(format('%I.%I', i.schema_name, s.name))) = 0
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proargnames = '{keys,rows}'
+        HAVING count(*) > 0
+        UNION ALL
         SELECT 'rights', 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
                'drop what you did not make, and REVOKE the rights'
         FROM (

@@ -9,6 +9,7 @@
             hashindex_first integer[];
             hashindex_at {number_type}[];
             hashindex_known boolean;
+            hashindex_answers integer := 0;
             n_probes integer := CASE WHEN coalesce($4, {probes}) BETWEEN 1 AND 1000 THEN coalesce($4, {probes}) ELSE hashindex._refuse('probes', $4, '1 to 1000') END;
             point {ext}.halfvec := {point};
             effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
@@ -35,15 +36,18 @@
                     ) f
                     WHERE s.id = ANY (hashindex_at)
                     ORDER BY f.distance, f.id
-                    LIMIT hashindex_k
+                    LIMIT hashindex_k + cardinality(hashindex_at)
                 LOOP
-                    EXIT WHEN r.id IS NULL;
-                    CONTINUE WHEN NOT ({is_comparable});
+                    IF r.id IS NULL THEN
+                        hashindex_answers := hashindex_answers + 1;
+                        CONTINUE;
+                    END IF;
+                    CONTINUE WHEN NOT ({is_comparable}) OR hashindex_found = hashindex_k;
                     hashindex_found := hashindex_found + 1;
                     hashindex_ids[hashindex_found] := r.id;
                     hashindex_distances[hashindex_found] := r.distance;
                 END LOOP;
-                IF hashindex_found = hashindex_k THEN
+                IF hashindex_found = hashindex_k AND hashindex_answers = cardinality(hashindex_at) THEN
                     RETURN QUERY {found};
                     RETURN;
                 END IF;

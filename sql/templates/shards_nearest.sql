@@ -1,4 +1,6 @@
--- Returns the rows that are nearest to a query among those of some shards on this node: all for which the shard of this number stands.
+-- Returns the rows that are nearest to a query among those of some shards on this node, all for which the shard of this number stands, and
+-- then a row without a key. A caller that misses that row knows that shards are elsewhere; an error would need a savepoint on each node,
+-- which takes longer than the search.
 CREATE OR REPLACE FUNCTION {nearest}(
     number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer{tenant_parameter}
 )
@@ -20,14 +22,16 @@ DECLARE
     hashindex_u4 "bit" := codes[4];
     hashindex_u5 "bit" := codes[5];
 BEGIN
-    FOR hashindex_shard IN 1..cardinality($2) LOOP
-        CONTINUE WHEN $2[hashindex_shard] <> $1;
-        CASE hashindex_shard{nearest_in_shards}
-        END CASE;
-    END LOOP;
+    IF $1 = ANY ($2) THEN
+        FOR hashindex_shard IN 1..cardinality($2) LOOP
+            CONTINUE WHEN $2[hashindex_shard] <> $1;
+            CASE hashindex_shard{nearest_in_shards}
+            END CASE;
+        END LOOP;
+        RETURN QUERY SELECT NULL::{key_type}, '-infinity'::double precision;
+    END IF;
 EXCEPTION WHEN undefined_table THEN
-    -- A shard was moved, or a build has dropped these codes, since the search began. Not an error: the caller would need a savepoint on each
-    -- node, which takes longer than the search. This comes before all rows.
-    RETURN QUERY SELECT NULL::{key_type}, '-infinity'::double precision;
+    -- A shard was moved, or a build has dropped these codes, since the search began.
+    NULL;
 END
 $body$

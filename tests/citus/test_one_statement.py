@@ -5,6 +5,7 @@ import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, exact, one, role, with_calls
 
+from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
 
@@ -105,24 +106,49 @@ def test_after_all_shards_have_moved_to_one_node(index):
         connection.execute("CALL citus_cleanup_orphaned_resources()")
 
 
-def test_a_shard_that_is_not_there_any_more(index, cluster, filled):
-    """A node says so by a row without a key, and the search takes its other way."""
-    connection = index.connection
-    number = one(
-        connection,
-        "SELECT s.number FROM hashindex._shards_of(%s::regclass) s "
-        "JOIN pg_dist_placement p ON p.shardid = s.shard "
-        "WHERE p.groupid = (SELECT max(groupid) FROM pg_dist_node) LIMIT 1",
-        TABLE,
-    )
-    with psycopg.connect(cluster.worker(filled, 1)) as worker:
-        rows = worker.execute(
-            f"SELECT id, distance FROM hashindex.nearest_{INDEX}("
-            "%s, array_fill(0, ARRAY[%s - 1]) || %s::integer, '{1}', %s::varbit[], 1, "
-            "%s::vector, 5, 5)",
-            [number, number, number, ["0" * 16] * 5, QUERY.to_text()],
+def test_shards_that_are_elsewhere(index, cluster, filled):
+    """A node ends its answer with a row without a key only if it has all the shards."""
+    places = dict(
+        index.connection.execute(
+            "SELECT s.number, p.groupid FROM hashindex._shards_of(%s::regclass) s "
+            "JOIN pg_dist_placement p ON p.shardid = s.shard",
+            [TABLE],
         ).fetchall()
-    assert rows == [(None, -np.inf)]
+    )
+    here = min(places.values())
+    with psycopg.connect(cluster.worker(filled, 1)) as worker:
+        for number, group in places.items():
+            first = [number if n == number else 0 for n in sorted(places)]
+            rows = worker.execute(
+                f"SELECT id, distance FROM hashindex.nearest_{INDEX}(%s, %s::integer[], "
+                "(SELECT array_agg(n) FROM generate_series(1, 1000) n), %s::varbit[], 1, "
+                "%s::vector, 5, 5) ORDER BY distance",
+                [number, first, ["0" * 16] * 5, QUERY.to_text()],
+            ).fetchall()
+            # Its rows, of which there are few in a shard that was split off, come after.
+            assert rows[:1] == ([(None, -np.inf)] if group == here else [])
+            assert len(rows) <= 6
+
+
+@pytest.mark.parametrize("other", ["numbers", "keys"])
+def test_rows_of_shards_that_are_wrong(index, other):
+    """Whatever they say, no answer is short."""
+    connection = index.connection
+    in_shards = f"SELECT id, number FROM hashindex.{INDEX}_shards ORDER BY number"
+    rows = connection.execute(in_shards.encode()).fetchall()
+    assert [number for _, number in rows] == list(range(1, len(rows) + 1))
+    connection.execute(f"DELETE FROM hashindex.{INDEX}_shards")
+    for key, number in rows:
+        connection.execute(
+            f"INSERT INTO hashindex.{INDEX}_shards VALUES (%s, %s)",
+            [key + 1000, number] if other == "keys" else [key, len(rows) + 1 - number],
+        )
+    assert found(connection)[0] == exact(connection, 5)
+    index.distribute()
+    assert connection.execute(in_shards.encode()).fetchall() == rows
+    keys, calls, others = found(connection)
+    assert keys == exact(connection, 5)
+    assert (len(calls), others) == (2, [])
 
 
 def test_a_shard_that_was_split(index):
@@ -134,7 +160,10 @@ def test_a_shard_that_was_split(index):
     assert keys == exact(connection, 5)
     assert calls == []
     connection.execute(f"UPDATE {TABLE} SET embedding = %s WHERE id = 11".encode(), [QUERY])
-    index.distribute()
+    slower = [f.detail for f in operations.check(index).findings if f.check == "functions"]
+    assert "3 shards are new since the functions were made" in " ".join(slower)
+    assert operations.repair(index).done == ("recreated the functions",)
+    assert [f.status for f in operations.check(index).findings if f.check == "functions"] == ["ok"]
     keys, calls, others = found(connection)
     assert keys == exact(connection, 5)
     assert keys[0] == 11
