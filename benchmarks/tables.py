@@ -332,7 +332,11 @@ def protocol_value(outcome: Record, measure: str) -> str:
     if measure == "encoding us a row":
         # The curves end with all rows of the database.
         return f"{1e6 * outcome['encode_cpu_s'] / scores['curve']['at'][-1]:.1f}"
-    return f"{scores[measure]:.3f}"
+    text = f"{scores[measure]:.3f}"
+    deviations = outcome.get("standard_deviation", {}).get("scores")
+    if outcome.get("splits", 1) == 1 or not deviations:
+        return text
+    return f"{text} ± {next(iter(deviations.values()))[measure]:.3f}"
 
 
 def bgdh_rivals(labels: int) -> str:
