@@ -183,7 +183,7 @@ FIGURES: Mapping[str, Figure] = {
     "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _RIVALS, splits=5),
     "cghash_rivals_mnist": Figure("cghash", "Figure 3", "mnist", _RIVALS, rows=11_000, splits=5),
     "cghash_rivals_packages": Figure(
-        "cghash", "Figures 1, 2", "packages", _RIVALS, rows=11_000, splits=5
+        "cghash", "Figures 1, 2", "packages", _RIVALS, rows=11_000, splits=3
     ),
     "cghash_retrieved_mnist": Figure("cghash", "Figure 8", "mnist", kind="retrieved"),
     "cghash_retrieved_usps": Figure("cghash", "Figure 8", "usps", kind="retrieved"),
