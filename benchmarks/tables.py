@@ -308,16 +308,12 @@ def protocol_table(figure: str, *measures: str) -> str:
     hashed: Record = {}
     for outcome in found["outcomes"]:
         # Codes from training may be those that the hash function gives, and cost the same anyway.
-        if outcome.get("codes") == "learned" and (
-            measures == COSTS or outcome["scores"] == hashed.get("scores")
-        ):
+        again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
+        if again and (measures == COSTS or outcome["scores"] == hashed.get("scores")):
             continue
         hashed = outcome
-        learned = ", learned codes" if outcome.get("codes") == "learned" else ""
         values = [protocol_value(outcome, measure) for measure in measures]
-        cells.append(
-            (f"{outcome['method']}{learned}", f"{outcome['n_bits']} bits", " / ".join(values))
-        )
+        cells.append((name(outcome), f"{outcome['n_bits']} bits", " / ".join(values)))
     columns = bits_columns(found["outcomes"], "n_bits")
     return pivot(f"{found['data']}, {' / '.join(measures)}", cells, columns)
 
