@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/protocols.py [FIGURE ...]
 
 Comparisons go to `benchmarks/results/protocol_FIGURE.json`: their command, and what it prints as
-JSON, with every third point of the curves; a run that was stopped is continued; `docs/make_pictures.py papers` draws them. Other figures
-go to `FIGURE.json` there, and to `docs/pictures`.
+JSON, with every third point of the curves. A run that was stopped continues where it was.
+`docs/make_pictures.py papers` draws them. Other figures go to `FIGURE.json` there, and to
+`docs/pictures`.
 """
 
 import argparse

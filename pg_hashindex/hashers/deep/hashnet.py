@@ -24,8 +24,9 @@ class HashNet(DeepHasher):
 
     over pairs of rows, the paper's weighted likelihood: s_ij = 1 if two rows share a label, and
     w_ij gives similar pairs the same weight in all as the others, without the paper's factor for
-    rows that share some of several labels. beta grows by the same factor in each round, from 1 to ``last_beta``,
-    where the paper trains in stages of growing beta; as beta grows, tanh(beta u) becomes sgn(u).
+    rows that share some of several labels. beta grows by the same factor in each round, from 1 to
+    ``last_beta``, where the paper trains in stages of growing beta; as beta grows, tanh(beta u)
+    becomes sgn(u).
     Pairs that are given one by one win over labels, as in `DPSH`.
 
     Parameters
