@@ -199,11 +199,13 @@ def few_results() -> list[Record]:
 
 
 def with_spread(result: Record, score: str) -> str:
-    """Write the mean of the seeds and their standard deviation."""
+    """Write the mean of the seeds and, of several, their standard deviation."""
     if "error" in result:
         return "failed"
     if not result:
         return ""
+    if len(result["seeds"]) == 1:
+        return f"{result['scores'][score]:.3f}"
     return f"{result['scores'][score]:.3f} ± {result['standard_deviation'][score]:.3f}"
 
 
