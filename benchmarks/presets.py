@@ -34,7 +34,7 @@ from pg_hashindex.papers import Method, Split, Truth, average, compare
 LABEL = Truth("label")
 # Parameters that only change together.
 TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_rows")]}
-SEEDS = {"sdh": 3, "sadih": 3, "itq": 5, "bgdh": 2, "cghash": 2}
+SEEDS = {"sdh": 3, "itq": 5, "bgdh": 2}
 MOST_SEEDS = 5
 LENGTHS = (8, 16, 32, 64, 96, 128)
 

@@ -3,19 +3,19 @@
     OMP_NUM_THREADS=1 python benchmarks/protocols.py [FIGURE ...]
 
 Comparisons go to `benchmarks/results/protocol_FIGURE.json`: their command, and what it prints as
-JSON, with every third point of the curves; `docs/make_pictures.py papers` draws them. Other figures
-go to `FIGURE.json` there, and to `docs/pictures`.
+JSON, with every third point of the curves. A run that was stopped continues where it was.
+`docs/make_pictures.py papers` draws them. Other figures go to `FIGURE.json` there, and to
+`docs/pictures`.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from common import DATA_FOLDER, ROOT, machine
+from common import DATA_FOLDER, ROOT, machine, scratch
 
 from pg_hashindex.papers.protocols import FIGURES
 
@@ -33,19 +33,16 @@ def measured() -> dict[str, dict[str, Any]]:
 def run(name: str, data: Path) -> Path:
     """Run a figure, and return the file that keeps its results."""
     figure = FIGURES[name]
-    with tempfile.TemporaryDirectory(prefix="protocols-") as scratch:
-        words = ["bench", "paper", figure.paper, "--figure", name]
-        subprocess.run(
-            [sys.executable, "-m", "pg_hashindex", *words, "--data", data, "--output", scratch],
-            check=True,
-        )
-        results = json.loads((Path(scratch) / f"{name}.json").read_text())
-        if figure.kind != "hash":
-            if name in PICTURED:
-                _keep_picture(Path(scratch) / f"{name}.png")
-            path = RESULTS / f"{name}.json"
-            path.write_text(json.dumps({"data": figure.data, **results}, indent=1) + "\n")
-            return path
+    output = scratch("protocols")
+    words = ["bench", "paper", figure.paper, "--figure", name, "--data", data, "--output", output]
+    subprocess.run([sys.executable, "-m", "pg_hashindex", *words], check=True)
+    results = json.loads((output / f"{name}.json").read_text())
+    if figure.kind != "hash":
+        if name in PICTURED:
+            _keep_picture(output / f"{name}.png")
+        path = RESULTS / f"{name}.json"
+        path.write_text(json.dumps({"data": figure.data, **results}, indent=1) + "\n")
+        return path
     found = {
         "data": figure.data,
         "command": figure.command,
@@ -67,6 +64,8 @@ def _keep_picture(path: Path) -> None:
 
 def _thinned(outcome: dict[str, Any]) -> dict[str, Any]:
     """Keep four digits of scores, and every third point of curves."""
+    for deviation in outcome.get("standard_deviation", {}).get("scores", {}).values():
+        deviation.update({name: round(value, 4) for name, value in deviation.items()})
     for scores in outcome.get("scores", {}).values():
         curve = scores.pop("curve")
         kept = sorted({*range(0, len(curve["at"]), 3), len(curve["at"]) - 1})

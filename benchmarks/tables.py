@@ -199,11 +199,13 @@ def few_results() -> list[Record]:
 
 
 def with_spread(result: Record, score: str) -> str:
-    """Write the mean of the seeds and their standard deviation."""
+    """Write the mean of the seeds and, of several, their standard deviation."""
     if "error" in result:
         return "failed"
     if not result:
         return ""
+    if len(result["seeds"]) == 1:
+        return f"{result['scores'][score]:.3f}"
     return f"{result['scores'][score]:.3f} ± {result['standard_deviation'][score]:.3f}"
 
 
@@ -308,16 +310,12 @@ def protocol_table(figure: str, *measures: str) -> str:
     hashed: Record = {}
     for outcome in found["outcomes"]:
         # Codes from training may be those that the hash function gives, and cost the same anyway.
-        if outcome.get("codes") == "learned" and (
-            measures == COSTS or outcome["scores"] == hashed.get("scores")
-        ):
+        again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
+        if again and (measures == COSTS or outcome["scores"] == hashed.get("scores")):
             continue
         hashed = outcome
-        learned = ", learned codes" if outcome.get("codes") == "learned" else ""
         values = [protocol_value(outcome, measure) for measure in measures]
-        cells.append(
-            (f"{outcome['method']}{learned}", f"{outcome['n_bits']} bits", " / ".join(values))
-        )
+        cells.append((name(outcome), f"{outcome['n_bits']} bits", " / ".join(values)))
     columns = bits_columns(found["outcomes"], "n_bits")
     return pivot(f"{found['data']}, {' / '.join(measures)}", cells, columns)
 
@@ -332,7 +330,11 @@ def protocol_value(outcome: Record, measure: str) -> str:
     if measure == "encoding us a row":
         # The curves end with all rows of the database.
         return f"{1e6 * outcome['encode_cpu_s'] / scores['curve']['at'][-1]:.1f}"
-    return f"{scores[measure]:.3f}"
+    text = f"{scores[measure]:.3f}"
+    deviations = outcome.get("standard_deviation", {}).get("scores")
+    if outcome.get("splits", 1) == 1 or not deviations:
+        return text
+    return f"{text} ± {next(iter(deviations.values()))[measure]:.3f}"
 
 
 def bgdh_rivals(labels: int) -> str:

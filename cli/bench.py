@@ -388,6 +388,8 @@ def bench_hash(
             measures=measures,
             random_state=seed + number,
             seeds=seeds,
+            # Means keep the peak of the first seed.
+            memory=not number,
             results=results,
         ):
             outcomes.append(outcome)
@@ -433,7 +435,7 @@ def bench_hash(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write each figure's results as JSON, and its picture.",
+    help="Write each figure's results as JSON, and its picture; continue a run that was stopped.",
 )
 @click.pass_context
 def bench_paper(
@@ -460,33 +462,44 @@ def bench_paper(
         note(f"{key}: {figure.original}")
         with tempfile.TemporaryDirectory(prefix="pg_hashindex-") as scratch:
             files = figure.files(folder, Path(scratch), quick=quick)
-            results, picture = _run_figure(context, figure, files, quick=quick)
+            parts = None if output is None else output / f"{key}.jsonl"
+            results, picture = _run_figure(context, figure, files, parts, quick=quick)
         echo()
         if output is not None:
             save_figure(picture(), output / f"{key}.png")
             write_whole(output / f"{key}.json", (json.dumps(results) + "\n").encode())
+            (output / f"{key}.jsonl").unlink(missing_ok=True)
             note(f"wrote {output / key}.json and .png")
 
 
 def _run_figure(
-    context: click.Context, figure: Figure, files: Sequence[Path], *, quick: bool
+    context: click.Context,
+    figure: Figure,
+    files: Sequence[Path],
+    parts: Path | None,
+    *,
+    quick: bool,
 ) -> tuple[Any, Callable[[], Any]]:
-    """Print a figure's results; return them as JSON values, and a function that draws them."""
+    """Print a figure's results; return them as JSON values, and a function that draws them.
+
+    ``parts``: Where to keep each measurement, so that none is repeated after a stop.
+    """
     # They load hashers, which no other command of this module needs before its work.
     from pg_hashindex.papers import pictures
 
-    data, split = files
     if figure.kind == "feature-map":
-        compared = pictures.measure_feature_map(load_split(data, split))
+        compared = pictures.measure_feature_map(load_split(*files))
         _print_values(compared.values)
         return compared.values, lambda: pictures.draw_feature_map(compared)
     if figure.kind == "retrieved":
-        answers = pictures.retrieve(load_split(data, split))
+        answers = pictures.retrieve(load_split(*files))
         _print_values(answers.values)
         return answers.values, lambda: pictures.draw_retrieved(answers)
-    options = [*shlex.split(figure.options), *(["--seeds", "1"] if quick else [])]
     note(figure.command)
-    words = ["--data", str(data), "--split", str(split), *options]
+    words = ["--data", str(files[0]), *shlex.split(figure.options)]
+    words += ["--split", str(files[1])] if figure.splits == 1 else ["--splits", str(figure.splits)]
+    words += ["--seeds", "1", "--splits", "1"] if quick else []
+    words += [] if parts is None else ["--json", str(parts)]
     with bench_hash.make_context("hash", words, parent=context) as inner:
         outcomes = bench_hash.invoke(inner)
     return [outcome.as_dict() for outcome in outcomes], lambda: draw(outcomes)

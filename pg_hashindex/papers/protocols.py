@@ -49,7 +49,10 @@ class Figure:
         How it is made.
     rows
         Where given, the first so many training rows are the whole database: the figure then takes
-        minutes, and methods that keep the codes of their training rows have those too.
+        minutes, and methods that keep the codes of their training rows have those too. With several
+        splits, these are drawn from the first so many queries and training rows.
+    splits
+        How many random splits the figure is the mean of; with one, it has the split of its data.
     """
 
     paper: Paper
@@ -58,13 +61,14 @@ class Figure:
     options: str = ""
     kind: Kind = "hash"
     rows: int | None = None
+    splits: int = 1
 
     @property
     def command(self) -> str:
         """The command line of ``bench hash``, for files in the current folder."""
         name = self.data if self.rows is None else f"{self.data}-{self.rows}"
-        files = f"--data {name}.npz --split {name}_split.npz"
-        return f"pg-hashindex bench hash {files} {self.options}"
+        split = f"--split {name}_split.npz" if self.splits == 1 else f"--splits {self.splits}"
+        return f"pg-hashindex bench hash --data {name}.npz {split} {self.options}"
 
     def files(self, folder: Path, scratch: Path, *, quick: bool = False) -> list[Path]:
         """Write the data set and its split as ``bench hash`` reads them.
@@ -81,7 +85,7 @@ class Figure:
         Returns
         -------
         list of Path
-            The rows, and their split.
+            The rows, and their split where it is not drawn.
 
         Raises
         ------
@@ -91,16 +95,21 @@ class Figure:
         self.check(folder)
         rows = _QUICK_ROWS if quick else self.rows
         if self.data in ("mnist", "usps") and rows is None:
-            return [folder / name for name in DATA[self.data]]
+            return [folder / name for name in DATA[self.data]][: 2 if self.splits == 1 else 1]
         arrays, numbers = _read(self.data, folder)
+        path = scratch / f"{self.data}.npz"
+        if self.splits > 1:
+            kept = np.concatenate([numbers["query"], numbers["train"]])[:rows]
+            np.savez(path, allow_pickle=False, **{name: a[kept] for name, a in arrays.items()})
+            return [path]
         if rows is not None:
             numbers = _fewer(numbers, rows)
         if quick:
             numbers["query"] = numbers["query"][:_QUICK_QUERIES]
-        paths = [scratch / f"{self.data}.npz", scratch / f"{self.data}_split.npz"]
-        np.savez(paths[0], allow_pickle=False, **arrays)
-        np.savez(paths[1], allow_pickle=False, **numbers)
-        return paths
+        split = scratch / f"{self.data}_split.npz"
+        np.savez(path, allow_pickle=False, **arrays)
+        np.savez(split, allow_pickle=False, **numbers)
+        return [path, split]
 
     def check(self, folder: Path) -> None:
         """Refuse a folder that lacks a file of the data set, or an array in it."""
@@ -128,7 +137,12 @@ _S3PLH = (
 _C = "C=0.003,0.01,0.03"
 _NEIGHBOURS = (3, 10, 20, 30)
 _RIVALS = "--methods cghash,sth,sbre,agh,s3plh,sh,itq,lsh --bits 16,32,60 -k 50"
-_BGDH = "--methods bgdh,dpsh,sdh,lfh,cosdish,itq,isohash,sph --bits 12,32 --top 5000 -k 100"
+# FastH takes too long for several splits of the others.
+_WITH_FASTH = _RIVALS.replace("cghash,", "cghash,fasth,")
+_BGDH = (
+    "--methods bgdh,dpsh,deep-dsh,dtsh,hashnet,adsh,greedyhash,csq,sdh,lfh,cosdish,itq,isohash,sph "
+    "--bits 12,32 --top 5000 -k 100"
+)
 _SADIH = (
     "--methods l1=sadih,l21=sadih,l1-paper=sadih,l21-paper=sadih,itq,sgh,dsh,itq-cca,ksh,lfh,"
     "cosdish,sdh,fsdh --param l21.loss=l21 --param l21-paper.loss=l21 "
@@ -168,9 +182,11 @@ FIGURES: Mapping[str, Figure] = {
         + " ".join(f"--param k{k}.n_neighbours={k} --validate k{k}.{_C}" for k in _NEIGHBOURS)
         + " --bits 16,32,60 -k 50",
     ),
-    "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _RIVALS),
+    "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _WITH_FASTH, splits=5),
     "cghash_rivals_mnist": Figure("cghash", "Figure 3", "mnist", _RIVALS, rows=10_000),
-    "cghash_rivals_packages": Figure("cghash", "Figures 1, 2", "packages", _RIVALS, rows=10_000),
+    "cghash_rivals_packages": Figure(
+        "cghash", "Figures 1, 2", "packages", _RIVALS, rows=11_000, splits=3
+    ),
     "cghash_retrieved_mnist": Figure("cghash", "Figure 8", "mnist", kind="retrieved"),
     "cghash_retrieved_usps": Figure("cghash", "Figure 8", "usps", kind="retrieved"),
     "bgdh_500": Figure("bgdh", "Table 2", "usps", f"--labelled 500 {_BGDH}"),

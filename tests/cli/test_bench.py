@@ -22,6 +22,7 @@ from pg_hashindex.hashers.cghash import CGHash
 from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.papers import Method, Truth, compare, draw_split, load_split
+from pg_hashindex.papers.protocols import FIGURES, Figure
 
 Run = Callable[..., Result]
 
@@ -575,6 +576,26 @@ def test_a_paper_runs_by_one_command(run, papers):
     assert set(json.loads((output / "sgh_map_usps.json").read_text())) >= {"greatest", "bound"}
     for name in ("sgh_usps", "sgh_map_usps"):
         assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):
+    figure = Figure("sgh", "Table 1", "usps", "--methods lsh,pcah --bits 4,8", splits=2)
+    monkeypatch.setitem(FIGURES, "sgh_usps", figure)
+    output = papers / "results"
+    blocked = output / "sgh_usps.png"
+    blocked.mkdir(parents=True)
+    words = ("bench", "paper", "sgh", "--data", papers, "--figure", "sgh_usps", "--output", output)
+    stopped = run(*words, code=None)
+    assert stopped.stderr.count("trained on") == 8
+    assert len((output / "sgh_usps.jsonl").read_text().splitlines()) == 8
+    blocked.rmdir()
+    assert "trained on" not in run(*words).stderr
+    outcomes = json.loads((output / "sgh_usps.json").read_text())
+    assert [(one["method"], one["n_bits"], one["splits"]) for one in outcomes] == [
+        (method, bits, 2) for method in ("lsh", "pcah") for bits in (4, 8)
+    ]
+    # The figure is whole, so the next run measures again.
+    assert not (output / "sgh_usps.jsonl").exists()
 
 
 def test_a_paper_is_refused_before_any_work(run, papers, tmp_path):

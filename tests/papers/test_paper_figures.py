@@ -7,7 +7,7 @@ import pytest
 from fixtures.clusters import clustered
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.papers import Split, load_split
+from pg_hashindex.papers import Split, load_split, load_splits
 from pg_hashindex.papers.pictures import (
     FeatureMap,
     draw_feature_map,
@@ -72,9 +72,24 @@ def test_sections_are_labels(folder, tmp_path_factory):
     many = np.resize(np.arange(len(X)), 1_100)
     np.savez(folder / "packages.npz", X=X[many], section=y[many].astype(str))
     scratch = tmp_path_factory.mktemp("scratch")
-    split = load_split(*FIGURES["cghash_rivals_packages"].files(folder, scratch))
+    split = load_split(*FIGURES["sadih_packages"].files(folder, scratch))
     assert (len(split.queries), len(split.database)) == (1_000, 100)
     assert set(split.labels) == set(y)
+
+
+@pytest.mark.parametrize(("data", "rows"), [("usps", None), ("mnist", 200)])
+def test_splits_are_drawn_from_queries_and_training_rows(folder, tmp_path, data, rows):
+    figure = Figure("cghash", "Figure 5", data, "--bits 8", rows=rows, splits=3)
+    (path,) = figure.files(folder, tmp_path)
+    X, y = clustered()
+    # The first 40 rows are the queries, and training rows begin with the 100th.
+    kept = np.arange(400) if rows is None else np.r_[:40, 100:260]
+    with np.load(path) as found:
+        np.testing.assert_array_equal(found["X"], X[kept])
+        np.testing.assert_array_equal(found["y"], y[kept])
+    name = data if rows is None else f"{data}-200"
+    assert figure.command.endswith(f"--data {name}.npz --splits 3 --bits 8")
+    assert len(list(load_splits(path, splits=3))) == 3
 
 
 def test_a_quick_run_keeps_few_rows(folder, tmp_path_factory):

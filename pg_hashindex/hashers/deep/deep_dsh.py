@@ -20,7 +20,7 @@ class DeepDSH(DeepHasher):
     """A network with a contrastive loss and a regulariser that draws its outputs to -1 and 1.
 
     The paper calls it DSH; here `DSH` is density-sensitive hashing. Codes are the signs of u, and
-    training minimises the sum over pairs of rows (equation 4) of
+    training minimises the sum over pairs of rows, the paper's relaxed loss, of
 
         s ||u_i - u_j||^2 / 2 + (1 - s) max(margin - ||u_i - u_j||^2, 0) / 2
             + alpha (|| |u_i| - 1 ||_1 + || |u_j| - 1 ||_1)

@@ -22,10 +22,11 @@ class HashNet(DeepHasher):
 
         L = sum w_ij (log(1 + exp(alpha h_i'h_j)) - s_ij alpha h_i'h_j),   h = tanh(beta u)
 
-    over pairs of rows (equation 4): s_ij = 1 if two rows share a label, and w_ij gives similar
-    pairs the same weight in all as the others (equation 2, without its factor for rows that share
-    some of several labels). beta grows by the same factor in each round, from 1 to ``last_beta``,
-    where the paper trains in stages of growing beta; as beta grows, tanh(beta u) becomes sgn(u).
+    over pairs of rows, the paper's weighted likelihood: s_ij = 1 if two rows share a label, and
+    w_ij gives similar pairs the same weight in all as the others, without the paper's factor for
+    rows that share some of several labels. beta grows by the same factor in each round, from 1 to
+    ``last_beta``, where the paper trains in stages of growing beta; as beta grows, tanh(beta u)
+    becomes sgn(u).
     Pairs that are given one by one win over labels, as in `DPSH`.
 
     Parameters
