@@ -132,9 +132,11 @@ class Twins:
         return None
 
     def _set_hooks(self, schema, hooks):
+        names = [f"twins.{schema}_{hook}" for hook in HOOKS]
         self.connection.execute(
-            "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) h(name, value)",
-            [[f"twins.{schema}_{hook}" for hook in HOOKS], [hooks.get(hook, "") for hook in HOOKS]],
+            "SELECT set_config(name, value, false) "
+            "FROM unnest(%s::text[], %s::text[]) h (name, value)",
+            [names, [hooks.get(hook, "") for hook in HOOKS]],
         )
 
     @contextlib.contextmanager
