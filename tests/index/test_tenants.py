@@ -38,8 +38,7 @@ def trained(name, seed):
     return hasher.to_model(name, metric="cosine", levels=4)
 
 
-@pytest.fixture
-def make(connection):
+def maker(connection):
     """Return a function that makes the table, with tenants of some type, and its index."""
     connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer "
@@ -79,8 +78,18 @@ def make(connection):
 
 
 @pytest.fixture
-def index(make):
-    return make()
+def make(connection):
+    return maker(connection)
+
+
+@pytest.fixture
+def index_template(make_template):
+    return make_template("tenants", lambda connection: maker(connection)())
+
+
+@pytest.fixture
+def index(index_template, connection):
+    return HashIndex.open(connection, "things_idx")
 
 
 def nearest(index, query, k, condition):
