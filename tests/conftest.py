@@ -1,5 +1,13 @@
 """Fixtures by concern: tests/fixtures holds one file for each."""
 
+import gc
+
+from hypothesis import settings
+
+# A busy machine is no failure.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
 pytest_plugins = (
     "fixtures.books",
     "fixtures.canary",
@@ -22,6 +30,12 @@ pytest_plugins = (
     "fixtures.usps",
     "fixtures.attackers",
 )
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from going through thousands of tests and modules again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser):

@@ -157,11 +157,11 @@ def test_the_published_readme_has_no_relative_links(wheel):
 @pytest.mark.newest
 def test_from_installation_to_answers(wheel, tmp_path, empty_url):
     """In a clean environment, on a table of one's own: one command, then its SQL."""
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     program = tmp_path / "venv" / "bin"
     installed = subprocess.run(
-        [program / "pip", "install", "--quiet", "--no-compile", "--constraint",
-         REPOSITORY / "constraints.txt", wheel],
+        [sys.executable, "-m", "pip", "--python", program / "python", "install", "--quiet",
+         "--no-compile", "--constraint", REPOSITORY / "constraints.txt", wheel],
         capture_output=True,
         text=True,
     )  # fmt: skip

@@ -49,7 +49,6 @@ columns = st.lists(free, min_size=4, max_size=4, unique_by=str)
 @pytest.mark.newest
 @settings(
     max_examples=5,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from fixtures.books import engine_of
 from fixtures.filters import look_codes_up
 from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import VECTOR
@@ -88,11 +89,21 @@ KEPT = ["name", "price", "weight", "made", "mood", "token", "notes", "words"]
 
 
 @pytest.fixture(params=["compared", "looked up", "kept"])
-def engine(request, url, connection, things):
+def library_template(request, server, make_template, things):
     """Rows that match a filter are compared at once, or looked up; its columns kept, or not."""
-    engine = sa.create_engine(
-        url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool
-    )
+    name = f"things_{request.param.replace(' ', '_')}"
+    engine = engine_of(server.uri(f"template_{name}"))
+    return make_template(name, lambda session: make_things(engine, session, things, request.param))
+
+
+@pytest.fixture
+def engine(library_template, url):
+    engine = engine_of(url)
+    yield engine
+    engine.dispose()
+
+
+def make_things(engine, connection, things, how):
     Base.metadata.create_all(engine)
     with orm.Session(engine) as session, session.begin():
         session.execute(sa.insert(Item), things)
@@ -106,7 +117,7 @@ def engine(request, url, connection, things):
         )
     X = np.array([row["embedding"] for row in things])
     store.save(connection, LSH(n_bits=16, random_state=1).fit(X).to_model("m"))
-    if request.param != "compared":
+    if how != "compared":
         look_codes_up(connection)
     HashIndex.create(
         connection,
@@ -114,10 +125,8 @@ def engine(request, url, connection, things):
         table="things",
         column="embedding",
         model="m",
-        filter_columns=KEPT if request.param == "kept" else [],
+        filter_columns=KEPT if how == "kept" else [],
     ).encode()
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

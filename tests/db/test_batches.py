@@ -27,7 +27,7 @@ from pg_hashindex.models.model import Model
 pytestmark = pytest.mark.newest
 
 ONE_DATABASE = settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 READ = "SELECT id::text, embedding, category FROM items WHERE id > $1 ORDER BY items.id LIMIT $2"
 
@@ -154,7 +154,7 @@ def test_keys_go_there_and_back(connection, key_type):
     # No trigger may encode the rows.
     connection.execute("SET session_replication_role = replica")
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=8)
     @given(st.lists(KEYS[key_type], min_size=1, max_size=9))
     def check(keys):
         connection.execute("TRUNCATE keyed, hashindex.keyed_codes")

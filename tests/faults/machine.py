@@ -358,9 +358,10 @@ def seen_codes(index):
     row = index.connection.execute("SELECT to_regclass(%s) IS NULL", [name]).fetchone()
     if row != (True,):
         return stored_codes(index)
-    statement = sql.SQL("SELECT {key}, b.embedding FROM {table} b").format(**index.names)
+    catalogued = index.metadata
+    statement = sql.SQL("SELECT {key}, b.embedding FROM {table} b").format(**catalogued.names)
     return {
-        index.key.read(keys): (None, None if vector is None else vector.to_numpy())
+        catalogued.key.read(keys): (None, None if vector is None else vector.to_numpy())
         for *keys, vector in index.connection.execute(statement).fetchall()
     }
 

@@ -58,7 +58,6 @@ def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
         settings=settings(
             max_examples=EXAMPLES,
             stateful_step_count=STEPS,
-            deadline=None,
             # The same runs each time; other ones where many are asked for.
             derandomize=chosen is None and "PG_HASHINDEX_EXAMPLES" not in os.environ,
             phases=[Phase.generate] if "PG_HASHINDEX_EXAMPLES" in os.environ else tuple(Phase),

@@ -132,10 +132,12 @@ class Twins:
         return None
 
     def _set_hooks(self, schema, hooks):
-        for hook in HOOKS:
-            self.connection.execute(
-                "SELECT set_config(%s, %s, false)", [f"twins.{schema}_{hook}", hooks.get(hook, "")]
-            )
+        names = [f"twins.{schema}_{hook}" for hook in HOOKS]
+        self.connection.execute(
+            "SELECT set_config(name, value, false) "
+            "FROM unnest(%s::text[], %s::text[]) h (name, value)",
+            [names, [hooks.get(hook, "") for hook in HOOKS]],
+        )
 
     @contextlib.contextmanager
     def transaction(self, level="READ COMMITTED"):
@@ -161,16 +163,17 @@ class Twins:
 def assert_all_found(index):
     """A search for as many rows as there are gives each that has a vector, once and in order."""
     query = np.full(8, 0.25, np.float32)
+    row = index.metadata
     found = index.search(
-        query, 1000, candidates=10_000, probes=1000 if index.access == "landmarks" else None
+        query, 1000, candidates=10_000, probes=1000 if row.access == "landmarks" else None
     )
     wanted = index.connection.execute(
         sql.SQL(
             "SELECT {key}, b.embedding <-> %s FROM {table} b WHERE b.embedding IS NOT NULL"
-        ).format(**index.names),
+        ).format(**row.names),
         [Vector(query)],
     ).fetchall()
-    assert sorted(hit.id for hit in found) == sorted(index.key.read(keys) for *keys, _ in wanted)
+    assert sorted(hit.id for hit in found) == sorted(row.key.read(keys) for *keys, _ in wanted)
     np.testing.assert_allclose(
-        [hit.distance for hit in found], sorted(row[-1] for row in wanted), rtol=1e-5
+        [hit.distance for hit in found], sorted(distance for *_, distance in wanted), rtol=1e-5
     )

@@ -144,7 +144,7 @@ graphs = st.tuples(st.integers(2, 7), st.integers(1, 5)).flatmap(
 
 
 @given(graphs, st.integers(1, 4), st.integers(0, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_walks_stay_among_the_rows_that_edges_join(weights, length, seed):
     edges = np.array(weights) > 0
     shared = edges.astype(int) @ edges.T

@@ -242,7 +242,6 @@ writes = st.lists(
 
 @settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

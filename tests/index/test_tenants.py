@@ -38,8 +38,7 @@ def trained(name, seed):
     return hasher.to_model(name, metric="cosine", levels=4)
 
 
-@pytest.fixture
-def make(connection):
+def maker(connection):
     """Return a function that makes the table, with tenants of some type, and its index."""
     connection.execute(
         "CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer "
@@ -60,19 +59,10 @@ def make(connection):
             "embedding vector(16))".encode()
         )
         order = np.random.default_rng(5).permutation(len(TENANTS))
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                "INSERT INTO things VALUES (%s, %s, %s, %s)",
-                [
-                    (
-                        int(row),
-                        None if TENANTS[row] is None else value(TENANTS[row]),
-                        int(row) % 10,
-                        Vector(VECTORS[row]),
-                    )
-                    for row in order
-                ],
-            )
+        with connection.cursor() as cursor, cursor.copy("COPY things FROM STDIN") as copy:
+            for row in order:
+                tenant_of_row = None if TENANTS[row] is None else value(TENANTS[row])
+                copy.write_row((int(row), tenant_of_row, int(row) % 10, Vector(VECTORS[row])))
         store.save(connection, trained("m", 1))
         if before is not None:
             before(connection)
@@ -88,8 +78,18 @@ def make(connection):
 
 
 @pytest.fixture
-def index(make):
-    return make()
+def make(connection):
+    return maker(connection)
+
+
+@pytest.fixture
+def index_template(make_template):
+    return make_template("tenants", lambda connection: maker(connection)())
+
+
+@pytest.fixture
+def index(index_template, connection):
+    return HashIndex.open(connection, "things_idx")
 
 
 def nearest(index, query, k, condition):

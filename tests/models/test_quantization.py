@@ -180,7 +180,7 @@ def test_numbers_by_hand():
     np.testing.assert_allclose(numbers, [[10, 10 / 34], [0, 0]], rtol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     npst.arrays(np.float32, (3, 6), elements=st.floats(-4, 4, width=32, allow_subnormal=False)),
     st.floats(-120, 120),
