@@ -68,7 +68,7 @@ _INSERT_PART: LiteralString = (
 _INSERT_CLASSES: LiteralString = """
     INSERT INTO hashindex.class_code (model_id, class, code)
     SELECT $1, k.class, k.code
-    FROM pg_catalog.unnest($2::text[], $3::bit varying[]) k(class, code)
+    FROM unnest($2::text[], $3::bit varying[]) k(class, code)
 """
 _CLASSES: LiteralString = """
     SELECT k.class, k.code::text FROM hashindex.readable_class_code k
@@ -84,7 +84,7 @@ _SCRIPT: LiteralString = """
     SELECT pg_catalog.format(CASE WHEN k.classes IS NULL THEN '%s;' ELSE
         'WITH saved AS (%s RETURNING id) INSERT INTO hashindex.class_code (model_id, class, code) '
         'SELECT saved.id, k.class, k.code '
-        'FROM saved, pg_catalog.unnest(%L::text[], %L::bit varying[]) k(class, code);'
+        'FROM saved, unnest(%L::text[], %L::bit varying[]) k(class, code);'
     END, pg_catalog.format(
         'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
         'parameters, training, checksum, bit_weights, profile, levels, layers) '
