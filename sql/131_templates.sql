@@ -286,6 +286,7 @@ BEGIN
             WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(to_regclass(base))).column_name
         ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
+        'search_shards', '',
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
@@ -393,7 +394,12 @@ BEGIN
             E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', i.storage || '_touched', kept_keys[1]
         ) END
     );
-    RETURN CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
+    parts := CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
+    -- Statements that stand in several functions.
+    RETURN parts || jsonb_build_object(
+        'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts),
+        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts)
+    );
 END
 $$;
 
@@ -423,6 +429,7 @@ BEGIN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_project', parts, format('projection of a vector by the model of index %s', i.name));
         PERFORM hashindex._create_function('shards_encode', parts, format('code of a vector by the model of index %s', i.name));
+        parts := hashindex._create_shard_functions(i, parts);
     ELSIF i.layout = 'table' THEN
         PERFORM hashindex._create_function(parts ->> 'refresher', parts, format('makes the codes of keys in index %s what the table says', i.name));
     END IF;

@@ -13,7 +13,8 @@ BEGIN
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
         OR p.proname = hashindex._sync_name(i.storage) AND p.prorettype = 'trigger'::regtype
         OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargnames = '{v,or_null}'
-        OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames = '{keys}'
+        OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
+        OR p.proname = 'nearest_' || i.storage AND p.proargnames[1] = 'number'
     )
     ORDER BY p.proname;
 END

@@ -331,7 +331,7 @@ BEGIN
     functions AS (
         SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
         FROM pg_proc p
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|project|refresh|renew|candidates|search|within)_'
+        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|project|refresh|renew|nearest|candidates|search|within)_'
           AND obj_description(p.oid, 'pg_proc') ~ (
               '^(trigger: (keeps the codes of index|takes away the codes of rows) |(code|projection) of a vector by the model of index |'
               'makes the codes of keys in index |(keys of the n rows|nearest rows|rows) of .* by index )'
@@ -373,7 +373,7 @@ BEGIN
         FROM pg_class c
         WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
           AND obj_description(c.oid, 'pg_class')
-              ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index )'
+              ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index |one row in each shard of index )'
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
         UNION ALL
         SELECT 8, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)

@@ -203,6 +203,24 @@ BEGIN
 END
 $$;
 
+-- An index as it is and, while its codes for new landmarks are made, as it will be: triggers write to both.
+CREATE OR REPLACE FUNCTION hashindex._written_versions(i hashindex.index) RETURNS hashindex.index[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    later hashindex.index;
+BEGIN
+    IF i.next_generation IS NOT NULL THEN
+        later := hashindex._next_of(i);
+        IF to_regclass(format('hashindex.%I', later.code_table)) IS NOT NULL THEN
+            RETURN ARRAY[i, later];
+        END IF;
+    END IF;
+    RETURN ARRAY[i];
+END
+$$;
+
 -- Values of the placeholders in templates for a distributed table, made from those for a plain one. The values of placeholders that
 -- differ from those for a plain table.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
@@ -211,9 +229,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    later hashindex.index;
-    code_tables text[];
-    landmark_tables text[];
+    versions hashindex.index[] := hashindex._written_versions(i);
     seen text := format(
         'EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
     );
@@ -221,15 +237,6 @@ DECLARE
     encode text := format('hashindex.%I', 'encode_' || i.storage);
     project text := format('hashindex.%I', 'project_' || i.storage);
 BEGIN
-    -- During a build, its codes come after its landmarks.
-    IF i.next_generation IS NOT NULL THEN
-        later := hashindex._next_of(i);
-        IF to_regclass(format('hashindex.%I', later.code_table)) IS NULL THEN
-            later := NULL;
-        END IF;
-    END IF;
-    code_tables := ARRAY[i.code_table, later.code_table];
-    landmark_tables := ARRAY[i.landmark_table, later.landmark_table];
     RETURN parts || jsonb_build_object(
         'encode', encode, 'project', project,
         'projection', format(
@@ -260,13 +267,10 @@ BEGIN
             E'\n      AND EXISTS (SELECT FROM %s WHERE %s)', parts ->> 'table', hashindex._same_key(i, parts ->> 'table', 'c')
         ) ELSE '' END
     ) || jsonb_build_object(
-        'all_code_tables', (
-            SELECT string_agg(format('hashindex.%I', t), ', ') FROM unnest(code_tables) t WHERE t IS NOT NULL
-        ),
-        'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', t) FROM unnest(code_tables) t WHERE t IS NOT NULL)::text),
+        'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
+        'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
         'landmark_tables', quote_literal(ARRAY(
-            SELECT CASE WHEN l.name IS NOT NULL THEN format('hashindex.%I', l.name) END
-            FROM unnest(code_tables, landmark_tables) l(codes, name) WHERE l.codes IS NOT NULL
+            SELECT CASE WHEN v.landmark_table IS NOT NULL THEN format('hashindex.%I', v.landmark_table) END FROM unnest(versions) v
         )::text)
     );
 END
@@ -284,6 +288,160 @@ BEGIN
     EXECUTE format('TRUNCATE %s', codes);
     EXECUTE 'SELECT create_distributed_table($1::regclass, $3, colocate_with => $2)'
     USING codes, base, (hashindex._code_keys(i))[array_position(i.key_columns, (hashindex._distribution_of(base::regclass)).column_name)];
+END
+$$;
+
+-- Shards of a table, numbered in the order of the hashes they hold, by their names on a node. Co-located tables number them alike.
+CREATE OR REPLACE FUNCTION hashindex._shards_of(relation regclass) RETURNS TABLE (number bigint, shard bigint, name text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY EXECUTE
+        'SELECT row_number() OVER (ORDER BY s.shardminvalue::integer), s.shardid, n.name[cardinality(n.name)] '
+        'FROM pg_dist_shard s CROSS JOIN LATERAL parse_ident(shard_name(s.logicalrelid, s.shardid)) n(name) WHERE s.logicalrelid = $1'
+    USING relation;
+END
+$$;
+
+-- A value of the distribution column for each shard of a table, in the order of _shards_of; NULL for a type of which none are known. Only
+-- trying tells where Citus puts a value.
+CREATE OR REPLACE FUNCTION hashindex._values_in_shards(relation regclass, type_name text) RETURNS text[]
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    made text := CASE
+        WHEN type_name IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', type_name)
+        WHEN type_name = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
+        WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', type_name)
+    END FROM pg_type t WHERE t.oid = to_regtype(type_name);
+    found text[];
+    shards bigint := count(*) FROM hashindex._shards_of(relation);
+BEGIN
+    IF made IS NOT NULL THEN
+        EXECUTE format(
+            'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
+            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
+            ') f USING (shard)', made
+        ) INTO found USING relation, least(30 * shards, 30000)::integer;
+    END IF;
+    RETURN CASE WHEN cardinality(found) = shards THEN found END;
+END
+$$;
+
+-- Makes, or fills again, a table with one row in each shard, by which a statement calls a function once on each node that has some.
+CREATE OR REPLACE FUNCTION hashindex._distribute_numbers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base text := format('%I.%I', i.schema_name, i.table_name);
+    key_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base::regclass)).column_name)];
+    found text[] := hashindex._values_in_shards(base::regclass, key_type);
+BEGIN
+    IF found IS NULL THEN
+        RETURN;
+    ELSIF to_regclass(format('hashindex.%I', i.storage || '_shards')) IS NULL THEN
+        EXECUTE format('CREATE TABLE hashindex.%I (id %s PRIMARY KEY, number integer NOT NULL)', i.storage || '_shards', key_type);
+        EXECUTE format('COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_shards', format('one row in each shard of index %s, by which searches reach its node', i.name));
+        EXECUTE format('GRANT SELECT ON hashindex.%I TO PUBLIC', i.storage || '_shards');
+        EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING format('hashindex.%I', i.storage || '_shards'), base;
+    ELSE
+        EXECUTE format('TRUNCATE hashindex.%I', i.storage || '_shards');
+    END IF;
+    EXECUTE format(
+        'INSERT INTO hashindex.%I (id, number) VALUES %s', i.storage || '_shards',
+        (SELECT string_agg(format('(%L, %s)', f.made, f.number), ', ') FROM unnest(found) WITH ORDINALITY f(made, number))
+    );
+END
+$$;
+
+-- Branches of a CASE by the shards of an index, each filled from a template for an index or, while it is built, for both. In them a shard
+-- is a plain table beside its plain table of codes, under their names on a node.
+CREATE OR REPLACE FUNCTION hashindex._shard_branches(versions hashindex.index[], label text, template text, parts jsonb) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', versions[1].schema_name, versions[1].table_name)::regclass;
+    rows record;
+    version hashindex.index;
+    own jsonb;
+    branches text := '';
+BEGIN
+    FOR rows IN SELECT s.number, s.name FROM hashindex._shards_of(base) s ORDER BY s.number LOOP
+        FOR n IN 1..cardinality(versions) LOOP
+            version := versions[n];
+            version.table_name := rows.name;
+            version.code_table := (
+                SELECT s.name FROM hashindex._shards_of(format('%I.%I', version.code_schema, version.code_table)::regclass) s WHERE s.number = rows.number
+            );
+            version.landmark_table := (SELECT s.name FROM hashindex._shards_of(to_regclass('hashindex.' || quote_ident(version.landmark_table))) s);
+            own := hashindex._parts(version);
+            own := own || jsonb_build_object(
+                'number', rows.number,
+                'vector_type', parts ->> 'vector_type',
+                -- A session plans the statements of many shards, and each of them would keep the model's layers.
+                'row_projection', format('%s(raw.vector)', parts ->> 'project'),
+                'row_landmark', CASE WHEN version.landmark_table IS NULL THEN 'NULL::integer' ELSE format(
+                    '(SELECT l.landmark FROM %s%s ORDER BY l.centre OPERATOR({ext}.<->) %s LIMIT 1)',
+                    own ->> 'landmarks', own ->> 'among_landmarks', own ->> 'row_point'
+                ) END
+            );
+            branches := concat(
+                branches, CASE WHEN n = 1 THEN format(E'\n        WHEN %s THEN', own ->> label) END, E'\n', rtrim(hashindex._fill(hashindex._template(template), own), E'\n')
+            );
+        END LOOP;
+    END LOOP;
+    RETURN branches;
+END
+$$;
+
+-- Makes the functions that run in the shards of an index with a table of codes; returns the placeholders for the other functions.
+CREATE OR REPLACE FUNCTION hashindex._create_shard_functions(i hashindex.index, parts jsonb) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    numbers regclass := to_regclass(format('hashindex.%I', i.storage || '_shards'));
+    column_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)];
+    found text[];
+BEGIN
+    IF i.layout <> 'table' THEN
+        RETURN parts;
+    END IF;
+    PERFORM hashindex._create_function(
+        'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
+        format('makes the codes of keys in index %s what a shard says', i.name)
+    );
+    IF numbers IS NULL OR i.access <> 'landmarks' OR i.tenant_column IS NOT NULL THEN
+        RETURN parts;
+    END IF;
+    found := hashindex._values_in_shards(base, column_type);
+    parts := parts || jsonb_build_object(
+        'nearest', format('hashindex.%I', 'nearest_' || i.storage),
+        'nearest_in_shards', hashindex._shard_branches(ARRAY[i], 'number', 'nearest_in_shard', parts),
+        'numbers_table', format('hashindex.%I', i.storage || '_shards'), 'number_type', column_type,
+        'values', quote_literal(found::text), 'n_shards', cardinality(found),
+        'shards', quote_literal(ARRAY(
+            SELECT s.shard FROM hashindex._shards_of(format('%I.%I', i.code_schema, i.code_table)::regclass) s ORDER BY s.number
+        )::text),
+        -- The n nearest codes are spread at random among shards, so that two standard deviations above the mean hold nearly all of them; but
+        -- rows that are distributed by a part of their key may lie together.
+        'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
+            'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
+        ) END
+    );
+    PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));
+    RETURN parts || jsonb_build_object('search_shards', hashindex._fill(hashindex._template('search_shards'), parts || jsonb_build_object(
+        -- This node's copy, by its own name: after a reading of the reference table within a savepoint, Citus would begin a transaction on
+        -- each node.
+        'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || jsonb_build_object(
+            'landmarks', (SELECT format('hashindex.%I', s.name) FROM hashindex._shards_of(format('hashindex.%I', i.landmark_table)::regclass) s)
+        ))
+    )));
 END
 $$;
 
@@ -340,6 +498,9 @@ BEGIN
         PERFORM hashindex._distribute_codes(i);
     ELSIF i.layout = 'column' AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = base) THEN
         EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
+    END IF;
+    IF i.layout = 'table' THEN
+        PERFORM hashindex._distribute_numbers(i);
     END IF;
     PERFORM hashindex._create_functions(i);
     IF trusted IS NOT NULL THEN

@@ -307,8 +307,8 @@ BEGIN
         SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
         FROM unnest(
             ARRAY[hashindex._sync_name(i.storage), 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN base IS NULL THEN NULL WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage]
-                    WHEN i.layout = 'table' THEN ARRAY['refresh_' || i.storage] END
+            || CASE WHEN base IS NOT NULL AND i.layout = 'table' THEN ARRAY['refresh_' || i.storage] END
+            || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage] END
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
         UNION ALL

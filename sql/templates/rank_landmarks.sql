@@ -8,19 +8,7 @@
         -- index scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where lists hold too
         -- few codes, more are read, and finally all.
         WHILE n_probes <= 1000 LOOP
-            IF n_probes <= {graph_probes} THEN
-                -- Not a SET clause: only superusers may restore one before pgvector is loaded.
-                done := set_config('hnsw.ef_search', greatest(n_probes, {graph_effort})::text, true);
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY l.centre OPERATOR({ext}.<->) point LIMIT n_probes
-                );
-                done := set_config('hnsw.ef_search', effort, true);
-            ELSE
-                -- For so many, comparing all is faster.
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
-                );
-            END IF;
+{nearest_landmarks}
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(

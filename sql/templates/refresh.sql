@@ -12,18 +12,7 @@ DECLARE
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);{gone_variable}
 BEGIN
-    {delete_gone}
-    INSERT INTO {code_table} AS c ({ids}, landmark, code{number_targets}{filter_targets})
-    SELECT {r_ids}, {row_landmark}, {row_code}{number_values}{filter_sources}
-    FROM (
-        SELECT raw.*, {row_projection} AS projection
-        FROM (
-            SELECT {row_ids}{filter_reads}, CASE WHEN {ext}.vector_dims(b.{column}) = {dimension} THEN b.{column}::{ext}.vector({dimension})
-                ELSE hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension}) END AS vector
-            FROM {rows_before}{table}{rows_after} AND b.{column} IS NOT NULL OFFSET 0
-        ) raw OFFSET 0
-    ) r
-    ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets};
+{refresh_codes}
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $body$

@@ -29,7 +29,7 @@ BEGIN
         RETURN QUERY SELECT {f_ids}, f.distance
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT ({codes_are_hidden}) THEN
+    ELSIF NOT ({codes_are_hidden}) THEN{search_shards}
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
         hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true) c);{part_values}

@@ -6,7 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.attackers import TELLING
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, faults, one
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, assert_fresh, faults, one, role
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import connect, create_engine
@@ -16,17 +16,6 @@ from pg_hashindex.index.handle import HashIndex
 pytestmark = pytest.mark.citus
 
 SYNC = f"hashindex.sync_{INDEX}()"
-
-
-@contextlib.contextmanager
-def role(url, name):
-    """Have a role on every node."""
-    with psycopg.connect(url, autocommit=True) as superuser:
-        superuser.execute(f"DROP ROLE IF EXISTS {name}".encode())
-        superuser.execute(f"CREATE ROLE {name} LOGIN".encode())
-        yield
-        superuser.execute(f"DROP OWNED BY {name} CASCADE".encode())
-        superuser.execute(f"DROP ROLE {name}".encode())
 
 
 def run_on_all(url, statement):

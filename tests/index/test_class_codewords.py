@@ -467,6 +467,13 @@ def test_filters_on_labels(index):
     assert sorted(answer.id for answer in found) == list(range(0, 80, 8))
 
 
+def test_near_duplicates_are_not_found_by_codewords(docs):
+    index = create(docs, access="landmarks")
+    index.encode()
+    with pytest.raises(HashIndexError, match="found by hashed codes"):
+        operations.near_duplicates(index, "pairs", max_distance=0.1)
+
+
 def test_models_keep_codewords(docs, on, tmp_path):
     loaded = store.load(docs, "taught")
     assert (loaded.class_codes, loaded.version) == (CODEWORDS, 1)

@@ -1,0 +1,57 @@
+
+        -- One statement calls a function on each node, for all of its shards. Shards of which this function knows no names are searched by
+        -- the statements after this block, as they are where lists hold too few codes.
+        DECLARE
+            hashindex_projection {ext}.vector := {projection};
+            hashindex_codes bit varying[] := {query_codes};
+            hashindex_scale double precision := {scale};
+            hashindex_in_shard integer := {in_shard};
+            hashindex_first integer[];
+            hashindex_at {number_type}[];
+            n_probes integer := CASE WHEN coalesce($4, {probes}) BETWEEN 1 AND 1000 THEN coalesce($4, {probes}) ELSE hashindex._refuse('probes', $4, '1 to 1000') END;
+            point {ext}.halfvec := {point};
+            effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
+            scans text := current_setting('enable_seqscan');
+            done text;
+            lists integer[];
+        BEGIN
+            -- The first shard of each node stands for the others there.
+            SELECT array_agg(p.first ORDER BY p.number), array_agg(({values}::{number_type}[])[p.number]) FILTER (WHERE p.number = p.first)
+            INTO hashindex_first, hashindex_at
+            FROM (
+                SELECT s.number, min(s.number) OVER (PARTITION BY p.groupid)::integer AS first
+                FROM unnest({shards}::bigint[]) WITH ORDINALITY s(id, number) JOIN pg_dist_placement p ON p.shardid = s.id
+            ) p;
+            IF cardinality(hashindex_first) = {n_shards} THEN
+                done := set_config('enable_seqscan', 'off', true);
+                BEGIN
+{nearest_landmarks}
+                EXCEPTION WHEN undefined_table THEN
+                    -- A build has dropped these landmarks since this statement began, or this node has no copy of them.
+                    NULL;
+                END;
+                done := set_config('enable_seqscan', scans, true);
+            END IF;
+            IF lists IS NOT NULL THEN
+                FOR r IN
+                    SELECT f.id, f.distance
+                    FROM {numbers_table} s CROSS JOIN LATERAL {nearest}(
+                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k
+                    ) f
+                    WHERE s.id = ANY (hashindex_at)
+                    ORDER BY f.distance, f.id
+                    LIMIT hashindex_k
+                LOOP
+                    EXIT WHEN r.id IS NULL;
+                    CONTINUE WHEN NOT ({is_comparable});
+                    hashindex_found := hashindex_found + 1;
+                    hashindex_ids[hashindex_found] := r.id;
+                    hashindex_distances[hashindex_found] := r.distance;
+                END LOOP;
+                IF hashindex_found = hashindex_k THEN
+                    RETURN QUERY {found};
+                    RETURN;
+                END IF;
+            END IF;
+        END;
+        hashindex_found := 0;

@@ -1,0 +1,33 @@
+-- Returns the rows that are nearest to a query among those of some shards on this node: all for which the shard of this number stands.
+CREATE OR REPLACE FUNCTION {nearest}(
+    number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer
+)
+RETURNS TABLE (id {key_type}, distance double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_indexscan = {key_scan}
+AS $body$
+#variable_conflict use_column
+DECLARE
+    hashindex_point {vector_type} := query;
+    hashindex_scale double precision := scale;
+    hashindex_u1 "bit" := codes[1];
+    hashindex_u2 "bit" := codes[2];
+    hashindex_u3 "bit" := codes[3];
+    hashindex_u4 "bit" := codes[4];
+    hashindex_u5 "bit" := codes[5];
+BEGIN
+    FOR hashindex_shard IN 1..cardinality($2) LOOP
+        CONTINUE WHEN $2[hashindex_shard] <> $1;
+        CASE hashindex_shard{nearest_in_shards}
+        END CASE;
+    END LOOP;
+EXCEPTION WHEN undefined_table THEN
+    -- A shard was moved, or a build has dropped these codes, since the search began. Not an error: the caller would need a savepoint on each
+    -- node, which takes longer than the search. This comes before all rows.
+    RETURN QUERY SELECT NULL::{key_type}, '-infinity'::double precision;
+END
+$body$

@@ -1,0 +1,214 @@
+"""A search by landmarks reaches every node by one statement, wherever shards are."""
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, exact, one, role
+
+from pg_hashindex.db.connection import connect
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.citus
+
+OTHER = f"{INDEX}_other"
+
+
+def found(connection, k=5, candidates=2000, probes=500, name=INDEX):
+    """The keys of a search, its calls on nodes, and what else it sends to other nodes."""
+    search = f"SELECT id FROM hashindex.search_{name}(%s, {k}, {candidates}, {probes})".encode()
+    connection.execute(search, [QUERY])
+    calls, others = [], []
+
+    def note(diagnostic):
+        text = diagnostic.message_primary or ""
+        if "nearest_" in text:
+            calls.append(text)
+        elif text.startswith("issuing "):
+            others.append(text)
+
+    settings = ("client_min_messages", "citus.log_remote_commands", "citus.log_local_commands")
+    connection.add_notice_handler(note)
+    for setting, value in zip(settings, ("log", "on", "on"), strict=True):
+        connection.execute(f"SET {setting} TO {value}".encode())
+    keys = [row[0] for row in connection.execute(search, [QUERY]).fetchall()]
+    for setting in reversed(settings):
+        connection.execute(f"RESET {setting}".encode())
+    connection.remove_notice_handler(note)
+    return keys, calls, others
+
+
+@pytest.fixture
+def index(make):
+    return make(access="landmarks")
+
+
+def test_each_node_gets_one_statement(index):
+    keys, calls, others = found(index.connection)
+    assert keys == exact(index.connection, 5)
+    assert (len(calls), others) == (2, [])
+
+
+def test_in_a_transaction_that_writes(index):
+    connection = index.connection
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"DELETE FROM {TABLE} WHERE id = %s".encode(), [exact(connection, 1)[0]])
+        assert found(connection)[0] == exact(connection, 5)
+
+
+def test_candidates_are_shared_out_among_shards(index):
+    """Each shard compares its share of the candidates exactly."""
+    connection = index.connection
+    few = found(connection, k=20, candidates=20)[0]
+    many = found(connection, k=20, candidates=400)[0]
+    truth = exact(connection, 20)
+    assert len(set(few) & set(truth)) <= len(set(many) & set(truth))
+    distances = dict(
+        connection.execute(
+            f"SELECT id, embedding <-> %s FROM {TABLE} WHERE id = ANY (%s)".encode(), [QUERY, few]
+        ).fetchall()
+    )
+    assert few == sorted(few, key=lambda key: (distances[key], key))
+
+
+def test_lists_with_too_few_codes(index):
+    keys, calls, others = found(index.connection, k=400, candidates=400, probes=1)
+    assert (len(keys), len(calls)) == (400, 2)
+    assert others != []
+
+
+def test_on_a_worker(index, cluster, filled):
+    expected = exact(index.connection, 5)
+    with connect(cluster.worker(filled)) as worker:
+        keys, calls, others = found(worker)
+    assert keys == expected
+    assert (len(calls), others) == (2, [])
+
+
+def test_for_a_reader(index, filled):
+    with role(filled, "citus_reader"):
+        index.connection.execute(f"GRANT SELECT ON {TABLE} TO citus_reader".encode())
+        index.grant("citus_reader")
+        with connect(filled) as reader:
+            reader.execute("SET ROLE citus_reader")
+            keys = reader.execute(
+                f"SELECT id FROM hashindex.search_{INDEX}(%s, 5, 2000, 500)".encode(), [QUERY]
+            ).fetchall()
+        assert [key[0] for key in keys] == exact(index.connection, 5)
+
+
+def test_after_all_shards_have_moved_to_one_node(index):
+    connection = index.connection
+    shards = connection.execute(
+        "SELECT s.shardid, n.nodename, n.nodeport, o.nodename, o.nodeport "
+        "FROM pg_dist_shard s JOIN pg_dist_placement p USING (shardid) "
+        "JOIN pg_dist_node n USING (groupid) "
+        "JOIN pg_dist_node o ON o.groupid <> ALL (ARRAY[0, n.groupid]) "
+        "WHERE s.logicalrelid = %s::regclass AND n.groupid = ("
+        "SELECT max(groupid) FROM pg_dist_node)",
+        [TABLE],
+    ).fetchall()
+    assert shards
+    try:
+        for shard in shards:
+            connection.execute(
+                "SELECT citus_move_shard_placement(%s, %s, %s, %s, %s, 'block_writes')", shard
+            )
+        keys, calls, others = found(connection)
+        assert keys == exact(connection, 5)
+        assert (len(calls), others) == (1, [])
+    finally:
+        connection.execute("CALL citus_cleanup_orphaned_resources()")
+        connection.execute("SELECT rebalance_table_shards()")
+        connection.execute("CALL citus_cleanup_orphaned_resources()")
+
+
+def test_a_shard_that_is_not_there_any_more(index, cluster, filled):
+    """A node says so by a row without a key, and the search takes its other way."""
+    connection = index.connection
+    number = one(
+        connection,
+        "SELECT s.number FROM hashindex._shards_of(%s::regclass) s "
+        "JOIN pg_dist_placement p ON p.shardid = s.shard "
+        "WHERE p.groupid = (SELECT max(groupid) FROM pg_dist_node) LIMIT 1",
+        TABLE,
+    )
+    with psycopg.connect(cluster.worker(filled, 1)) as worker:
+        rows = worker.execute(
+            f"SELECT id, distance FROM hashindex.nearest_{INDEX}("
+            "%s, array_fill(0, ARRAY[%s - 1]) || %s::integer, '{1}', %s::varbit[], 1, "
+            "%s::vector, 5, 5)",
+            [number, number, number, ["0" * 16] * 5, QUERY.to_text()],
+        ).fetchall()
+    assert rows == [(None, -np.inf)]
+
+
+def test_a_shard_that_was_split(index):
+    connection = index.connection
+    connection.execute(
+        "SELECT isolate_tenant_to_new_shard(%s, '11', 'CASCADE', 'block_writes')", [TABLE]
+    )
+    keys, calls, _ = found(connection)
+    assert keys == exact(connection, 5)
+    assert calls == []
+    connection.execute(f"UPDATE {TABLE} SET embedding = %s WHERE id = 11".encode(), [QUERY])
+    index.distribute()
+    keys, calls, others = found(connection)
+    assert keys == exact(connection, 5)
+    assert keys[0] == 11
+    assert (len(calls), others) == (2, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "one_call"),
+    [
+        ("smallint", "n", True),
+        ("integer", "n", True),
+        ("numeric", "n / 10.0", True),
+        ("text", "'key ' || n", True),
+        ("varchar(20)", "n::text", True),
+        ("uuid", "md5(n::text)::uuid", True),
+        ("date", "date '2020-01-01' + n", True),
+        ("timestamptz", "timestamptz '2020-01-01' + n * interval '1 hour'", True),
+        # A type of which no value for each shard is known: in two rounds, as before.
+        ("interval", "n * interval '1 hour'", False),
+    ],
+)
+def test_keys(session, key, value, one_call):
+    session.execute("CREATE TABLE citus_tests_keys (id " + key + " PRIMARY KEY, v vector(8))")
+    session.execute("SELECT create_distributed_table('citus_tests_keys', 'id')")
+    session.execute(
+        f"INSERT INTO citus_tests_keys SELECT {value}, embedding FROM ("
+        "SELECT (id % 30000)::integer AS n, embedding FROM rows_to_copy) r".encode()
+    )
+    try:
+        HashIndex.create(
+            session, OTHER, table="citus_tests_keys", column="v", model=MODEL, access="landmarks"
+        ).encode()
+        nearest = session.execute(
+            b"SELECT id FROM citus_tests_keys ORDER BY v <-> %s, id LIMIT 5", [QUERY]
+        ).fetchall()
+        keys, calls, _ = found(session, name=OTHER)
+        assert keys == [row[0] for row in nearest]
+        assert len(calls) == (2 if one_call else 0)
+        session.execute(
+            b"UPDATE citus_tests_keys SET v = %s WHERE id = %s", [QUERY, nearest[-1][0]]
+        )
+        assert found(session, k=1, name=OTHER)[0] == [nearest[-1][0]]
+        HashIndex.open(session, OTHER).drop()
+        assert one(session, "SELECT to_regclass(%s)", f"hashindex.{OTHER}_shards") is None
+    finally:
+        session.execute("DROP TABLE citus_tests_keys CASCADE")
+
+
+def test_codes_lie_in_the_order_of_landmarks(index):
+    """After a build; each shard's, as far as its rows were there."""
+    codes = index.row.codes.as_string(index.connection)
+    for _, fine, result in index.connection.execute(
+        "SELECT * FROM run_command_on_shards(%s, %s)",
+        [
+            codes,
+            "SELECT bool_and(later >= landmark) FROM (SELECT landmark, "
+            "lead(landmark, 1, landmark) OVER (ORDER BY ctid) AS later FROM %s) c",
+        ],
+    ).fetchall():
+        assert (fine, result) == (True, "t")
