@@ -398,6 +398,7 @@ BEGIN
     -- Statements that stand in several functions.
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts),
+        'landmarks_of_tenant', hashindex._fill(hashindex._template('landmarks_of_tenant'), parts || '{"tenant_value": "$7"}'),
         'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts)
     );
 END

@@ -381,6 +381,9 @@ BEGIN
             own := hashindex._parts(version);
             own := own || jsonb_build_object(
                 'number', rows.number,
+                'in_lists', CASE WHEN version.tenant_column IS NULL THEN 'c.landmark = ANY ($3)'
+                    ELSE '(c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9)' END,
+                'in_tenant', CASE WHEN version.tenant_column IS NULL THEN '' ELSE format('(%s.%I = $9) IS TRUE AND ', own ->> 'table', version.tenant_column) END,
                 'vector_type', parts ->> 'vector_type',
                 -- A session plans the statements of many shards, and each of them would keep the model's layers.
                 'row_projection', format('%s(raw.vector)', parts ->> 'project'),
@@ -390,7 +393,7 @@ BEGIN
                 ) END
             );
             branches := concat(
-                branches, CASE WHEN n = 1 THEN format(E'\n        WHEN %s THEN', own ->> label) END, E'\n', rtrim(hashindex._fill(hashindex._template(template), own), E'\n')
+                branches, CASE WHEN n = 1 THEN format(E'\n        WHEN %s THEN', own ->> label) END, E'\n', hashindex._fill(hashindex._template(template), own)
             );
         END LOOP;
     END LOOP;
@@ -408,6 +411,7 @@ DECLARE
     numbers regclass := to_regclass(format('hashindex.%I', i.storage || '_shards'));
     column_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)];
     found text[];
+    here jsonb;
 BEGIN
     IF i.layout <> 'table' THEN
         RETURN parts;
@@ -416,7 +420,7 @@ BEGIN
         'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
         format('makes the codes of keys in index %s what a shard says', i.name)
     );
-    IF numbers IS NULL OR i.access <> 'landmarks' OR i.tenant_column IS NOT NULL THEN
+    IF numbers IS NULL OR i.access <> 'landmarks' THEN
         RETURN parts;
     END IF;
     found := hashindex._values_in_shards(base, column_type);
@@ -425,6 +429,7 @@ BEGIN
         'nearest_in_shards', hashindex._shard_branches(ARRAY[i], 'number', 'nearest_in_shard', parts),
         'numbers_table', format('hashindex.%I', i.storage || '_shards'), 'number_type', column_type,
         'values', quote_literal(found::text), 'n_shards', cardinality(found),
+        'row_shards', quote_literal(ARRAY(SELECT s.shard FROM hashindex._shards_of(base) s ORDER BY s.number)::text),
         'shards', quote_literal(ARRAY(
             SELECT s.shard FROM hashindex._shards_of(format('%I.%I', i.code_schema, i.code_table)::regclass) s ORDER BY s.number
         )::text),
@@ -432,15 +437,22 @@ BEGIN
         -- rows that are distributed by a part of their key may lie together.
         'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
             'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
-        ) END
+        ) END,
+        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END,
+        'given_tenant_value', CASE WHEN i.tenant_column IS NULL THEN '' ELSE ', $9' END
     );
     PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));
-    RETURN parts || jsonb_build_object('search_shards', hashindex._fill(hashindex._template('search_shards'), parts || jsonb_build_object(
-        -- This node's copy, by its own name: after a reading of the reference table within a savepoint, Citus would begin a transaction on
-        -- each node.
-        'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || jsonb_build_object(
-            'landmarks', (SELECT format('hashindex.%I', s.name) FROM hashindex._shards_of(format('hashindex.%I', i.landmark_table)::regclass) s)
-        ))
+    -- This node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin a
+    -- transaction on each node.
+    here := parts || jsonb_build_object(
+        'landmarks', (SELECT format('hashindex.%I', s.name) FROM hashindex._shards_of(format('hashindex.%I', i.landmark_table)::regclass) s),
+        'tenant_value', '$9'
+    );
+    RETURN parts || jsonb_build_object('search_shards', hashindex._fill(hashindex._template('search_shards'), here || jsonb_build_object(
+        'choose_shards', hashindex._fill(hashindex._template(CASE WHEN here ->> 'tenant_shard' = '' THEN 'shards_of_nodes' ELSE 'shard_of_tenant' END), here),
+        'nearest_landmarks', hashindex._fill(hashindex._template(
+            CASE WHEN i.tenant_column IS NULL THEN 'nearest_landmarks' ELSE 'landmarks_of_tenant' END
+        ), here)
     )));
 END
 $$;

@@ -411,7 +411,8 @@ def _templates() -> str:
         (sql_files.folder("sql") / "templates").glob("*.sql"), key=lambda file: file.name
     )
     cases = "\n".join(
-        f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8')}$template$"
+        # Without the last line break: templates stand in lines of others.
+        f"        WHEN '{file.stem}' THEN $template${file.read_text('utf-8').rstrip()}$template$"
         for file in files
     )
     return (

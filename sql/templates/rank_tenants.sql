@@ -12,9 +12,7 @@
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
-                lists := ARRAY(
-                    SELECT l.landmark FROM {landmarks} l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
-                );
+{landmarks_of_tenant}
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NOT NULL THEN

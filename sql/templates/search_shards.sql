@@ -8,6 +8,7 @@
             hashindex_in_shard integer := {in_shard};
             hashindex_first integer[];
             hashindex_at {number_type}[];
+            hashindex_known boolean;
             n_probes integer := CASE WHEN coalesce($4, {probes}) BETWEEN 1 AND 1000 THEN coalesce($4, {probes}) ELSE hashindex._refuse('probes', $4, '1 to 1000') END;
             point {ext}.halfvec := {point};
             effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
@@ -15,14 +16,8 @@
             done text;
             lists integer[];
         BEGIN
-            -- The first shard of each node stands for the others there.
-            SELECT array_agg(p.first ORDER BY p.number), array_agg(({values}::{number_type}[])[p.number]) FILTER (WHERE p.number = p.first)
-            INTO hashindex_first, hashindex_at
-            FROM (
-                SELECT s.number, min(s.number) OVER (PARTITION BY p.groupid)::integer AS first
-                FROM unnest({shards}::bigint[]) WITH ORDINALITY s(id, number) JOIN pg_dist_placement p ON p.shardid = s.id
-            ) p;
-            IF cardinality(hashindex_first) = {n_shards} THEN
+{choose_shards}
+            IF hashindex_known THEN
                 done := set_config('enable_seqscan', 'off', true);
                 BEGIN
 {nearest_landmarks}
@@ -36,7 +31,7 @@
                 FOR r IN
                     SELECT f.id, f.distance
                     FROM {numbers_table} s CROSS JOIN LATERAL {nearest}(
-                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k
+                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k{given_tenant_value}
                     ) f
                     WHERE s.id = ANY (hashindex_at)
                     ORDER BY f.distance, f.id

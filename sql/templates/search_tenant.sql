@@ -32,7 +32,7 @@ BEGIN
         RETURN QUERY SELECT {f_ids}, f.distance
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
         RETURN;
-    ELSIF NOT ({codes_are_hidden}) THEN
+    ELSIF NOT ({codes_are_hidden}) THEN{search_shards}
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
         -- All rows of a very small tenant are compared, without a look at their codes.

@@ -1,6 +1,6 @@
 -- Returns the rows that are nearest to a query among those of some shards on this node: all for which the shard of this number stands.
 CREATE OR REPLACE FUNCTION {nearest}(
-    number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer
+    number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer{tenant_parameter}
 )
 RETURNS TABLE (id {key_type}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10

@@ -3,7 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
-from fixtures.citus import INDEX, MODEL, QUERY, TABLE, exact, one, role
+from fixtures.citus import INDEX, MODEL, QUERY, TABLE, exact, one, role, with_calls
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
@@ -15,26 +15,9 @@ OTHER = f"{INDEX}_other"
 
 def found(connection, k=5, candidates=2000, probes=500, name=INDEX):
     """The keys of a search, its calls on nodes, and what else it sends to other nodes."""
-    search = f"SELECT id FROM hashindex.search_{name}(%s, {k}, {candidates}, {probes})".encode()
-    connection.execute(search, [QUERY])
-    calls, others = [], []
-
-    def note(diagnostic):
-        text = diagnostic.message_primary or ""
-        if "nearest_" in text:
-            calls.append(text)
-        elif text.startswith("issuing "):
-            others.append(text)
-
-    settings = ("client_min_messages", "citus.log_remote_commands", "citus.log_local_commands")
-    connection.add_notice_handler(note)
-    for setting, value in zip(settings, ("log", "on", "on"), strict=True):
-        connection.execute(f"SET {setting} TO {value}".encode())
-    keys = [row[0] for row in connection.execute(search, [QUERY]).fetchall()]
-    for setting in reversed(settings):
-        connection.execute(f"RESET {setting}".encode())
-    connection.remove_notice_handler(note)
-    return keys, calls, others
+    search = f"SELECT id FROM hashindex.search_{name}(%s, {k}, {candidates}, {probes})"
+    rows, calls, others = with_calls(connection, search, [QUERY])
+    return [row[0] for row in rows], calls, others
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from fixtures.citus import INDEX, MODEL, QUERY, one
+from fixtures.citus import INDEX, MODEL, QUERY, one, with_calls
 
 from pg_hashindex import operations
 from pg_hashindex.index.handle import HashIndex
@@ -75,6 +75,39 @@ def test_a_search_within_a_tenant_is_right_while_rows_change(index, session):
     assert operations.repair(index, full=True).left == ()
     index.rebalance()
     assert_found(index)
+
+
+def test_a_search_within_a_tenant_is_one_call_on_its_shard(index, session):
+    search = f"SELECT id FROM hashindex.search_{INDEX}(%s, 10, 2000, 1000, tenant => %s::integer)"
+    for tenant in (1, 5):
+        rows, calls, others = with_calls(session, search, [QUERY, tenant])
+        assert rows == session.execute(EXACT.encode(), [tenant, QUERY]).fetchall()
+        assert (len(calls), others) == (1, [])
+    # Rows of no tenant are looked for by the exact query too.
+    assert with_calls(session, search, [QUERY, 99])[0] == []
+
+
+@pytest.mark.parametrize("tenant", [1, 5])
+def test_tenants_of_a_table_that_is_distributed_by_its_key(session, tenant):
+    session.execute(
+        "CREATE TABLE even AS SELECT CASE WHEN id <= 40 THEN 5 ELSE 1 END AS tenant, id, embedding "
+        "FROM rows_to_copy"
+    )
+    session.execute("ALTER TABLE even ADD PRIMARY KEY (id)")
+    session.execute("SELECT create_distributed_table('even', 'id')")
+    index = HashIndex.create(
+        session, INDEX, table="even", column="embedding", model=MODEL, tenant="tenant"
+    )
+    try:
+        with few_landmarks(session):
+            index.encode()
+        search = f"SELECT id FROM hashindex.search_{INDEX}(%s, 10, 2000, 1000, tenant => %s)"
+        rows, calls, others = with_calls(session, search, [QUERY, tenant])
+        assert rows == session.execute(EXACT.replace("odd", "even"), [tenant, QUERY]).fetchall()
+        assert (len(calls), others) == (2, [])
+    finally:
+        index.drop()
+        session.execute("DROP TABLE even")
 
 
 def test_a_search_within_a_tenant_asks_one_shard(index, session):

@@ -39,7 +39,6 @@ BEGIN
 ) ORDER BY 15 * (public.items.column_weighted_code OPERATOR(public.<~>) $1) + (public.items.column_weighted_code OPERATOR(public.<~>) $2) + 2 * (public.items.column_weighted_code OPERATOR(public.<~>) $3) + 4 * (public.items.column_weighted_code OPERATOR(public.<~>) $4) + 8 * (public.items.column_weighted_code OPERATOR(public.<~>) $5) LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
         END IF;
-
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('public.items') IS NOT NULL AND true) THEN

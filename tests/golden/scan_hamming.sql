@@ -39,7 +39,6 @@ BEGIN
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', $4)
             USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
         END IF;
-
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.scan_hamming_codes') IS NOT NULL AND true) THEN

@@ -71,7 +71,6 @@ BEGIN
             n_probes := 8 * n_probes;
         END LOOP;
         RETURN QUERY SELECT unnest(hashindex_ids);
-
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
