@@ -73,7 +73,6 @@ BEGIN
         RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.codewords_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
-
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.codewords_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.codewords_landmarks_GENERATION') IS NOT NULL) THEN
