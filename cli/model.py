@@ -240,7 +240,7 @@ def train_model(
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
         teachers = {what: getattr(drawn, what) for what in ("y", *_TEACHERS)}
         with progress(f"training {method} on {shape}"):
-            trained = train(drawn.X, name, method, **teachers, **options)
+            trained = train(drawn.X, name, method, **teachers, classes=drawn.classes, **options)
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
@@ -342,6 +342,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",
+        "codewords": f"of {stored.class_codes} classes" if stored.class_codes else "none",
         "layers": f"{steps} ({stored.size_bytes / 1024:.0f} kB)",
         "evaluated in": LANGUAGES[stored.evaluated_in],
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},

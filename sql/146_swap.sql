@@ -41,7 +41,7 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
     vectors := coalesce(begin_swap.column_name, i.column_name);
-    filters := hashindex._with_tenant(i, coalesce(begin_swap.filter_columns, i.filter_columns));
+    filters := hashindex._kept_columns(i, coalesce(begin_swap.filter_columns, i.filter_columns));
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
@@ -87,7 +87,7 @@ BEGIN
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.key_columns, i.metric, i.layout, filters,
         true,  -- as they were asked for above
-        'scan', i.tenant_column
+        'scan', i.tenant_column, i.label_column
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;

@@ -188,7 +188,8 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     defer boolean DEFAULT false,
     filter_columns text[] DEFAULT '{}',
     trust_owner boolean DEFAULT false,
-    tenant text DEFAULT NULL
+    tenant text DEFAULT NULL,
+    label_column text DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -214,7 +215,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant, label_column);
     IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
@@ -226,7 +227,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text, text) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
@@ -239,7 +240,7 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
-    filters text[] := hashindex._with_tenant(i, coalesce(swap_model.filter_columns, i.filter_columns));
+    filters text[] := hashindex._kept_columns(i, coalesce(swap_model.filter_columns, i.filter_columns));
 BEGIN
     PERFORM hashindex._check_administrator();
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
@@ -249,7 +250,7 @@ BEGIN
                        CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
-    filters := hashindex._with_tenant(i, coalesce(swap_model.filter_columns, i.filter_columns));
+    filters := hashindex._kept_columns(i, coalesce(swap_model.filter_columns, i.filter_columns));
     IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN

@@ -73,6 +73,10 @@ class CSQ(DeepHasher):
         ties = random_codes(1, self.n_bits_, rng)[0]
         return CentreObjective(labels, centres, ties, float(self.lam))
 
+    def _class_codes(self) -> dict[str, str]:
+        codewords = ("".join(map(str, code)) for code in self.class_codes_.astype(np.uint8))
+        return dict(zip(map(str, self.classes_), codewords, strict=True))
+
     def _centres(self, n_classes: int, rng: np.random.Generator) -> NDArray[np.int8]:
         """Return codewords of -1 and 1, int8 (n_classes, n_bits)."""
         make = spread_codewords if self.centres == "hadamard" else random_codes
