@@ -191,6 +191,8 @@ DECLARE
         ELSE '{ext}.l2_normalize(%%1$s)::{ext}.halfvec(%1$s)' END, coalesce(projections, used.dimension)
     );
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
+    n_landmarks real := CASE WHEN hashindex._is_distributed(i) THEN hashindex._rows_of_copy(to_regclass(landmarks))
+        ELSE (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(landmarks)) END;
     lists_are_there text := CASE WHEN lists THEN format('to_regclass(%L) IS NOT NULL', landmarks) ELSE 'true' END;
     -- The code of a query; the projection of the row raw; the code and the point of the row r, which has its projection.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
@@ -322,9 +324,9 @@ BEGIN
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,
         -- Finding one more landmark by the graph takes as long as comparing 18 to 32 landmarks (measured on 10,361); ef_search is
         -- at most 1000.
-        'graph_probes', greatest(64, least(1000, (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(landmarks)) / 20))::integer,
+        'graph_probes', greatest(64, least(1000, n_landmarks / 20))::integer,
         -- 36,000 landmarks: ef_search 64 finds .956 of the true ten in 64 lists, which hold .987; 100 finds .9695 in 32, in the same time.
-        'graph_effort', CASE WHEN (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(landmarks)) > 20000
+        'graph_effort', CASE WHEN n_landmarks > 20000
             THEN 'least(100, 16 + 4 * n_probes)' ELSE 'least(64, 16 + 2 * n_probes)' END,
         -- Without this check, a row would get a code that is in no list.
         'refuse_hidden_landmarks', CASE WHEN lists AND NOT in_python THEN format(

@@ -304,6 +304,22 @@ BEGIN
 END
 $$;
 
+-- Rows of a reference table, as PostgreSQL estimates those of the copy on this node: it has no statistics of the table itself.
+CREATE OR REPLACE FUNCTION hashindex._rows_of_copy(relation regclass) RETURNS real
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    visibility text := current_setting('citus.override_table_visibility');
+    -- Otherwise Citus leaves the copy out of pg_class.
+    done text := set_config('citus.override_table_visibility', 'off', true);
+    estimate real := c.reltuples FROM hashindex._shards_of(relation) s JOIN pg_class c ON c.relname = s.name AND c.relnamespace = 'hashindex'::regnamespace;
+BEGIN
+    done := set_config('citus.override_table_visibility', visibility, true);
+    RETURN estimate;
+END
+$$;
+
 -- A value of the distribution column for each shard of a table, in the order of _shards_of; NULL for a type of which none are known. Only
 -- trying tells where Citus puts a value.
 CREATE OR REPLACE FUNCTION hashindex._values_in_shards(relation regclass, type_name text) RETURNS text[]

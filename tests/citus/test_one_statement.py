@@ -212,6 +212,21 @@ def test_keys(session, key, value, one_call):
         session.execute("DROP TABLE citus_tests_keys CASCADE")
 
 
+def test_many_landmarks_are_looked_up_in_their_graph(index):
+    """The copy on this node has statistics, and the distributed table has none."""
+    landmarks = index.row.landmarks.as_string(index.connection)
+    copy = one(index.connection, "SELECT name FROM hashindex._shards_of(%s::regclass)", landmarks)
+    limit = (
+        "SELECT substring(prosrc FROM 'n_probes <= (\\d+) THEN') FROM pg_proc "
+        f"WHERE proname = 'search_{INDEX}'"
+    )
+    assert one(index.connection, limit) == "64"
+    index.connection.execute("SET citus.override_table_visibility TO off")
+    index.connection.execute("UPDATE pg_class SET reltuples = 4000 WHERE relname = %s", [copy])
+    index.distribute()
+    assert one(index.connection, limit) == "200"
+
+
 def test_codes_lie_in_the_order_of_landmarks(index):
     """After a build; each shard's, as far as its rows were there."""
     codes = index.row.codes.as_string(index.connection)
