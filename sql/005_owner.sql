@@ -29,7 +29,8 @@ DO $$
 DECLARE
     -- The owner of a database could choose a default for the setting.
     named text := CASE WHEN NOT EXISTS (
-        SELECT FROM pg_db_role_setting s, unnest(s.setconfig) c WHERE c ILIKE 'hashindex.owner=%'
+        SELECT FROM pg_db_role_setting s, unnest(s.setconfig) c
+        WHERE c ILIKE 'hashindex.owner=%' AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     ) THEN nullif(current_setting('hashindex.owner', true), '') END;
     owner name;
     stranger record;

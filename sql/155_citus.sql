@@ -424,7 +424,7 @@ $$;
 
 -- Makes the functions that run in the shards of an index with a table of codes; returns the placeholders for the other functions.
 CREATE OR REPLACE FUNCTION hashindex._create_shard_functions(i hashindex.index, parts jsonb) RETURNS jsonb
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -437,7 +437,7 @@ BEGIN
         RETURN parts;
     END IF;
     -- The one of a table that is distributed later.
-    EXECUTE format('DROP FUNCTION IF EXISTS %s(%s[])', parts ->> 'refresh', parts ->> 'key_type');
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'refresh_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._create_function(
         'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
         format('makes the codes of keys in index %s what a shard says', i.name)

@@ -422,8 +422,11 @@ def test_the_default_of_a_database_names_no_owner(squatter, empty_url):
         upgrade(empty_url)
 
 
-def test_an_owner_who_is_named_administers(run, empty_url, as_role):
+def test_an_owner_who_is_named_administers(run, empty_url, make_database, as_role):
     as_role("boss")
+    # A default of another database is no concern of this one.
+    with psycopg.connect(make_database("template0"), autocommit=True) as other:
+        other.execute(f"ALTER DATABASE {other.info.dbname} SET hashindex.owner = 'x'".encode())
     said = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
     assert "role boss administers it; all roles that search or write trust it" in said
     with psycopg.connect(empty_url, autocommit=True) as admin:
