@@ -331,7 +331,7 @@ DECLARE
         WHEN type_name IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', type_name)
         WHEN type_name = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
         WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', type_name)
-    END FROM pg_type t WHERE t.oid = to_regtype(type_name);
+    END FROM pg_type t WHERE t.oid = to_regtype(nullif(type_name, ''));
     found text[];
     shards bigint := count(*) FROM hashindex._shards_of(relation);
 BEGIN
