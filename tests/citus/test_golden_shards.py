@@ -60,7 +60,9 @@ def texts(connection, index):
     generation = one(
         connection, "SELECT generation FROM hashindex.index WHERE name = %s", index.name
     )
-    whole = re.sub(rf"(_codes_|_landmarks_|generation = ){generation}\b", r"\1GENERATION", whole)
+    whole = re.sub(
+        rf"(_codes_|_landmarks_|generation = ){generation}(?![0-9])", r"\1GENERATION", whole
+    )
     whole = re.sub(rf"(_node_layers_of\(){index.model_id}\b", r"\1MODEL", whole)
     for what in ("golden", index.row.codes, index.row.landmarks):
         table = what if isinstance(what, str) else what.as_string(connection)

@@ -122,14 +122,14 @@ BEGIN
                 RETURN QUERY SELECT public.golden_SHARD1.id::pg_catalog.int8, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD1
                 WHERE public.golden_SHARD1.id = ANY (ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_776_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
                 )) AND public.golden_SHARD1.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
         WHEN 2 THEN
                 RETURN QUERY SELECT public.golden_SHARD2.id::pg_catalog.int8, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD2
                 WHERE public.golden_SHARD2.id = ANY (ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_776_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
                 )) AND public.golden_SHARD2.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
             END CASE;
@@ -186,11 +186,11 @@ DECLARE
 BEGIN
     CASE hashindex_known
         WHEN 'public.golden_SHARD1' THEN
-    DELETE FROM hashindex.citus_tests_shards_codes_776_SHARD1 c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.golden_SHARD1 b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.citus_tests_shards_codes_776_SHARD1 AS c (id, landmark, code, length, fit)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_776_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
+    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD1 AS c (id, landmark, code, length, fit)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards(raw.vector) AS projection
         FROM (
@@ -201,11 +201,11 @@ BEGIN
     ) r
     ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit;
         WHEN 'public.golden_SHARD2' THEN
-    DELETE FROM hashindex.citus_tests_shards_codes_776_SHARD2 c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.golden_SHARD2 b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.citus_tests_shards_codes_776_SHARD2 AS c (id, landmark, code, length, fit)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_776_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
+    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD2 AS c (id, landmark, code, length, fit)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards(raw.vector) AS projection
         FROM (
@@ -312,13 +312,13 @@ BEGIN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
                 done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_776_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
                 -- For so many, comparing all is faster.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_776_SHARD1 l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
                 EXCEPTION WHEN undefined_table THEN

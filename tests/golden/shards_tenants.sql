@@ -120,14 +120,14 @@ BEGIN
                 RETURN QUERY SELECT ROW(public.golden_SHARD1.tenant, public.golden_SHARD1.id)::hashindex.key_citus_tests_shards_tenants, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD1
                 WHERE (public.golden_SHARD1.tenant, public.golden_SHARD1.id) IN (SELECT k.id_1, k.id_2 FROM unnest(ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_citus_tests_shards_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.citus_tests_shards_tenants_codes_814_SHARD1 c WHERE (c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7) c(id_1, id_2)
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_citus_tests_shards_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD1 c WHERE (c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7) c(id_1, id_2)
                 )) k) AND (public.golden_SHARD1.tenant = $9) IS TRUE AND public.golden_SHARD1.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
         WHEN 2 THEN
                 RETURN QUERY SELECT ROW(public.golden_SHARD2.tenant, public.golden_SHARD2.id)::hashindex.key_citus_tests_shards_tenants, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD2
                 WHERE (public.golden_SHARD2.tenant, public.golden_SHARD2.id) IN (SELECT k.id_1, k.id_2 FROM unnest(ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_citus_tests_shards_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.citus_tests_shards_tenants_codes_814_SHARD2 c WHERE (c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7) c(id_1, id_2)
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_citus_tests_shards_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD2 c WHERE (c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7) c(id_1, id_2)
                 )) k) AND (public.golden_SHARD2.tenant = $9) IS TRUE AND public.golden_SHARD2.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
             END CASE;
@@ -188,10 +188,10 @@ BEGIN
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
         SELECT FROM public.golden_SHARD1 b WHERE b.tenant = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL OFFSET 0
     ) LOOP
-        DELETE FROM hashindex.citus_tests_shards_tenants_codes_814_SHARD1 c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
+        DELETE FROM hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD1 c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
     END LOOP;
-    INSERT INTO hashindex.citus_tests_shards_tenants_codes_814_SHARD1 AS c (id_1, id_2, landmark, code, length, fit, filter_1)
-    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_814_SHARD1 l WHERE l.tenant = r.filter_1 ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1
+    INSERT INTO hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD1 AS c (id_1, id_2, landmark, code, length, fit, filter_1)
+    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_GENERATION_SHARD1 l WHERE l.tenant = r.filter_1 ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards_tenants(raw.vector) AS projection
         FROM (
@@ -205,10 +205,10 @@ BEGIN
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
         SELECT FROM public.golden_SHARD2 b WHERE b.tenant = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL OFFSET 0
     ) LOOP
-        DELETE FROM hashindex.citus_tests_shards_tenants_codes_814_SHARD2 c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
+        DELETE FROM hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD2 c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
     END LOOP;
-    INSERT INTO hashindex.citus_tests_shards_tenants_codes_814_SHARD2 AS c (id_1, id_2, landmark, code, length, fit, filter_1)
-    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_814_SHARD1 l WHERE l.tenant = r.filter_1 ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1
+    INSERT INTO hashindex.citus_tests_shards_tenants_codes_GENERATION_SHARD2 AS c (id_1, id_2, landmark, code, length, fit, filter_1)
+    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_GENERATION_SHARD1 l WHERE l.tenant = r.filter_1 ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards_tenants(raw.vector) AS projection
         FROM (
@@ -313,7 +313,7 @@ BEGIN
                 done := set_config('enable_seqscan', 'off', true);
                 BEGIN
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_814_SHARD1 l WHERE l.tenant = $9 ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.citus_tests_shards_tenants_landmarks_GENERATION_SHARD1 l WHERE l.tenant = $9 ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
                 EXCEPTION WHEN undefined_table THEN
                     -- A build has dropped these landmarks since this statement began, or this node has no copy of them.
