@@ -347,13 +347,12 @@ END
 $$;
 
 -- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it.
-CREATE OR REPLACE FUNCTION hashindex._number_shards(i hashindex.index) RETURNS text[]
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex._number_shards(i hashindex.index, key_type text) RETURNS text[]
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    key_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base::regclass)).column_name)];
     numbers text := format('hashindex.%I', i.storage || '_shards');
     wanted text[] := hashindex._values_in_shards(base::regclass, key_type);
     found text[];
@@ -442,7 +441,7 @@ BEGIN
         'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
         format('makes the codes of keys in index %s what a shard says', i.name)
     );
-    found := hashindex._number_shards(i);
+    found := hashindex._number_shards(i, column_type);
     IF found IS NULL OR i.access <> 'landmarks' THEN
         RETURN parts;
     END IF;

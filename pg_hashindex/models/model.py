@@ -576,7 +576,7 @@ def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.flo
 def _checked_codewords(given: Mapping[str, str], n_bits: int) -> Mapping[str, str]:
     for name, code in given.items():
         # As text in PostgreSQL.
-        if not isinstance(name, str) or "\0" in name or not is_utf8(name):
+        if not isinstance(name, str) or "\0" in name or not _is_utf8(name):
             raise InvalidInputError(f"{name!r} cannot name a class: PostgreSQL has no such text")
         if not isinstance(code, str) or not re.fullmatch(f"[01]{{{n_bits}}}", code):
             raise InvalidInputError(
@@ -585,7 +585,7 @@ def _checked_codewords(given: Mapping[str, str], n_bits: int) -> Mapping[str, st
     return MappingProxyType(dict(given))
 
 
-def is_utf8(text: str) -> bool:
+def _is_utf8(text: str) -> bool:
     """Return whether a text can be written in UTF-8: it has no half of a surrogate pair."""
     try:
         text.encode()

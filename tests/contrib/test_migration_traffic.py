@@ -83,7 +83,7 @@ def test_write_after_search_and_other_settings(url, connection, items, model, ca
 
 
 def test_codes_of_before_go_with_the_next_swap(url, connection, items, second):
-    """In one upgrade there may be several, and nobody to prune between them."""
+    """One upgrade may swap several times, without a prune between them."""
     create(url)
     store.save(connection, Model("other", "byhand", 8, second.layers))
     swap(url, "lsh:2")

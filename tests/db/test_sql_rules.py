@@ -1,4 +1,4 @@
-"""Rules that every function and table of ours keeps, read off the catalogs and off sql/."""
+"""Rules for each function and table of schema hashindex, checked in the catalogs and in sql/."""
 
 import re
 from pathlib import Path
@@ -124,7 +124,7 @@ def test_no_function_depends_on_the_caller_s_search_path(with_indexes):
 
 
 def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes):
-    """Writers need nothing of ours; and nobody puts these on a table of his own."""
+    """Writers need no rights on schema hashindex, and cannot use these for tables of their own."""
     definers = {f.name for f in functions(with_indexes) if f.definer}
     assert definers == {f"sync_{name}" for name in KINDS}
     callers = with_indexes.execute(
