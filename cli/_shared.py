@@ -276,15 +276,12 @@ def _asked(flag: str) -> bool:
 class LateGroup(click.Group):
     """Commands that report an error in one line, each imported only to run it: ``--help`` is fast.
 
-    ``late`` has the line of help of each command, which is in the module of its name, or in that
-    which ``modules`` names.
+    ``late`` has the line of help of each command, which is in the module of its name.
     """
 
-    def __init__(
-        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
-    ) -> None:
+    def __init__(self, *args: Any, late: dict[str, str], **others: Any) -> None:
         super().__init__(*args, **others)
-        self.late, self.modules = late, modules
+        self.late = late
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -313,7 +310,7 @@ class LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
-            module = import_module(f".{self.modules.get(cmd_name, cmd_name)}", __package__)
+            module = import_module(f".{cmd_name}", __package__)
             self.add_command(getattr(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 

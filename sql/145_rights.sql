@@ -574,7 +574,7 @@ BEGIN
     SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
             WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._told_columns(i)), base)
             ELSE 'and ' || reason END,
-        format('pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
             || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
                 '; or, if that is meant: pg-hashindex index grant %1$s %2$s --reveal-codes', named, hashindex._shell_word(r.role)
             ) ELSE '' END
@@ -582,7 +582,7 @@ BEGIN
     WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
     UNION ALL
     SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
-        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
     FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
     WHERE reason IS NULL AND NOT r.reveals AND i.layout = 'table' AND (t.relrowsecurity OR c.relrowsecurity)
       AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
@@ -601,7 +601,7 @@ BEGIN
         format('REVOKE SELECT ON %s FROM %s', c.oid::regclass, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END)
     FROM pg_class c, aclexplode(c.relacl) acl
     WHERE acl.grantee <> c.relowner AND acl.privilege_type = 'SELECT' AND (
-        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.class_code,hashindex.saved_query,hashindex.recall_history,hashindex.job}'::regclass[])
+        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.class_code,hashindex.saved_query,hashindex.recall_history}'::regclass[])
         OR c.oid IN (SELECT t.relation FROM hashindex._tables_of(i) t) AND c.relname <> i.storage || '_shards' AND NOT EXISTS (
             SELECT FROM hashindex._readers_of(i) r WHERE r.role = CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
         )
@@ -643,7 +643,7 @@ BEGIN
         RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
                 CASE WHEN reveal_codes THEN 'without' ELSE 'by' END, role, CASE WHEN reveal_codes THEN 'by it' ELSE 'without' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index revoke %s %s', i.name, hashindex._shell_word(other));
+                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index grant %s %s --revoke', i.name, hashindex._shell_word(other));
     END IF;
     PERFORM hashindex._let_read(x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
 END

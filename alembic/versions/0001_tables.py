@@ -1,4 +1,4 @@
-"""Models, indexes, saved queries, recall measured over time, and jobs."""
+"""Models, indexes, saved queries, recall measured over time, and work under way."""
 
 from typing import Any
 
@@ -269,15 +269,14 @@ def upgrade() -> None:
         ["index_name", "measured_at"],
         schema="hashindex",
     )
-    # The view hashindex.jobs knows which of them still run: the session of a running job holds a
-    # lock.
     op.create_table(
-        "job",
-        sa.Column("id", sa.Integer, sa.Identity(always=True), nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("subject", sa.Text, nullable=False),
-        sa.Column("phase", sa.Text, nullable=False),
-        sa.Column("state", sa.Text, nullable=False, server_default="running"),
+        "claim",
+        sa.Column("work", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("lock", sa.BigInteger, nullable=False),
+        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
+        sa.Column("phase", sa.Text),
         sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("rows_total", sa.BigInteger),
         sa.Column(
@@ -289,38 +288,15 @@ def upgrade() -> None:
             nullable=False,
             server_default=sa.func.now(),
         ),
-        sa.Column(
-            "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-        ),
-        sa.Column("ended_at", sa.DateTime(timezone=True)),
-        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
-        sa.Column("message", sa.Text),
-        sa.Column("pid", sa.Integer),
-        sa.Column("lock", sa.BigInteger),
-        sa.PrimaryKeyConstraint("id", name="job_pkey"),
-        sa.CheckConstraint(
-            "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name="job_kind_check"
-        ),
-        sa.CheckConstraint("state IN ('running', 'done', 'failed')", name="job_state_check"),
-        schema="hashindex",
-        comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
-    )
-    op.create_table(
-        "claim",
-        sa.Column("work", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("pid", sa.Integer, nullable=False),
-        sa.Column("lock", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("work", "name", name="claim_pkey"),
         schema="hashindex",
-        comment="work that one session at a time does, and the session that is at it",
+        comment="work that one session at a time does, and how far that session is",
     )
 
 
 def downgrade() -> None:
     for table in (
         "claim",
-        "job",
         "recall_history",
         "saved_query",
         "query_set",

@@ -216,7 +216,7 @@ def downgrade(
             connection,
             # These need functions and types: the table that Citus keeps, views, triggers.
             "DROP TABLE IF EXISTS hashindex.node_index; "
-            "DROP VIEW IF EXISTS hashindex.jobs, hashindex.readable_class_code, "
+            "DROP VIEW IF EXISTS hashindex.readable_class_code, "
             "hashindex.readable_model_part, "
             "hashindex.readable_model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "

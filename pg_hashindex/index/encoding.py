@@ -37,10 +37,9 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.jobs import Job
-from ..db.locks import claimed_work
 from ..db.progress import Progress, is_shown
 from ..db.throttle import Throttle
+from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.quantization import row_numbers
@@ -162,24 +161,23 @@ PRUNE: LiteralString = """
 
 def encode_missing(
     index: IndexRow,
-    job: Job,
     throttle: Throttle,
     *,
     batch_rows: int | None = None,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
-    with only_encoder(index, batch_rows):
-        return _Encoder(index, batch_rows, throttle, job).run()
+    with only_encoder(index, batch_rows) as work:
+        return _Encoder(index, batch_rows, throttle, work).run()
 
 
 @contextmanager
-def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[None]:
+def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[Work]:
     """Keep other sessions from encoding an index; a second one would do the same work again."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with claimed_work(index.connection, "encode", index.name, busy):
-        yield
+    with claimed_work(index.connection, "encode", index.name, busy) as work:
+        yield work
 
 
 class _Progress(NamedTuple):
@@ -194,9 +192,9 @@ class _Encoder:
     """One run over one index."""
 
     def __init__(
-        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, job: Job
+        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, work: Work
     ) -> None:
-        self.index, self.throttle, self.job = index, throttle, job
+        self.index, self.throttle, self.work = index, throttle, work
         self.connection = index.connection
         index.check_current()
         index.check_triggers()
@@ -241,10 +239,10 @@ class _Encoder:
         start = self._first_missing()
         missing = 0
         if start is not None:
-            self.job.phase("encoding")
+            self.work.phase("encoding")
             missing = self._count_missing(exactly=is_shown())
-            self.job.expect(missing)
-        with Progress("encoding", missing, job=self.job) as bar:
+            self.work.expect(missing)
+        with Progress("encoding", missing, work=self.work) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):
@@ -264,7 +262,7 @@ class _Encoder:
                 elif start is not None and time.monotonic() - stuck_since > _PATIENCE:
                     raise self._stuck(start, written)
                 elif start is not None:
-                    self.job.advance()
+                    self.work.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
             if self.index.layout == "table":
@@ -331,7 +329,7 @@ class _Encoder:
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
-            self.throttle.wait(len(batch), self.job.advance)
+            self.throttle.wait(len(batch), self.work.advance)
             start, comparison = batch.ids[-1], ">"
 
     def _known(self, batch: RowBatch) -> RowBatch:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.jobs import Job
 from ..db.progress import Progress
 from ..db.statements import execute, one_row
 from ..db.table_source import sampled
+from ..db.work import Work
 from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize, row_numbers
@@ -80,8 +80,8 @@ _TAKE: dict[Layout, LiteralString] = {
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
-    def __init__(self, index: IndexRow, job: Job) -> None:
-        self.index, self.job = index, job
+    def __init__(self, index: IndexRow, work: Work) -> None:
+        self.index, self.work = index, work
         self.connection = index.connection
         index.check_triggers()
         self.model = index.loaded_model
@@ -96,7 +96,7 @@ class Verifier:
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
-        self.job.phase("removing codes without rows")
+        self.work.phase("removing codes without rows")
         taken = 0
         if self.index.layout == "table":
             taken += self._execute(PRUNE).rowcount
@@ -110,12 +110,12 @@ class Verifier:
     def verify(self, table: str) -> int:
         """Delete codes of a table or partition that are not as their rows, or their filters."""
         (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
-        self.job.phase("verifying codes", rows)
+        self.work.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
         if self.index.label_column is not None:
             taken += self._execute(_OTHER_CODEWORDS).rowcount
-        with Progress("verifying", rows, job=self.job) as bar:
+        with Progress("verifying", rows, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -152,7 +152,7 @@ class Verifier:
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
-        self.job.phase("looking for rows in no list")
+        self.work.phase("looking for rows in no list")
         row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
         return int(row[0])
 

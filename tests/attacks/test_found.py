@@ -10,11 +10,11 @@ from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
 from fixtures.outdated import leave_extension
 from fixtures.roles import denied
+from pg_hashindex.db.jobs import list_jobs
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import AGH, LSH

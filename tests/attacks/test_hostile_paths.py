@@ -8,12 +8,12 @@ from fixtures.checks import assert_fresh
 from fixtures.decoys import RUN_ALL, decoys, shadows
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
+from pg_hashindex.db.jobs import list_jobs
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import sql_files
-from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import query_sets

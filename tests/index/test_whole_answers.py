@@ -7,11 +7,11 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.items import one_layout
+from pg_hashindex.db.jobs import Job
 from pgvector import Vector
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
-from pg_hashindex.db.jobs import Job
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.jobs import add_job, every_job, states
+from pg_hashindex.db.jobs import Job, list_jobs
 
 from pg_hashindex import operations, store
-from pg_hashindex.db.jobs import Job, list_jobs
 from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding

@@ -6,9 +6,9 @@ from datetime import timedelta
 import psycopg
 import pytest
 from fixtures.jobs import add_job, every_job, run_job, states
+from pg_hashindex.db.jobs import Job, end_dead, list_jobs
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.db.jobs import Job, end_dead, list_jobs
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 

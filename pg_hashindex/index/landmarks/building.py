@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ...db.connection import EXTENSION
-from ...db.jobs import Job
 from ...db.locks import retry_while_locked
 from ...db.progress import Progress
 from ...db.statements import execute
 from ...db.throttle import Throttle
+from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...models.quantization import row_numbers
@@ -188,14 +188,14 @@ class LandmarkBuild:
     def __init__(
         self,
         index: IndexRow,
-        job: Job,
+        work: Work,
         throttle: Throttle,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
         memory: int,
     ) -> None:
-        self.index, self.job, self.throttle = index, job, throttle
+        self.index, self.work, self.throttle = index, work, throttle
         self.connection = index.connection
         self._access, self._building = access, building
         self._memory = memory
@@ -268,7 +268,7 @@ class LandmarkBuild:
             raise InvalidInputError(
                 f"index {self.index.name!r} is on a distributed table; rebalance all of it"
             )
-        self.job.phase("training landmarks")
+        self.work.phase("training landmarks")
         table = self.index.landmarks
         assert table is not None  # noqa: S101
         self._names["landmarks"] = table
@@ -290,7 +290,7 @@ class LandmarkBuild:
         def exchange() -> int:
             self._lock_table()
             self._lock_entry()
-            self.job.phase("putting codes in the order of landmarks")
+            self.work.phase("putting codes in the order of landmarks")
             _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
             points = self._halves(centres)
             self._write_landmarks(points, first)
@@ -370,12 +370,12 @@ class LandmarkBuild:
 
     def _begin(self) -> bool:
         """Train landmarks, and have triggers log written keys; return False if there is no row."""
-        self.job.phase("training landmarks")
+        self.work.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
         centres = self._train(rows)
         if centres is None:
             return False
-        self.job.phase("waiting for a lock to start logging writes")
+        self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._halves(centres))
@@ -570,7 +570,7 @@ class LandmarkBuild:
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
             "- (SELECT count(*) FROM {staged})"
         ).fetchone()
-        self.job.phase("reading rows", max(0, rows))
+        self.work.phase("reading rows", max(0, rows))
         try:
             self._stage(leaves, place, landmarks, means, max(0, rows))
         except _MovedError:
@@ -590,7 +590,7 @@ class LandmarkBuild:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            Progress("reading", rows, job=self.job) as bar,
+            Progress("reading", rows, work=self.work) as bar,
         ):
             while True:
                 ended, more = place, place >> 48 < len(leaves)
@@ -604,7 +604,7 @@ class LandmarkBuild:
                 if computed is not None and read is not None:
                     self._write(computed, ended)
                     bar.update(len(read))
-                    self.throttle.wait(len(read), self.job.advance)
+                    self.throttle.wait(len(read), self.work.advance)
                 if coming is None:
                     return
                 read = following
@@ -674,7 +674,7 @@ class LandmarkBuild:
             raise configured_otherwise(self.index)
 
     def _index_landmarks(self, points: NDArray[np.float16], means: ListMeans | None) -> None:
-        self.job.phase("indexing landmarks")
+        self.work.phase("indexing landmarks")
         with self.connection.transaction():
             if means is not None:
                 centres, moved = means.centres()
@@ -686,25 +686,25 @@ class LandmarkBuild:
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
     def _put_in_order(self) -> None:
-        self.job.phase("putting codes in the order of landmarks")
+        self.work.phase("putting codes in the order of landmarks")
         with self.connection.transaction():
             self._execute("SELECT hashindex._order_build($1)", [self.index.name])
             self._keep_place(_IN_ORDER)
 
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
-        self.job.phase("applying writes made meanwhile")
+        self.work.phase("applying writes made meanwhile")
         for _ in range(_MOST_APPLIED):
             with self.connection.transaction():
                 self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 applied = self._apply_touched()
-            self.job.advance(max(0, applied))
+            self.work.advance(max(0, applied))
             if applied < 0:
                 return None
             if applied < _FEW_KEYS:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
-        self.job.phase("waiting for a lock to switch to the new landmarks")
+        self.work.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):

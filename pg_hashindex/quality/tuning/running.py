@@ -26,7 +26,6 @@ import psycopg
 from psycopg import sql
 
 from ...db.connection import Connection
-from ...db.jobs import Job
 from ...db.keys import KeyColumns
 from ...db.owners import prepare_schema
 from ...db.progress import Progress, tell
@@ -147,21 +146,15 @@ def _tune(
     deadline = began + 60 * budget.minutes
     with translated_errors():
         prepare_schema(connection)
-    subject = table if index is None else index.name
     # First, since its errors say best what is wrong with the connection or its role.
     most = round(60 * budget.minutes) if math.isfinite(budget.minutes) else None
-    with (
-        scratch(connection) as made,
-        Job(connection, "tune", subject) as job,
-        Progress("tuning", most, "s") as bar,
-    ):
+    with scratch(connection) as made, Progress("tuning", most, "s") as bar:
 
         def tick() -> None:
             bar.update(int(time.monotonic() - began) - bar.n)
 
         def say(message: str) -> None:
             tick()
-            job.phase(message)
             tell(message)
 
         say(f"drawing rows of {table}")
