@@ -77,12 +77,15 @@ def search(
     with _searched(database_url, index, query, like) as (found, vector):
         if columns:
             refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")
-        asked, like_a_row = (like, True) if vector is None else (vector, False)
-        if radius is not None:
-            hits = (found.within_like if like_a_row else found.within)(asked, radius)
+        most = 10 if k is None else k
+        if radius is None and vector is not None:
+            hits = found.search(vector, most, **options)
+        elif radius is None:
+            hits = found.search_like(like, most, **options)
+        elif vector is not None:
+            hits = found.within(vector, radius)
         else:
-            find = found.search_like if like_a_row else found.search
-            hits = find(asked, 10 if k is None else k, **options)
+            hits = found.within_like(like, radius)
         if columns is None:
             columns = [] if as_json else _text_columns(found.row)
         shown = _columns(found.row, hits, columns)

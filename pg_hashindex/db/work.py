@@ -50,10 +50,11 @@ _LIST: LiteralString = """
     SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.building IS NULL THEN 'rebalance'
                 ELSE 'encode' END AS work,
            i.name, i.swap_of, s.is_running, c.phase, c.rows_done, c.rows_total,
-           CASE WHEN s.is_running AND c.rows_done > 0 THEN pg_catalog.make_interval(
-               secs => round(extract(epoch FROM clock_timestamp() - c.phase_started_at)
-                             * greatest(c.rows_total - c.rows_done, 0) / c.rows_done)
-           ) END AS time_left,
+           CASE WHEN s.is_running AND c.rows_done > 0 AND c.rows_total > 0 THEN
+               pg_catalog.make_interval(
+                   secs => round(extract(epoch FROM clock_timestamp() - c.phase_started_at)
+                                 * greatest(c.rows_total - c.rows_done, 0) / c.rows_done))
+           END AS time_left,
            c.started_at, c.role, c.pid, n.model AS next_model
     FROM hashindex.claim c
     JOIN hashindex.index i ON i.name = c.name

@@ -8,12 +8,12 @@ from fixtures.checks import assert_fresh
 from fixtures.decoys import RUN_ALL, decoys, shadows
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
-from pg_hashindex.db.jobs import list_jobs
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import sql_files
+from pg_hashindex.db.work import list_work
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import query_sets
@@ -160,7 +160,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     query_sets.drop(index, "few")
     operations.check(index, full=True)
     operations.repair(index, full=True)
-    assert list_jobs(poisoned, ended=True)
+    assert list_work(poisoned) == []
     assert [found.name for found in list_indexes(poisoned)] == ["items_idx"]
     assert store.describe(poisoned, "lsh2").indexes == ["items_idx"]
     store.load(poisoned, "lsh2")
@@ -300,7 +300,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
                 )
                 for condition in filters:
                     on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
-                on("within", "i", "--like", 7, "--radius", 3)
+                on("search", "i", "--like", 7, "--radius", 3)
                 on("index", "check", "i")
                 on("evaluate", "i", *quick, "--candidates", 20, "--labels", "category")
             on("evaluate", "i", "--codes", *quick, "--save", "set")
@@ -314,7 +314,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             on("index", "list")
             on("report", "i", "--html", tmp_path / "page.html", *quick)
             on("index", "grant", "i", "reader")
-            on("index", "revoke", "i", "reader")
+            on("index", "grant", "i", "reader", "--revoke")
             on("index", "check", "i", "--full")
             on("index", "repair", "i", "--full")
             on("index", "drop", "i", "--yes")
@@ -327,7 +327,6 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("index", "encode", "tuned")
         on("index", "rebalance", "tuned")
         on("index", "drop", "tuned", "--yes")
-        on("jobs", "--all")
         on("model", "drop", "two")
 
     return work

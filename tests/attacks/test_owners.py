@@ -346,7 +346,6 @@ async def test_an_async_superuser(keeper, url):
         ("index", "show", "own"),
         ("search", "own", "--like", "1"),
         ("model", "list"),
-        ("jobs",),
         ("schema", "status"),
         ("schema", "downgrade", "--yes"),
     ],

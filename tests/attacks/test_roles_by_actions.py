@@ -54,8 +54,7 @@ ACTIONS = {
         "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
         "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "
         "('items_idx', 'lsh:1', 'scan', 'hamming', 1, 1, 1, 1, 1, 1)",
-        "jobs": "SELECT * FROM hashindex.jobs",
-        "forge a job": "INSERT INTO hashindex.job (kind, subject, phase) VALUES ('tune', 'x', 'y')",
+        "forge work": "INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)",
         "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
         "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
         "catalog": "UPDATE hashindex.index SET key_types = '{int); DROP TABLE items}'",

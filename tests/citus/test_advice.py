@@ -130,7 +130,6 @@ def test_evaluating_in_every_way(make, filled, tmp_path):
         ("evaluate", INDEX, "--queries-from", f"SELECT embedding FROM {TABLE} WHERE id < 9"),
         ("evaluate", INDEX, "--drop-set", "citus_tests"),
         ("report", INDEX, *few, "--html", str(tmp_path / "report.html")),
-        ("jobs", "--all"),
     ):
         code, text = told(filled, *arguments)
         assert code == 0, text

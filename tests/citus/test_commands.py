@@ -237,7 +237,7 @@ def test_the_command_line(session, filled):
         run(filled, "index", command, INDEX)
     run(filled, "evaluate", INDEX, "--queries", "20")
     assert "7" in run(filled, "search", INDEX, "--like", "7", "-k", "1")
-    run(filled, "within", INDEX, "--radius", "2", "--like", "7")
+    run(filled, "search", INDEX, "--radius", "2", "--like", "7")
     run(filled, "index", "drop", INDEX, "--yes")
     assert one(session, "SELECT count(*) FROM hashindex.node_index") == 0
 

@@ -279,7 +279,7 @@ def test_commands(on, connection, things, vectors):
     assert [hit["columns"]["title"] for hit in hits] == [f"t{number}" for _, number in wanted]
     lines = on(*asked).stdout.splitlines()
     assert lines[1].startswith(f"{wanted[0][0]}, {wanted[0][1]} ")
-    on("within", "mine", "--like", "[1, 3]", "--radius", 3)
+    on("search", "mine", "--like", "[1, 3]", "--radius", 3)
     on("index", "check", "mine", "--full")
     connection.execute("ALTER TABLE things RENAME tenant_id TO tenant")
     done = on("index", "rebind", "mine", "--id", "tenant,id").stdout

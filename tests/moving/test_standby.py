@@ -152,7 +152,7 @@ def test_commands_that_read(on, tmp_path):
     for name in ("scanned", "By-Lists", "in_column", "In-Python", "swapped"):
         on("index", "show", name)
         on("search", name, "--like", 5)
-        on("within", name, "--like", 5, "--radius", 3)
+        on("search", name, "--like", 5, "--radius", 3)
     on("evaluate", "By-Lists", "--queries", 5, "--no-record")
     on("evaluate", "By-Lists", "--queries", 5)
     on("report", "By-Lists", "--queries", 5, "--html", tmp_path / "page.html")

@@ -81,7 +81,6 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     query_sets.save(index, query_sets.draw(index, 3), "few")
     query_sets.drop(index, "few")
     operations.repair(index)
-    assert administrator.execute("SELECT count(*) > 0 FROM hashindex.jobs").fetchone() == (True,)
     assert owners(connection) == {"keeper"}
     index.drop()
     assert [m.name for m in store.drop(administrator, "lsh2")] == ["lsh2"]
@@ -247,7 +246,7 @@ def test_catalog_vectors_are_private(administrator, connection, as_role):
         with denied():
             nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
     for table in (
-        "model_part", "class_code", "query_set", "saved_query", "recall_history", "job",
+        "model_part", "class_code", "query_set", "saved_query", "recall_history",
     ):  # fmt: skip
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
