@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -479,13 +478,11 @@ def grant(
                 found.revoke(role)
             else:
                 found.grant(role, reveal_codes=reveal_codes)
-    may = (
-        "may not read the codes of index {} any more"
-        if revoke
-        else "may search index {} by its codes"
-    )
-    said = [f"role {role} {may.format(name)}" for role in roles]
-    answer(as_json, {"name": name, "revoked" if revoke else "granted": roles}, *said)
+    may = f"may search index {name} by its codes"
+    if revoke:
+        may = f"may not read the codes of index {name} any more"
+    done = {"name": name, "revoked" if revoke else "granted": roles}
+    answer(as_json, done, *(f"role {role} {may}" for role in roles))
 
 
 @index.command(short_help="Bring index NAME to the shards of its table, which Citus distributes.")
@@ -594,8 +591,7 @@ def _how_far(work: WorkRow) -> str:
     if work.is_running is False:
         return "dead"
     share = "under way" if work.share is None else f"{work.share:.0%}"
-    left = work.time_left and f", {timedelta(seconds=round(work.time_left.total_seconds()))} left"
-    return share + (left or "")
+    return share if work.time_left is None else f"{share}, {work.time_left} left"
 
 
 def _note_work(work: list[WorkRow]) -> None:

@@ -50,11 +50,8 @@ _LIST: LiteralString = """
     SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.building IS NULL THEN 'rebalance'
                 ELSE 'encode' END AS work,
            i.name, i.swap_of, s.is_running, c.phase, c.rows_done, c.rows_total,
-           CASE WHEN s.is_running AND c.rows_done > 0 AND c.rows_total > 0 THEN
-               pg_catalog.make_interval(
-                   secs => round(extract(epoch FROM clock_timestamp() - c.phase_started_at)
-                                 * greatest(c.rows_total - c.rows_done, 0) / c.rows_done))
-           END AS time_left,
+           extract(epoch FROM clock_timestamp() - c.phase_started_at)::double precision
+               AS phase_seconds,
            c.started_at, c.role, c.pid, n.model AS next_model
     FROM hashindex.claim c
     JOIN hashindex.index i ON i.name = c.name
@@ -164,8 +161,8 @@ class WorkRow:
         False if it was cut off; None on a standby, which does not see the locks of its primary.
     rows_done, rows_total
         In this phase.
-    time_left
-        Estimated for this phase, while it runs.
+    phase_seconds
+        The time since this phase began.
     pid
         The server's process that it runs on, or ran on.
     next_model
@@ -179,7 +176,7 @@ class WorkRow:
     phase: str | None
     rows_done: int
     rows_total: int | None
-    time_left: timedelta | None
+    phase_seconds: float
     started_at: datetime
     role: str
     pid: int
@@ -189,6 +186,14 @@ class WorkRow:
     def share(self) -> float | None:
         """The share of the phase's rows that are done, if their number is known."""
         return self.rows_done / self.rows_total if self.rows_total else None
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """Estimated for this phase, while it runs."""
+        if not self.is_running or not self.rows_done or self.rows_total is None:
+            return None
+        left = max(self.rows_total - self.rows_done, 0)
+        return timedelta(seconds=round(self.phase_seconds * left / self.rows_done))
 
     @property
     def resume(self) -> str | None:
@@ -201,7 +206,7 @@ class WorkRow:
         return f"pg-hashindex index {shlex.join(words)}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields, the share, and the command."""
+        """Return the fields, the share, the seconds left, and the command."""
         left = None if self.time_left is None else self.time_left.total_seconds()
         return asdict(self) | {"time_left": left, "share": self.share, "resume": self.resume}
 
