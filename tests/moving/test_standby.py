@@ -15,6 +15,7 @@ from pgvector import Vector
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.work import claimed_work
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer, files
 
@@ -144,6 +145,15 @@ def test_functions_that_read(house, url):
             coded = [session.execute(query, [Vector(ROWS[20])]).fetchone() for session in sessions]
             assert coded[0] == coded[1]
         assert reader.execute("SELECT hashindex.recall('scanned', 5, 5, 240)").fetchone() == (1.0,)
+
+
+def test_it_cannot_tell_whether_work_runs(house, url, on):
+    with connect(house.url) as primary, claimed_work(primary, "encode", "scanned", "busy") as work:
+        work.phase("encoding", 9)
+        catch_up(house.url, url)
+        said = on("index", "show", "scanned").stderr
+    assert "encode of scanned: encoding, 0 of 9 rows" in said
+    assert "under way, or dead: only the primary can tell" in said
 
 
 def test_commands_that_read(on, tmp_path):
