@@ -6,9 +6,10 @@ short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
 Rows are read by ranges of pages, partition after partition, each range in a transaction of its own,
 so no statement relies on an order that the planner chooses. The codes of a range are written
-together with the place where it ended, so an interrupted run continues there. Another thread reads the next block while the codes and landmarks
-of this one are computed. If the table was rewritten (VACUUM FULL, TRUNCATE) or its partitions
-changed, its rows have other places, and it is read again from the start.
+together with the place where it ended, so an interrupted run continues there. Another thread reads
+the next block while the codes and landmarks of this one are computed. If the table was rewritten
+(VACUUM FULL, TRUNCATE) or its partitions changed, its rows have other places, and it is read again
+from the start.
 """
 
 import hashlib
