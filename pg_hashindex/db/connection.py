@@ -78,7 +78,7 @@ def prepare(connection: Connection) -> None:
 
 
 def refuse_kind(connection: object, kind: type) -> None:
-    """Refuse an async connection where a blocking one is needed, the other way round, or neither."""
+    """Refuse what is not a connection, or one that blocks where an async one is needed."""
     if not isinstance(connection, psycopg.BaseConnection):
         wanted = "connect" if kind is psycopg.AsyncConnection else "psycopg.AsyncConnection.connect"
         raise InvalidInputError(
