@@ -39,7 +39,7 @@ _BATCH_SECONDS = 1.0
 _MOST_PASSES = 10
 
 _SAMPLE: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM {table} b
+    SELECT {key}, {tenant_number}b.{column} FROM {table} b
     TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}){tenants} WHERE b.{column} IS NOT NULL
 """
 

@@ -13,7 +13,7 @@ from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels, Supervision
 from ..hashers.supervision.relations import read_pairs, read_triplets
 from ..metrics.truth import RelevantRows, relevant_by_distance, relevant_by_label, rows_of_fraction
-from ..models.vectors import SparseRows, as_rows
+from ..models.vectors import SparseRows, as_labels, as_rows
 from ..training.array_files import ArrayFile, find_named
 from ..training.files import graph_of_edges
 from ..training.sampling import number_labels
@@ -222,7 +222,7 @@ def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRo
     if scipy.sparse.issparse(y):
         Labels.read(y, n)
         return scipy.sparse.csr_array(y)
-    array: NDArray[Any] = np.asarray(y)
+    array = as_labels(y)
     if array.dtype.kind in "US" and array.ndim == 1:
         array = number_labels([name or None for name in array.astype(str).tolist()])[0]
     Labels.read(array, n)

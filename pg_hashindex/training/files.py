@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Supervision
-from ..models.vectors import SparseRows, as_rows
+from ..models.vectors import SparseRows, as_labels, as_rows
 from .array_files import ArrayFile, find_named
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
@@ -89,7 +89,10 @@ def load_sample(
 
 def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
     """Replace labels that are names by numbers; an empty name means no label."""
-    if y is None or y.dtype.kind not in "US" or y.ndim != 1:
+    if y is None or scipy.sparse.issparse(y):
+        return y, ()
+    y = as_labels(y)
+    if y.dtype.kind not in "US" or y.ndim != 1:
         return y, ()
     names = y if y.dtype.kind == "U" else np.char.decode(y, "utf-8", "backslashreplace")
     numbers, classes = number_labels([name or None for name in names.tolist()])

@@ -7,7 +7,7 @@ import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...models.vectors import SparseRows, as_array, as_rows
+from ...models.vectors import SparseRows, as_labels, as_rows
 from ..numerics.rows import RowSource
 from .relations import read_graph, read_pairs, read_triplets
 
@@ -33,11 +33,11 @@ class Labels:
     def read(cls, y: ArrayLike, n_rows: int) -> "Labels":
         """Check labels as ``fit`` takes them: integers (n,), or 0 and 1 (n, c), dense or sparse.
 
-        -1, or a line of zeros, marks an unlabelled row.
+        A dense column (n, 1) is one label a row. -1, or a line of zeros, marks an unlabelled row.
         """
         if scipy.sparse.issparse(y):
             return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
-        array = as_array("labels", y)
+        array = as_labels(y)
         if array.ndim not in (1, 2):
             raise InvalidInputError(
                 "labels must be integers of shape (n,), or 0 and 1 of shape (n, c), got shape "
@@ -208,8 +208,10 @@ def check_classes(labels: Labels) -> None:
             f"none of the {labels.indicator.shape[0]} rows has a label; label some first"
         )
     if labels.n_classes < 2:
+        only_1 = labels.classes.tolist() == [1] and n_labelled < labels.indicator.shape[0]
+        hint = ", and -1 means no label: number two classes 0 and 1" if only_1 else ""
         raise InvalidInputError(
-            f"all {n_labelled} labelled rows have the same label; two or more are needed"
+            f"all {n_labelled} labelled rows have the same label; two or more are needed{hint}"
         )
 
 

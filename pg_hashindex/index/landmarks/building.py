@@ -4,11 +4,12 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read in the order of their place (ctid), partition after partition, each block in a
-transaction of its own. A block's codes are written together with the place where it ended, so an
-interrupted run continues there. Another thread reads the next block while the codes and landmarks
-of this one are computed. If the table was rewritten (VACUUM FULL, TRUNCATE) or its partitions
-changed, its rows have other places, and it is read again from the start.
+Rows are read by ranges of pages, partition after partition, each range in a transaction of its own,
+so no statement relies on an order that the planner chooses. The codes of a range are written
+together with the place where it ended, so an interrupted run continues there. Another thread reads
+the next block while the codes and landmarks of this one are computed. If the table was rewritten
+(VACUUM FULL, TRUNCATE) or its partitions changed, its rows have other places, and it is read again
+from the start.
 """
 
 import hashlib
@@ -72,7 +73,10 @@ _MOST_STARTS = 5
 _FEW_KEYS = 1000
 _MOST_APPLIED = 100
 
-# The progress of a build as one number: partition, page, line; or all read and put in order.
+# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
+_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
+
+# The progress of a build as one number, partition and page; or all read and put in order.
 _START, _IN_ORDER = 0, -1
 
 # The leaf partitions, or the table itself, with their files.
@@ -86,34 +90,31 @@ _LEAVES: LiteralString = """
     ORDER BY c.oid
 """
 
-# One process scans by ctid from the first page, so rows come in the order of their place.
-_IN_ORDER_OF_PLACE: LiteralString = (
-    "SET LOCAL synchronize_seqscans TO off; "
-    "SET LOCAL max_parallel_workers_per_gather TO 0; SET LOCAL enable_seqscan TO off"
-)
+_PAGES_OF_LEAF: LiteralString = """
+    SELECT pg_relation_size($1::bigint::oid)
+        / pg_catalog.current_setting('block_size')::bigint
+"""
 
 _ROWS: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
 # With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
-    SELECT {key}, b.ctid, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     CROSS JOIN LATERAL (
         SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
     ) c
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+    WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
+
+_PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
 
 # A random share of the rows, chosen by their place.
 _SHARE_OF_ROWS: LiteralString = """
       AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
           OPERATOR(pg_catalog.<) {share}
-"""
-_DRAWN_ROWS: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL {part} LIMIT {rows}
 """
 _SHARES = 1 << 20
 
@@ -138,7 +139,7 @@ _NUMBERED_TENANTS: LiteralString = """
 """
 
 _ROWS_OF_TENANT: LiteralString = """
-    SELECT {key_text}, b.ctid, 0::integer, b.{column} FROM {table} b
+    SELECT {key_text}, 0::integer, b.{column} FROM {table} b
     WHERE b.{tenant} = {value}::{tenant_type} AND b.{column} IS NOT NULL
 """
 
@@ -163,7 +164,7 @@ _LANDMARKS_OF_TENANTS: LiteralString = """
     FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 """
 
-_LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
+_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
     SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
@@ -208,6 +209,8 @@ class LandmarkBuild:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
+        # Pages to read next, as many as their rows fit in a block.
+        self._pages = _FIRST_PAGES
         self._key_columns = len(index.key_columns)
         self._names = index.names | {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
@@ -445,24 +448,49 @@ class LandmarkBuild:
         """Read a random share of the rows, each block in a transaction of its own."""
         leaves = self._leaves()
         for leaf in leaves:
-            page, line = 0, 0
+            page: int | None = 0
+            while page is not None:
+                block, page = self._read_pages(leaves, leaf, page, _ROWS, _part(share, seed))
+                yield block
+
+    def _read_pages(
+        self,
+        leaves: list[_Leaf],
+        leaf: _Leaf,
+        first: int,
+        statement: LiteralString,
+        part: sql.Composable,
+    ) -> tuple[Block, int | None]:
+        """Read a block of a leaf from a page on.
+
+        Returns its rows, in any order, and the page after them, None at the end of the leaf.
+        """
+        most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
+        with self.connection.transaction():
+            # Rows that are written into later pages are logged by triggers.
+            (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
             while True:
-                query = sql.SQL(_DRAWN_ROWS).format(
+                end = min(first + self._pages, pages)
+                range_of_pages = sql.SQL(_PAGES).format(
+                    first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
+                )
+                query = sql.SQL(statement + " LIMIT {most}").format(
                     **self._names,
                     leaf=sql.Identifier(leaf.schema, leaf.name),
-                    place=sql.Literal(f"({page},{line})"),
-                    part=_part(share, seed),
-                    rows=sql.Literal(self._block_rows),
+                    pages=range_of_pages,
+                    part=part,
+                    most=sql.Literal(most + 1),
                 )
-                with self.connection.transaction():
-                    self._execute(_IN_ORDER_OF_PLACE)
-                    block = self._read(query, coded=False)
-                    if self._leaves() != leaves:
-                        raise _MovedError
-                yield block
-                if len(block) < self._block_rows:
+                block = self._read(query, coded=statement == _CODED_ROWS)
+                if len(block) <= most:
                     break
-                page, line = block.last
+                self._pages = max(1, (end - first) // 2)
+            # Read under the same lock as the rows.
+            if self._leaves() != leaves:
+                raise _MovedError
+        fitting = (end - first) * self._block_rows // max(1, len(block))
+        self._pages = max(1, min(fitting, 4 * self._pages, _MOST_PAGES))
+        return block, end if end < pages else None
 
     def _begin_logging(self) -> None:
         self._lock_table()
@@ -593,7 +621,7 @@ class LandmarkBuild:
             Progress("reading", rows, work=self.work) as bar,
         ):
             while True:
-                ended, more = place, place >> 48 < len(leaves)
+                ended, more = place, place >> 32 < len(leaves)
                 # The other thread uses the connection until its result is there.
                 coming = reader.submit(self._next_block, leaves, place) if more else None
                 computed = None
@@ -611,23 +639,12 @@ class LandmarkBuild:
 
     def _next_block(self, leaves: list[_Leaf], place: int) -> tuple[Block, int]:
         """Read a block; return it and the place where it ends."""
-        number, page, line = place >> 48, place >> 16 & 0xFFFFFFFF, place & 0xFFFF
+        number, page = place >> 32, place & 0xFFFFFFFF
         coded = self.index.encoded_in == "python"
-        query = sql.SQL(_CODED_ROWS if coded else _ROWS).format(
-            **self._names,
-            leaf=sql.Identifier(leaves[number].schema, leaves[number].name),
-            place=sql.Literal(f"({page},{line})"),
-            rows=sql.Literal(self._block_rows),
+        block, following = self._read_pages(
+            leaves, leaves[number], page, _CODED_ROWS if coded else _ROWS, sql.SQL("")
         )
-        with self.connection.transaction():
-            self._execute(_IN_ORDER_OF_PLACE)
-            block = self._read(query, coded=coded)
-            # Read under the same lock as the rows.
-            if self._leaves() != leaves:
-                raise _MovedError
-        if len(block) < self._block_rows:
-            return block, number + 1 << 48
-        return block, number << 48 | block.last[0] << 16 | block.last[1]
+        return block, number + 1 << 32 if following is None else number << 32 | following
 
     def _computed(
         self, block: Block, landmarks: Landmarks | TenantLandmarks, means: ListMeans | None
