@@ -46,8 +46,6 @@ def save_models(connection):
     store.save(connection, Model("signs", "byhand", 8, layers))
     store.save(connection, Model("levels", "byhand", 8, layers, levels=4))
     store.save(connection, Model("weights", "byhand", 8, layers, bit_weights=weights))
-    codewords = {"a": "0110100110010110"}
-    store.save(connection, Model("classes", "byhand", 8, layers, class_codes=codewords))
     codes = rng.integers(0, 256, (ROWS, 2), dtype=np.uint8)
     network = known_rows(rows(), codes, 16)
     store.save(connection, Model("network", "byhand", 8, (), network=network))
@@ -74,12 +72,6 @@ INDEXES = {
         "metric": "cosine",
         "tenant": "section",
         "filter_columns": ["price"],
-    },
-    "codewords": {
-        "model": "classes",
-        "access": "landmarks",
-        "metric": "cosine",
-        "labels": "section",
     },
     "several_keys": {
         "model": "signs",
