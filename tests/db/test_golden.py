@@ -92,7 +92,7 @@ def texts(connection, index):
         assert len(text) < MOST, text[:200]
     whole = "\n".join(text.strip() + ";\n" for (text,) in found)
     # Numbers that come out of sequences.
-    numbered = r"(_of\(|readable_model m WHERE m\.id = |k\.model_id = )"
+    numbered = r"(_of\(|readable_model m WHERE m\.id = )"
     whole = re.sub(rf"{numbered}{index.model_id}\b", r"\1MODEL", whole)
     generation = connection.execute(
         "SELECT generation FROM hashindex.index WHERE name = %s", [index.name]
