@@ -42,7 +42,6 @@ class DeepDSH(DeepHasher):
     """
 
     method = "deep-dsh"
-    learns_from = ("labels", "pairs")
 
     margin: Positive | None = None
     alpha: NotNegative = 0.01

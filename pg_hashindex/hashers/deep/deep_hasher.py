@@ -50,7 +50,7 @@ class DeepHasher(Hasher):
     parameters.
     """
 
-    learns_from: ClassVar[tuple[str, ...]] = ("labels",)
+    learns_from: ClassVar[tuple[str, ...]] = ("labels", "pairs")
     runtime_parameters = ("device", "progress")
 
     features: Literal["perceptron", "cnn-f"] = "perceptron"

@@ -84,7 +84,6 @@ class DPSH(DeepHasher):
     """
 
     method = "dpsh"
-    learns_from = ("labels", "pairs")
 
     pairwise_loss: PairLoss = "dpsh"
     theta_scale: Positive = 1.0

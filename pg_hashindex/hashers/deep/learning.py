@@ -302,10 +302,6 @@ class Trainer:
         loss = self.loss(u, torch.from_numpy(similar).to(self.device), *known)
         return loss / max(1, n_pairs)
 
-    def projections(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the projections of rows by number, as the network is now."""
-        return self.network.project(self.X[rows], rows)
-
     def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
         used = [self.optimizers[name] for name in names if name in self.optimizers]
         self.network.zero_grad(set_to_none=True)
@@ -317,6 +313,9 @@ class Trainer:
 
     def _rows(self, numbers: NDArray[np.intp]) -> torch.Tensor:
         return torch.from_numpy(self.X[numbers]).to(self.device)
+
+    def _codes(self, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        return pack(self.network.project(self.X[rows], rows) > 0)
 
     def _look(self) -> None:
         """Keep the network if its MAP on the held-back rows is the best so far."""
@@ -333,6 +332,6 @@ class Trainer:
         because it measures how sure the network is of its mistakes.
         """
         beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
-        query_codes, codes = (pack(self.projections(rows) > 0) for rows in (self.held_back, beside))
+        query_codes, codes = (self._codes(rows) for rows in (self.held_back, beside))
         shared = self.labels.same(self.held_back, beside)
         return mean_average_precision(query_codes, codes, shared, ties="average")
