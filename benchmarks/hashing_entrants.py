@@ -62,7 +62,7 @@ def on_database(split: Split) -> Split:
 
 _UNIT_ROWS = {"normalize": "l2"}
 _CPU = {"device": "cpu"}
-DEEP = ("dpsh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
+DEEP = ("dpsh", "deep-dsh")
 
 ENTRANTS = {
     entrant.name: entrant

@@ -7,7 +7,7 @@
 1,000 queries; 60,000 rows of MNIST, or 59,000 packages, as database, drawn by the seed, of which
 50, 250 or 500 a class, or 20 a section, are labelled. The score is MAP within the first 5,000: rows
 of the query's label are relevant, ties are in database order. `bgdh-i`, `s3plh` and `itq` learn
-from the database; `dpsh`, the other deep methods and `sdh` from its labelled rows; the transductive
+from the database; `dpsh`, `deep-dsh` and `sdh` from its labelled rows; the transductive
 `bgdh-t` from the database and the queries, the labels of which it does not see. Packages also have
 a graph of the words of their names.
 

@@ -122,11 +122,6 @@ filter_columns_option = click.option(
 tenant_option = click.option(
     "--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each."
 )
-labels_option = click.option(
-    "--labels",
-    metavar="COLUMN",
-    help="Column of labels: rows get the codeword of their class, where the model has one.",
-)
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
 )

@@ -28,7 +28,6 @@ from ._shared import (
     filter_columns_option,
     k_option,
     key_option,
-    labels_option,
     memory_option,
     note,
     of_database,
@@ -109,7 +108,6 @@ def index() -> None:
 @ranking_option
 @filter_columns_option
 @tenant_option
-@labels_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -529,7 +527,6 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "probes": found.probes,
         "filter_columns": ", ".join(found.filter_columns) or None,
         "tenant": found.tenant_column,
-        "labels": found.label_column,
         "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,

@@ -226,9 +226,9 @@ def _refuse_other_settings(
     tenant: str | None,
 ) -> None:
     """Refuse to continue with an index other than the one requested."""
-    # The column of tenants is kept too, first, and that of labels, last.
+    # The column of tenants is kept too, first.
     own, wanted = (
-        [name for name in columns if name not in (index.tenant_column, index.label_column)]
+        [name for name in columns if name != index.tenant_column]
         for columns in (index.filter_columns, filter_columns)
     )
     for option, asked, has in (

@@ -151,8 +151,8 @@ def test_processes_share_the_work(semi_supervised):
             )
         )  # fmt: skip
 
-    # Twelve methods with their own graph or none, four more of MNIST, four of packages at 32 bits.
-    assert len(places(1, 1)) == 12 * 4 * 4 * 3 + 4 * 3 * 4 * 3 + 4 * 3
+    # Seven methods with their own graph or none, four more of MNIST, four of packages at 32 bits.
+    assert len(places(1, 1)) == 7 * 4 * 4 * 3 + 4 * 3 * 4 * 3 + 4 * 3
     shared = [places(number, 3) for number in (1, 2, 3)]
     assert sorted(place for part in shared for place in part) == sorted(places(1, 1))
     assert max(map(len, shared)) - min(map(len, shared)) <= 12

@@ -4,7 +4,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
@@ -96,23 +95,6 @@ def upgrade() -> None:
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
-    # The code that a model gives all rows of a class, and the class as text. Texts are compared
-    # byte by byte, whatever the collation of a column of labels.
-    op.create_table(
-        "class_code",
-        sa.Column("model_id", sa.BigInteger, nullable=False),
-        sa.Column("class", sa.Text(collation="C"), nullable=False),
-        sa.Column("code", postgresql.BIT(varying=True), nullable=False),
-        sa.PrimaryKeyConstraint("model_id", "class", name="class_code_pkey"),
-        sa.ForeignKeyConstraint(
-            ["model_id"],
-            ["hashindex.model.id"],
-            name="class_code_model_id_fkey",
-            ondelete="CASCADE",
-        ),
-        schema="hashindex",
-        comment="codewords that models give classes of labels",
-    )
     # Schema and table names are text, never oids: oids differ between nodes and after a restore.
     op.create_table(
         "index",
@@ -146,9 +128,6 @@ def upgrade() -> None:
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
         # The column of the tenants, which have landmarks of their own; the first filter column.
         sa.Column("tenant_column", sa.Text),
-        # The column of the labels, whose codewords rows get where the model has some; a filter
-        # column too.
-        sa.Column("label_column", sa.Text),
         # Whether all rows have had their codes once. Until then searches are exact.
         sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
         # Roles that own the table, a partition or their schemas, and are trusted by their names.
@@ -301,7 +280,6 @@ def downgrade() -> None:
         "saved_query",
         "query_set",
         "index",
-        "class_code",
         "model_part",
         "model",
     ):

@@ -24,9 +24,7 @@ This is why it is safe beside writers:
   codes, as if they had not been reached. The last transaction waits until all are on disk.
 
 A model that knows only its training rows has no codes for others. These stay without codes. A model
-with learned codes gives them to rows that training knew; triggers hash all rows. If the index has
-labels, the statement that writes codes puts the codeword of a row's class in their place, as the
-triggers do; so Python hashes all rows, and needs no label.
+with learned codes gives them to rows that training knew; triggers hash all rows.
 """
 
 import time
@@ -118,7 +116,7 @@ _PAGES_OF_TABLE: LiteralString = """
 _WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
-            SELECT {as_ids}, {row_code}{numbers}{filter_values}
+            SELECT {as_ids}, s.code{numbers}{filter_values}
             FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
             JOIN {table} b ON ({key}) = ({given_key})
             WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
@@ -216,7 +214,6 @@ class _Encoder:
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
-            "row_code": sql.SQL("s.code"),
             "numbers": sql.SQL(", length, fit" if index.keeps_numbers else ""),
             "given_numbers": sql.SQL(", $4::real[], $5::real[]" if index.keeps_numbers else ""),
             "filter_targets": sql.SQL("").join(
@@ -228,10 +225,6 @@ class _Encoder:
                 for n, name in enumerate(index.filter_columns, 1)
             ),
         }
-        if index.label_column is not None:
-            # The label of the row as it is locked, so that no change of it goes unseen.
-            codeword = index.codeword_of(sql.Identifier("b", index.label_column))
-            self.names["row_code"] = sql.SQL("coalesce({}, s.code) AS code").format(codeword)
 
     def run(self) -> int:
         written, passes = 0, 0

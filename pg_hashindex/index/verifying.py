@@ -36,12 +36,9 @@ _NUMBERS_ROUNDING = 1e-3
 _ROWS: LiteralString = """
     SELECT {key_text}, b.{column}, {stored} FROM {table} b {join}
     WHERE ($1::text IS NULL OR ({key}) > ({start}))
-      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL AND {is_hashed}
+      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
     ORDER BY {key} LIMIT $2
 """
-
-# The copies of labels are compared with the table's, as all filter columns.
-_OTHER_CODEWORDS: LiteralString = "DELETE FROM {codes} c WHERE c.code <> {codeword} AND {current}"
 
 _COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
 
@@ -87,11 +84,7 @@ class Verifier:
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
         self.names |= {"codes": index.codes, "current": index.is_current}
-        self.names |= {"stored": index.stored_code, "codeword": index.codeword}
-        # A row with a codeword has it, whatever its vector.
-        self.names["is_hashed"] = sql.SQL("true")
-        if index.label_column is not None:
-            self.names["is_hashed"] = sql.SQL("{} IS NULL").format(index.codeword)
+        self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
@@ -113,8 +106,6 @@ class Verifier:
         self.work.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        if self.index.label_column is not None:
-            taken += self._execute(_OTHER_CODEWORDS).rowcount
         with Progress("verifying", rows, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
@@ -194,7 +185,7 @@ class Verifier:
 # Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
 # same draw.
 _CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL AND {codeword} IS NULL
+    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
     ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
 """
 
@@ -207,11 +198,11 @@ def percent_of_codes(index: IndexRow, pages: int) -> float:
 
 
 def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
-    """Draw hashed codes, as texts of zeros and ones, from a percentage of the pages of all."""
+    """Draw codes, as texts of zeros and ones, from a percentage of the pages of all."""
     sample = sampled(percent / 100, random_state)
     # If few rows have a code, the drawn pages may have none.
     for pages in (sample, sql.SQL("")):
-        names = index.names | {"codes": index.codes, "codeword": index.codeword}
+        names = index.names | {"codes": index.codes}
         statement = sql.SQL(_CODES).format(**names, sample=pages)
         rows = execute(index.connection, statement, [random_state, most]).fetchall()
         if rows:

@@ -140,8 +140,7 @@ _RIVALS = "--methods cghash,sth,sbre,agh,s3plh,sh,itq,lsh --bits 16,32,60 -k 50"
 # FastH takes too long for several splits of the others.
 _WITH_FASTH = _RIVALS.replace("cghash,", "cghash,fasth,")
 _BGDH = (
-    "--methods bgdh,dpsh,deep-dsh,dtsh,hashnet,adsh,greedyhash,csq,sdh,lfh,cosdish,itq,isohash,sph "
-    "--bits 12,32 --top 5000 -k 100"
+    "--methods bgdh,dpsh,deep-dsh,sdh,lfh,cosdish,itq,isohash,sph --bits 12,32 --top 5000 -k 100"
 )
 _SADIH = (
     "--methods l1=sadih,l21=sadih,l1-paper=sadih,l21-paper=sadih,itq,sgh,dsh,itq-cca,ksh,lfh,"

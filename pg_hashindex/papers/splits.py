@@ -224,7 +224,7 @@ def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRo
         return scipy.sparse.csr_array(y)
     array = as_labels(y)
     if array.dtype.kind in "US" and array.ndim == 1:
-        array = number_labels([name or None for name in array.astype(str).tolist()])[0]
+        array = number_labels([name or None for name in array.astype(str).tolist()])
     Labels.read(array, n)
     return array
 

@@ -345,18 +345,6 @@ def test_a_field_of_tenants(shop, connection, vectors):
     assert Handle.open(connection, "its").tenant_column is None
 
 
-def test_a_field_of_labels(shop, connection):
-    given = {"fields": ["embedding"], "model": "lsh", "name": "its"}
-    shop.declare(HashIndex(**given, labels="maker"))
-    shop.makemigrations("labels")
-    shop.migrate()
-    assert Handle.open(connection, "its").label_column == "maker_id"
-    shop.declare(HashIndex(**given))
-    shop.makemigrations("no_labels")
-    shop.migrate()
-    assert Handle.open(connection, "its").label_column is None
-
-
 def test_a_table_of_another_schema_with_uuid_keys(project, connection, vectors):
     class Far(models.Model):
         id = models.UUIDField(primary_key=True, default=uuid.uuid4)

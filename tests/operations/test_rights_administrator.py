@@ -245,9 +245,7 @@ def test_catalog_vectors_are_private(administrator, connection, as_role):
     for column in ("layers", "bit_weights", "parameters", "training", "profile", "checksum"):
         with denied():
             nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
-    for table in (
-        "model_part", "class_code", "query_set", "saved_query", "recall_history",
-    ):  # fmt: skip
+    for table in ("model_part", "query_set", "saved_query", "recall_history"):
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
                 nobody.execute(statement.format(table).encode())

@@ -1,6 +1,6 @@
 """Supervision of training rows: labels, pairs, triplets and graphs, in one checked form."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
@@ -26,8 +26,6 @@ class Labels:
     """
 
     indicator: SparseRows
-    #: The label, or the number of the column, that was given for each class, (c,).
-    classes: NDArray[np.integer]
 
     @classmethod
     def read(cls, y: ArrayLike, n_rows: int) -> "Labels":
@@ -70,8 +68,7 @@ class Labels:
                 f"{indicator.indices[place]} is {indicator.data[place]}"
             )
         # Leave out columns without any row: they are not classes.
-        classes = np.unique(indicator.indices)
-        return cls(indicator.astype(np.float32)[:, classes], classes)
+        return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
 
     @classmethod
     def _from_numbers(cls, numbers: NDArray[np.integer]) -> "Labels":
@@ -84,7 +81,7 @@ class Labels:
         classes, places = np.unique(numbers[labelled], return_inverse=True)
         ones = np.ones(len(labelled), np.float32)
         shape = (len(numbers), len(classes))
-        return cls(scipy.sparse.csr_array((ones, (labelled, places)), shape=shape), classes)
+        return cls(scipy.sparse.csr_array((ones, (labelled, places)), shape=shape))
 
     @property
     def n_classes(self) -> int:
@@ -116,7 +113,7 @@ class Labels:
 
     def take(self, rows: NDArray[np.integer]) -> "Labels":
         """Return the labels of some rows, with the same classes."""
-        return replace(self, indicator=self.indicator[rows])
+        return Labels(self.indicator[rows])
 
     def hidden(self, rows: NDArray[np.integer]) -> "Labels":
         """Return the labels without those of some rows, with the same classes."""
@@ -124,7 +121,7 @@ class Labels:
         line_of = np.repeat(np.arange(indicator.shape[0]), np.diff(indicator.indptr))
         indicator.data[np.isin(line_of, rows)] = 0
         indicator.eliminate_zeros()
-        return replace(self, indicator=indicator)
+        return Labels(indicator)
 
     def same(
         self, rows: NDArray[np.integer] | slice, others: NDArray[np.integer] | slice = _EVERY
@@ -208,8 +205,8 @@ def check_classes(labels: Labels) -> None:
             f"none of the {labels.indicator.shape[0]} rows has a label; label some first"
         )
     if labels.n_classes < 2:
-        only_1 = labels.classes.tolist() == [1] and n_labelled < labels.indicator.shape[0]
-        hint = ", and -1 means no label: number two classes 0 and 1" if only_1 else ""
+        some_unlabelled = n_labelled < labels.indicator.shape[0]
+        hint = ", and -1 means no label: number classes from 0" if some_unlabelled else ""
         raise InvalidInputError(
             f"all {n_labelled} labelled rows have the same label; two or more are needed{hint}"
         )
