@@ -182,9 +182,7 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
         yield Suggestion(
             "codes",
             f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
-            "built and written to faster than a graph."
-            + said_of_tenants
-            + _refusal(found),
+            "built and written to faster than a graph." + said_of_tenants + _refusal(found),
             _ours(found, option),
         )
 

@@ -1,6 +1,5 @@
 """The page of an index: its numbers are those of the database, and the database is only read."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,9 +26,7 @@ def test_its_numbers_are_those_of_the_database(
     on(*evaluate, "--save", "night")
     on(*evaluate[:4], "--set", "night")
     before = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
-    page = write(
-        "i", "--set", "night", "--k", 5, "--candidates", 8, "--candidates", 30
-    )
+    page = write("i", "--set", "night", "--k", 5, "--candidates", 8, "--candidates", 30)
     # Whoever writes takes a number.
     after = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
     assert before == after

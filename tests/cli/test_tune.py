@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from click.testing import Result
+from pg_hashindex.quality.tuning.advice import Advice
 from pgvector import Vector
 from psycopg import RawCursor
 
@@ -17,7 +18,6 @@ from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.plots import draw_frontier
 from pg_hashindex.quality.tuning import Goal, Trial, models, running
-from pg_hashindex.quality.tuning.advice import Advice
 
 pytestmark = pytest.mark.newest
 

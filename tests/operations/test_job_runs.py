@@ -1,4 +1,4 @@
-"""Records of real runs: encoding, building, rebalancing, swapping, tuning."""
+"""Records of real runs: encoding, building, rebalancing, swapping."""
 
 import subprocess
 import sys
@@ -11,12 +11,11 @@ from fixtures.jobs import add_job, every_job, states
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.jobs import Job, list_jobs
-from pg_hashindex.errors import DatabaseStateError, InUseError, InvalidInputError
+from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.tuning import Budget, Goal, running, tune_index
 
 pytestmark = pytest.mark.newest
 
@@ -196,25 +195,6 @@ def test_a_swap_is_one_job(bare, vectors, phases, always):
     ]
     steps = phases()[before:]
     assert steps.index("training landmarks") < steps.index("reading rows")
-
-
-def test_tuning_is_a_job(bare, other, monkeypatch):
-    seen = []
-
-    def ended(*_):
-        seen.extend(list_jobs(other))
-        raise DatabaseStateError("enough")
-
-    monkeypatch.setattr(running, "draw", ended)
-    with pytest.raises(DatabaseStateError, match="enough"):
-        tune_index(bare, Goal(0.9), Budget())
-    (job,) = seen
-    assert (job.kind, job.subject, job.phase) == (
-        "tune",
-        "items_idx",
-        'drawing rows of "public"."items"',
-    )
-    assert states(other) == [("tune", "items_idx", "failed")]
 
 
 ENCODE = """

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from pg_hashindex.quality.tuning.advice import Advice
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.operations.report.charts import Chart, of_history
@@ -15,7 +16,6 @@ from pg_hashindex.quality.measuring import OperatingPoint
 from pg_hashindex.quality.plots.distributions import bins_of
 from pg_hashindex.quality.recall_history import HistoryPoint
 from pg_hashindex.quality.tuning import Goal, Trial
-from pg_hashindex.quality.tuning.advice import Advice
 
 POINTS = [OperatingPoint(50, 0.8, 1.0, 2.0), OperatingPoint(200, 0.9, 2.0, 4.0)]
 MEASURED = Evaluation("i", 30, 10, POINTS, 9.0, 9.5)

@@ -13,7 +13,7 @@ from psycopg import sql
 from ...db.connection import EXTENSION
 from ...db.server_errors import translated_errors
 from ...db.statements import execute, one_row
-from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
+from ...errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
 from ...index.verifying import as_bits, draw_codes, percent_of_codes

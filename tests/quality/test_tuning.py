@@ -1,0 +1,245 @@
+"""Tuning: what is measured, what is recommended, and why nothing is."""
+
+import re
+
+import numpy as np
+import psycopg
+import pytest
+from fixtures.items import one_layout
+from fixtures.recall import brute_force_recall
+
+from pg_hashindex.db.connection import connect
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality import query_sets
+from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.quality.measuring import Measured, Measuring
+from pg_hashindex.quality.tuning import apply, tune
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture(scope="module")
+def lsh_model(vectors):
+    """So long codes that few are at equal distances, of which any may be candidates."""
+    return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
+
+
+@one_layout
+@pytest.mark.parametrize("goal", [0.7, 0.97])
+def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal):
+    index = index.configure(ranking="hamming")
+    tuned = tune(index, goal, queries=300, k=5)
+    by_hand = {}
+    for point in tuned.points:
+        by_hand[point.candidates] = brute_force_recall(model, vectors, 5, point.candidates)
+        assert point.recall in by_hand[point.candidates]
+    assert [*by_hand] == [20, 50, 100, 200, 400, 800]
+    assert tuned.cause is tuned.remedy is None
+    assert tuned.best.candidates == next(n for n, r in by_hand.items() if r.least >= goal)
+    assert tuned.own.candidates == index.candidates == 200
+    assert apply(index, tuned).candidates == tuned.best.candidates
+    again = tune(index, goal, queries=300, k=5)
+    assert again.own.candidates == again.best.candidates == tuned.best.candidates
+
+
+@one_layout
+def test_searches_for_many_rows_keep_more_in_proportion(index):
+    tuned = tune(index, 0.9, queries=100, k=50)
+    # 200 are for ten rows.
+    assert tuned.own.candidates == 1000
+    assert min(point.candidates for point in tuned.points) == 50
+    kept = apply(index, tuned).candidates
+    assert kept == pytest.approx(tuned.best.candidates / 5, abs=1)
+
+
+def test_lists_of_landmarks(connection, items, model):
+    index = HashIndex.create(
+        connection, "i", table="items", column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    index = index.configure(probes=8)
+    tuned = tune(index, 0.95, queries=100, random_state=2)
+    assert len({point.probes for point in tuned.points}) > 1
+    assert tuned.best.recall >= 0.95
+    apply(index, tuned)
+    assert (index.probes, index.candidates) == (tuned.best.probes, tuned.best.candidates)
+    (point,) = evaluate(index, queries=100, candidates=[index.candidates], random_state=2).points
+    assert point.recall == tuned.best.recall
+
+
+@one_layout
+def test_a_session_that_only_reads(index, url):
+    before = index.connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+    with connect(url) as session:
+        session.execute("SET default_transaction_read_only = on")
+        tuned = tune(HashIndex.open(session, index.name), 0.9, queries=20)
+        with pytest.raises(psycopg.Error, match="read-only"):
+            session.execute("CREATE TABLE t ()")
+    assert tuned.best.recall >= 0.9
+    # Whoever writes takes a number.
+    after = index.connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
+    assert after == before
+
+
+@one_layout
+def test_other_queries(index, vectors):
+    """Not left out of their own answers: the row itself is found, too."""
+    log = query_sets.of_log(index, "SELECT embedding FROM items WHERE id < 9")
+    tuned = tune(index, 1, queries=log, k=1)
+    assert {point.queries for point in tuned.points} == {8}
+    assert all(point.recall == 1 for point in tuned.points)
+
+
+def test_within_tenants(connection, items, model, vectors):
+    index = HashIndex.create(
+        connection, "i", table="items", column="embedding", model="lsh", tenant="category"
+    )
+    index.encode()
+    tuned = tune(index.configure(ranking="hamming"), 0.9, queries=300, k=5)
+    # Each category has a hundred rows, all of whose codes are ranked.
+    for point in tuned.points:
+        by_hand = [brute_force_recall(model, vectors[n::3], 5, point.candidates) for n in range(3)]
+        least, greatest = (
+            np.mean([getattr(r, end) for r in by_hand]) for end in ("least", "greatest")
+        )
+        assert least - 1e-9 <= point.recall <= greatest + 1e-9
+
+
+@one_layout
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"recall": 0}, "recall must be above 0 and at most 1, got 0"),
+        ({"recall": 1.1}, "got 1.1"),
+        ({"recall": float("nan")}, "got nan"),
+        ({"k": 0}, "k is 0"),
+        ({"max_ms": 0}, "max_ms must be above 0, got 0"),
+        ({"queries": 0}, "queries is 0"),
+    ],
+)
+def test_goals_out_of_range(index, arguments, message):
+    with pytest.raises(InvalidInputError, match=message):
+        tune(index, **({"recall": 0.9} | arguments))
+
+
+def test_a_table_without_rows(connection, items, model):
+    index = HashIndex.create(connection, "i", table="items", column="embedding", model="lsh")
+    connection.execute("TRUNCATE items")
+    with pytest.raises(InvalidInputError, match="fewer than two rows"):
+        tune(index, 0.9)
+
+
+# What is tried and chosen, with recalls and times that are given.
+
+
+@pytest.fixture
+def listed(connection, items, model):
+    index = HashIndex.create(
+        connection, "i", table="items", column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    return index.configure(probes=80, candidates=200)
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Have searches take the time and find the part of rows that a test says."""
+
+    def give(recall, milliseconds=lambda probes, candidates: 1.0, exact_ms=9.0):
+        def measure(self, index, candidates, done, *, probes):
+            return Measured(
+                candidates, float(recall(probes, candidates)),
+                float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
+                index.access, index.ranking, probes, self.k, len(self.asked), 0,
+            )  # fmt: skip
+
+        monkeypatch.setattr(Measuring, "measure", measure)
+        monkeypatch.setattr(Measuring, "find_truth", lambda self, done: (exact_ms, exact_ms))
+
+    return give
+
+
+def cost(probes, candidates):
+    return 0.3 + 0.01 * probes + 0.005 * candidates
+
+
+PROBES = [80 * 2.0**n for n in range(-6, 4)]
+COUNTS = (20, 50, 100, 200, 400, 800, 1600, 3200)
+
+
+@pytest.mark.parametrize(
+    "recall",
+    [
+        # Twice the fastest probes: fewer find as much, until they need too many candidates.
+        lambda p, c: 1 - np.exp(-p / 9) - 0.2 * np.exp(-c / 40),
+        # Half of them: with more, a quarter of the candidates is enough.
+        lambda p, c: 1 - np.exp(-p / 50) - 0.2 * np.exp(-c / 40),
+        # No number of candidates is enough with so few probes; then too few candidates.
+        lambda p, c: (p >= 160) * (c >= 1600),
+        lambda p, c: 0.5 + p / 512,
+        # Codes that put the true rows late, the later the more lists are read.
+        lambda p, c: 0.7 + c / 12000 - p / 6400,
+    ],
+)
+def test_the_fastest_that_reach_the_recall(listed, given, recall):
+    given(recall, cost)
+    tuned = tune(listed, 0.95, queries=5)
+    assert tuned.cause is None
+    best = tuned.best
+    assert best.recall >= 0.95
+    fastest = min(cost(p, c) for p in PROBES for c in COUNTS if recall(p, c) >= 0.95)
+    assert best.p50_ms <= 1.1 * fastest + 0.05
+    # Not the whole grid is measured.
+    assert len(tuned.points) < 45
+
+
+def test_fewer_settings_are_never_slower(listed, given):
+    """A chance of the clock does not make searches keep more."""
+    given(lambda p, c: 1, lambda p, c: 1 if (p, c) == (80, 400) else 2)
+    tuned = tune(listed, 0.95, queries=5)
+    assert tuned.best.candidates == 20
+
+
+def test_the_frontier(listed, given):
+    given(lambda p, c: min(1, c / 400), lambda p, c: c / 100 if c != 100 else 9)
+    found = tune(listed, 0.2, queries=5)
+    # 100 candidates take 9 ms; 800 find no more than 400.
+    line = [
+        point.candidates for point in found.frontier if point.probes == found.frontier[0].probes
+    ]
+    assert [point.recall for point in found.frontier] == sorted(p.recall for p in found.frontier)
+    assert 100 not in line
+    assert 800 not in line
+    described = found.as_dict()
+    assert described["recommended"]["candidates"] == found.best.candidates
+    assert sum(point["frontier"] for point in described["points"]) == len(found.frontier)
+
+
+@pytest.mark.parametrize(
+    ("recall", "milliseconds", "max_ms", "cause", "remedy"),
+    [
+        (
+            lambda p, c: 0.814 - p / 8000, lambda p, c: 1, None,
+            "800 candidates of 80 probes find 0.804, and more do not help .* by the codes of model "
+            "lsh:1 the missing rows are not near", "--ranking asymmetric",
+        ),
+        (
+            lambda p, c: min(0.9, p / 800), lambda p, c: p / 4, None,
+            "and with more of them an exact search is faster", "--ranking asymmetric",
+        ),
+        (lambda p, c: 0.99, cost, 0.2, "1 probes find 0.99 in", "allow more time, or a lower"),
+        (lambda p, c: 0.99, cost, 0.2, "find 0.99 in", "search exactly, by hashindex.exact_search"),
+    ],
+    ids=["codes", "slow", "max_ms", "exact"],
+)  # fmt: skip
+def test_why_nothing_reaches_it(listed, given, recall, milliseconds, max_ms, cause, remedy):
+    given(recall, milliseconds, exact_ms=0.1 if "exactly" in remedy else 9.0)
+    index = listed.configure(ranking="hamming")
+    tuned = tune(index, 0.95, max_ms=max_ms, queries=5)
+    assert tuned.as_dict()["recommended"] is None
+    assert tuned.cause is not None
+    assert tuned.remedy is not None
+    assert re.search(cause, tuned.cause), tuned.cause
+    assert remedy in tuned.remedy
