@@ -39,7 +39,8 @@ def test_they_are_stored(on, index):
 def test_landmarks_and_a_log_of_queries_as_json(on, index):
     index.configure(access="landmarks").encode()
     log = ("--queries-from", "SELECT embedding FROM items WHERE id < 9")
-    printed = json.loads(on("tune", "items_idx", "--recall", "1", "-k", "1", *log, "--json").stdout)
+    result = on("tune", "items_idx", "--recall", "1", "-k", "1", *log, "--json")
+    printed = json.loads(result.stdout)
     assert (printed["index"], printed["recall"], printed["k"]) == ("items_idx", 1.0, 1)
     assert printed["recommended"] in [
         {name: value for name, value in point.items() if name != "frontier"}
@@ -60,8 +61,8 @@ def test_nothing_reaches_it(on, index):
 
 def test_a_scan_of_many_rows_needs_landmarks(on, index):
     index.connection.execute(
-        "INSERT INTO items SELECT 1000 + n, 'a', embedding FROM items, generate_series(1, 40) n "
-        "WHERE id <= 250"
+        "INSERT INTO items SELECT 1000 + 40 * id + n, 'a', embedding "
+        "FROM items, generate_series(1, 40) n WHERE id <= 250"
     )
     result = on("tune", "items_idx", "--recall", "0.9", "--max-ms", "1e-6", *FEW, code=1)
     assert "pg-hashindex index configure items_idx --access landmarks" in result.stderr
@@ -79,9 +80,8 @@ def test_results_are_not_lost_if_applying_fails(on, index, monkeypatch):
 
 def test_a_session_that_only_reads(on, index, url):
     with connect(url) as connection:
-        connection.execute(
-            f"ALTER DATABASE {connection.info.dbname} SET default_transaction_read_only = on".encode()
-        )
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
     assert "recommended: " in on("tune", "items_idx", "--recall", "0.9", *FEW).stdout
 
 
