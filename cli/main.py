@@ -19,7 +19,7 @@ _COMMANDS = {
     "dedup": "Write all pairs of near-duplicate rows of index NAME into a table.",
     "report": "Write a report on INDEX into one page of HTML.",
     "jobs": "List running jobs, and dead ones with the command that continues each.",
-    "tune": "Find the settings of INDEX, or codes for --table, that reach a recall the fastest.",
+    "tune": "Find the candidates and probes with which INDEX reaches a recall the fastest.",
     "bench": "Compare methods on a data set; no database is needed.",
 }
 _MODULES = {"within": "search"}
