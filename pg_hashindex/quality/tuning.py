@@ -11,7 +11,7 @@ from typing import Any, LiteralString
 
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
-from ..db.statements import one_row
+from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
@@ -31,8 +31,8 @@ _SAME_TIME, _SAME_MS = 1.1, 0.05
 _SLOW_MS = 10.0
 
 _USUAL_ACCESS: LiteralString = """
-    SELECT hashindex._usual_access(i, m)
-    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = $1
+    SELECT hashindex._usual_access(i, ROW(m.*)::hashindex.model)
+    FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
 """
 
 # Measures a search with some probes and candidates, once.
@@ -304,8 +304,9 @@ def _remedy(
     configure = f"pg-hashindex index configure {shlex.quote(row.name)}"
     if row.access == "scan":
         with translated_errors(table=row.qualified_table):
-            (access,) = one_row(row.connection, _USUAL_ACCESS, [row.name])
-        if access == "landmarks":
+            # No row for readers who may not read the model.
+            usual = execute(row.connection, _USUAL_ACCESS, [row.name]).fetchone()
+        if usual == ("landmarks",):
             return f"read some lists of codes instead of all: {configure} --access landmarks"
     if any(point.recall >= recall for point in points):
         if max_ms is not None and exact_ms <= max_ms:
@@ -313,11 +314,10 @@ def _remedy(
         return "allow more time, or a lower recall"
     if row.levels == 2 and row.ranking == "hamming" and row.encoded_in == "sql":
         return f"rank by the query's projections: {configure} --ranking asymmetric"
-    projections = row.n_bits // bits_of(row.levels)
-    if row.levels > 2 and projections >= row.dimension:
-        return "compare with pgvector's own indexes, by pg-hashindex doctor: these codes are full"
+    if row.n_bits >= 2 * row.dimension:
+        return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
     model, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
-    bits = min(2 * projections, max(projections, row.dimension))
+    bits = min(2 * row.n_bits // bits_of(row.levels), row.dimension)
     return (
         f"take more bits: pg-hashindex model train {model} --table {table} --column "
         f"{shlex.quote(row.column_name)} --bits {bits} --levels 4; then pg-hashindex index swap "

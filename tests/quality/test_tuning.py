@@ -84,6 +84,14 @@ def test_a_session_that_only_reads(index, url):
 
 
 @one_layout
+def test_a_reader(index, connection, as_role):
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    tuned = tune(HashIndex.open(reader, "items_idx"), 0.9, max_ms=1e-6, queries=20)
+    assert tuned.remedy == "allow more time, or a lower recall"
+
+
+@one_layout
 def test_other_queries(index, vectors):
     """Not left out of their own answers: the row itself is found, too."""
     log = query_sets.of_log(index, "SELECT embedding FROM items WHERE id < 9")
