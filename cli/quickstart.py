@@ -130,7 +130,7 @@ def quickstart(
         with progress(f"measuring index {name}"):
             tuned = tuning.tune(index, recall, queries=_QUERIES)
         print_tuned(tuned)
-        changed = steps.configure(index, tuned)
+        changed = steps.configure(index, tuned, complete=complete)
         if changed:
             note(f"searches keep {tuning.describe(tuned.best)} from now on")
         elif complete:

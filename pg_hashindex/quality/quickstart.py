@@ -233,10 +233,17 @@ def train_model(
     store.save(connection, train(X, name, metric=metric, force=force))
 
 
-def configure(index: HashIndex, tuned: tuning.Tuned) -> bool:
-    """Store the best settings, unless somebody chose others that are good enough."""
-    own = tuned.own
-    wanted = tuned.best != own and (own.recall < tuned.recall or index.row.has_usual_candidates())
+def configure(index: HashIndex, tuned: tuning.Tuned, *, complete: bool) -> bool:
+    """Store the best settings, unless others were set by hand and are good enough.
+
+    Settings of an index that was ``complete`` before are only replaced by fewer candidates, since
+    times differ from run to run.
+    """
+    own, best = tuned.own, tuned.best
+    better = best.candidates < own.candidates if complete else best != own
+    wanted = best != own and (
+        own.recall < tuned.recall or (better and index.row.has_usual_candidates())
+    )
     if wanted:
         tuning.apply(index, tuned)
     return wanted

@@ -5,7 +5,7 @@ Both are arguments of a search, so the index itself is measured, as it is, and n
 
 import shlex
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, LiteralString
 
@@ -261,6 +261,9 @@ def _best(
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
     reaching = [point for point in points if point.recall >= recall]
     # Fewer candidates or probes are never slower: if they were measured so, it was chance.
+    times = {
+        point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
+    }
     needed = [
         point
         for point in reaching
@@ -268,18 +271,18 @@ def _best(
     ]
     within = [point for point in needed if point in allowed]
     if within:
-        return _fastest(within), None
+        return _fastest(within, times), None
     if needed:
-        fastest = _fastest(needed)
+        fastest = _fastest(needed, times)
         nearest = _cheapest(allowed) if allowed else fastest
         return nearest, f"{describe(fastest)} find {fastest.recall:.3g} in {fastest.p50_ms:.3g} ms"
     return _cheapest(allowed or points), cause
 
 
-def _fastest(points: Sequence[Measured]) -> Measured:
+def _fastest(points: Sequence[Measured], times: Mapping[Measured, float]) -> Measured:
     """Return the fastest point; of equal times, that with the fewest candidates and probes."""
-    most = min(point.p50_ms for point in points) * _SAME_TIME + _SAME_MS
-    return min((point for point in points if point.p50_ms <= most), key=lambda p: sum(_size(p)))
+    most = min(times[point] for point in points) * _SAME_TIME + _SAME_MS
+    return min((point for point in points if times[point] <= most), key=lambda p: sum(_size(p)))
 
 
 def _cheapest(points: Iterable[Measured]) -> Measured:

@@ -203,6 +203,11 @@ def test_fewer_settings_are_never_slower(listed, given):
     given(lambda p, c: 1, lambda p, c: 1 if (p, c) == (80, 400) else 2)
     tuned = tune(listed, 0.95, queries=5)
     assert tuned.best.candidates == 20
+    # 100 candidates of 80 probes take 1 ms, so 50 do not take 5.
+    slow = {(80, 50): 5, (80, 100): 1}
+    given(lambda p, c: p * c >= 3200, lambda p, c: slow.get((p, c), 2))
+    best = tune(listed, 0.95, queries=5).best
+    assert (best.probes, best.candidates) == (80, 50)
 
 
 def test_the_frontier(listed, given):
