@@ -25,7 +25,6 @@ from presets import packages
 
 from pg_hashindex.hashers import HASHERS, PCAH
 from pg_hashindex.papers import Measures, Method, Split
-from pg_hashindex.papers.scores import score
 
 BITS = (32, 64)
 _QUERIES, _ROWS, _LABELLED, _DIRECTIONS = 500, 5000, 1000, 128
@@ -127,7 +126,7 @@ def measure(split: Split, method: str, given: Parameters) -> Iterator[Parameters
         X, y, known = tried.fit_arguments(split, hasher)
         model = hasher.fit(X, y, **known).to_model(method, levels=2)
         codes = model.encode(split.database)
-        found = score(model, split.queries, codes, split, truths, Measures((1,), neighbours=1))
+        found = split.score(model, codes, truths, Measures((1,), neighbours=1))
         first = found[truths[0].name].values
         scores = {"nearest": found[NEAREST.name].values["MAP"], "PH2": first["PH2"]}
         if split.labels is not None:

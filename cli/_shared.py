@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
+    from pg_hashindex.quality.tuning import Tuned
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
 NO = 1
@@ -152,13 +153,6 @@ memory_option = click.option(
     metavar="SIZE",
     callback=_memory,
     help="Memory to take for building landmarks, such as 512MB.",
-)
-
-
-smallest_option = click.option(
-    "--smallest",
-    is_flag=True,
-    help="Recommend the fewest bytes that reach the recall, instead of the least time.",
 )
 
 seed_option = click.option(
@@ -524,6 +518,33 @@ def print_evaluation(result: "Evaluation") -> None:
         [
             *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
             ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
+        ],
+    )
+
+
+def print_tuned(result: "Tuned") -> None:
+    """Print recall and times for each setting that was tried, and for exact search."""
+    of_lists = result.best.access == "landmarks"
+    print_table(
+        ["candidates", *(["probes"] if of_lists else []), f"recall@{result.k}", "p50 ms", "p95 ms"],
+        [
+            *(
+                [
+                    str(point.candidates),
+                    *([point.probes] if of_lists else []),
+                    point.recall,
+                    point.p50_ms,
+                    point.p95_ms,
+                ]
+                for point in result.points
+            ),
+            [
+                "exact search",
+                *([None] if of_lists else []),
+                1.0,
+                result.exact_p50_ms,
+                result.exact_p95_ms,
+            ],
         ],
     )
 

@@ -624,7 +624,7 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
         f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
         "work": _at_work(work),
-        "search": f"SELECT * FROM {found.search_function}({arguments})",
+        "search": f"SELECT * FROM {found.search_function}({arguments})",  # noqa: S608 (printed)
     }
     if found.tenant_column is not None:
         largest = tenants(found, most=3)

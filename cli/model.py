@@ -1,7 +1,6 @@
 """``pg-hashindex model``: train, keep and move models."""
 
 import io
-import shlex
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -252,11 +251,11 @@ def train_model(
         )
     # A caller who teaches labels, pairs or a graph wants other neighbours than the nearest.
     if not taught:
-        _warn_of_recall(stored, table, column)
+        _warn_of_recall(stored)
     _print_model(stored, as_json)
 
 
-def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | None) -> None:
+def _warn_of_recall(stored: store.StoredModel) -> None:
     """Say what to try next, if too few true neighbours are among the candidates."""
     recall = stored.training.get("recall")
     if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
@@ -269,15 +268,9 @@ def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | 
         step = f"--bits {min(2 * projections, stored.dimension)}"
     else:
         step = "--method sign" if stored.method == "itq" else "--method itq"
-    of = (
-        ""
-        if table is None
-        else f" --table {shlex.quote(table)} --column {shlex.quote(column or '')}"
-    )
     note(
         f"warning: recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} "
-        f"candidates of {recall['among']} rows, and less among more rows; try {step} next, or have "
-        f"methods, bits and candidates compared: pg-hashindex tune{of} --recall 0.95"
+        f"candidates of {recall['among']} rows, and less among more rows; try {step} next"
     )
 
 

@@ -17,7 +17,7 @@ BEGIN
 END
 $$;
 
--- Whether a session is encoding, building, repairing or swapping an index, or tuning.
+-- Whether a session is encoding, building, repairing or swapping an index.
 CREATE OR REPLACE FUNCTION hashindex._is_at_work(work text, name text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT

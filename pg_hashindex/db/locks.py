@@ -60,8 +60,7 @@ def hold(connection: Connection) -> int:
 def claim(connection: Connection, work: str, name: str) -> bool:
     """Claim some work for this session; return False if another session does it.
 
-    The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
-    a scratch schema.
+    The work is "access", "encode", "repair" or "swap"; the name is that of an index.
     """
     _refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.

@@ -27,7 +27,7 @@ def show_progress(
     Parameters
     ----------
     tell
-        Called with the steps of `tune_table`, `tune_index` and `diagnose`, in words.
+        Called with the steps of `diagnose`, in words.
     bars
         Whether to draw bars on stderr, if that is a terminal.
     """

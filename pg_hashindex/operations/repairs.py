@@ -103,7 +103,7 @@ class Orphan:
     Parameters
     ----------
     kind
-        ``index``, ``model``, ``schema``, ``trigger``, ``column``, ``function`` or ``table``.
+        ``trigger``, ``column``, ``function`` or ``table``.
     object
         As SQL writes it.
     """
@@ -113,7 +113,7 @@ class Orphan:
 
 
 def list_orphans(connection: Connection) -> list[Orphan]:
-    """Return objects that belong to no index, and those that killed runs of tune left behind."""
+    """Return objects that belong to no index."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.orphans()")
 
 

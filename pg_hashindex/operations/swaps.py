@@ -20,7 +20,7 @@ from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
 from ..index.build import encode
 from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, read_row
-from ..papers.code_scores import score_codes
+from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
 from ..quality.query_sets import QuerySet, draw

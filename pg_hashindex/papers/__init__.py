@@ -3,9 +3,9 @@
 Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 """
 
+from ..quality.scores import Measures, Scores
 from .methods import Method, default_methods
 from .outcomes import Outcome, average, compare
-from .scores import Measures, Scores
 from .splits import (
     PROTOCOLS,
     QUERIES,

@@ -16,8 +16,8 @@ from ..hashers.supervision.labels import Labels
 from ..metrics.ranking import spherical_ranking
 from ..models.quantization import Levels, Ranking
 from ..models.vectors import SparseRows
+from ..quality.scores import Measures, Scores
 from .methods import Method
-from .scores import Measures, Scores, score
 from .splits import Split, Truth
 from .validation import HeldBack
 
@@ -353,10 +353,10 @@ def _run(
         protocols["learned"] = _learned(split, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
-            scores = score(model, split.queries, codes, split, truths, measures)
+            scores = split.score(model, codes, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
     if method.hasher == "sph" and model.levels == 2:
-        scores = score(model, split.queries, hashed, split, truths, measures, spherical_ranking)
+        scores = split.score(model, hashed, truths, measures, spherical_ranking)
         yield replace(encoded, distance="spherical", scores=scores)
 
 

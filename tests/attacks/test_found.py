@@ -89,13 +89,6 @@ def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, key_type)
         ).fetchone() == (False,)
 
 
-def test_3_a_schema_that_looks_like_a_run_of_tune(theirs, connection, mallory):
-    """Repair drops only the administrator's leftovers of killed runs."""
-    connection.execute("CREATE SCHEMA hashindex_tune_0123456789ab AUTHORIZATION mallory")
-    mallory.execute("CREATE TABLE hashindex_tune_0123456789ab.own (id int)")
-    assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
-
-
 def test_4_a_tenant_leaves_the_codes_of_others(theirs, connection, mallory):
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items "

@@ -255,11 +255,10 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
 
     as_role("reader")
     connection.execute("GRANT SELECT ON public.items TO reader")
-    # For tune: its scratch tables, and as many rows as it asks for.
+    # As many rows as landmarks and training ask for.
     with connection.cursor() as cursor, cursor.copy("COPY public.items FROM STDIN") as copy:
         for i in range(900):
             copy.write_row((i + 301, "abc"[i % 3], Vector(vectors[i % 300] * (1 + i / 300))))
-    connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
 
     def on(*arguments):
         session = url.replace("postgres@", "keeper@")
@@ -321,8 +320,8 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         on("doctor", *source, *quick)
         on("quickstart", *source, "--name", "quick", "--anyway", "--yes")
         on("index", "repair", "--orphans")
-        on("tune", *source, "--recall", "0.1", *quick, "--sample", 1000, "--minutes", "0.1")
         on("index", "create", "tuned", *source, "--model", "two")
+        on("tune", "tuned", "--recall", "0.1", *quick, "--apply")
         on("index", "configure", "tuned", "--access", "landmarks")
         on("index", "encode", "tuned")
         on("index", "rebalance", "tuned")

@@ -242,11 +242,6 @@ def test_the_command_line(session, filled):
     assert one(session, "SELECT count(*) FROM hashindex.node_index") == 0
 
 
-def test_tuning(make, filled):
-    make(access="landmarks")
-    run(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20")
-
-
 def test_grants(make, filled):
     index = make(access="landmarks")
     connection = index.connection

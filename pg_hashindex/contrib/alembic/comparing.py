@@ -258,7 +258,7 @@ def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[
 
 
 def _is_ours(schema: str | None) -> bool:
-    return schema == "hashindex" or (schema or "").startswith("hashindex_tune_")
+    return schema == "hashindex"
 
 
 def _leave_code_columns(
