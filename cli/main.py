@@ -17,7 +17,6 @@ _COMMANDS = {
     "within": "Find every row of INDEX whose code is within a Hamming radius.",
     "evaluate": "Compare INDEX with exact search on rows of its own table.",
     "dedup": "Write all pairs of near-duplicate rows of index NAME into a table.",
-    "report": "Write a report on INDEX into one page of HTML.",
     "jobs": "List running jobs, and dead ones with the command that continues each.",
     "tune": "Find the settings of INDEX, or codes for --table, that reach a recall the fastest.",
     "bench": "Compare methods on a data set; no database is needed.",

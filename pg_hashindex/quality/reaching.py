@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ..db.progress import Progress
 from ..index.catalog import HasRow
 from .measuring import Measured, Measuring
-from .query_sets import draw
+from .queries import draw
 
 CANDIDATES = (20, 50, 100, 200, 400, 800)
 _MOST_CANDIDATES = 6400

@@ -18,7 +18,7 @@ from ...errors import InvalidInputError
 from ...index.landmarks.memory import DEFAULT_MEMORY, as_bytes
 from ...index.search import as_count
 from ...models.model import Metric
-from ..query_sets import read_log
+from ..queries import read_log
 
 # The least number of rows: fewer do not represent the full table.
 _LEAST_ROWS = 1000
