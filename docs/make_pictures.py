@@ -399,8 +399,9 @@ def few_labels() -> list[Outcome]:
 
 def report() -> None:
     """Take a picture of the head and the charts of a report."""
-    from pg_hashindex import HashIndex, connect, store
     from pg_hashindex.operations.report import gather, page
+
+    from pg_hashindex import HashIndex, connect, store
     from pg_hashindex.server import EmbeddedServer
     from pg_hashindex.server.demo import DATABASE, TABLE, create_database
     from pg_hashindex.training import train

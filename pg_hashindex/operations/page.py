@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..db.connection import Connection
+from ..db.server_errors import translated_errors
 from ..errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ..index.catalog import IndexRow, read_rows
 from ..index.verifying import as_bits, draw_codes, percent_of_codes
@@ -44,9 +45,9 @@ __all__ = ["check_page", "look", "page", "save_page"]
 T = TypeVar("T")
 
 _OF_COLUMN: LiteralString = """
-    WHERE i.swap_of IS NULL AND i.column_name = $2
+    WHERE i.swap_of IS NULL AND i.column_name = $2::text
       AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid
-        = to_regclass($1)::oid
+        = to_regclass($1::text)::oid
     ORDER BY i.name
 """
 
@@ -243,7 +244,8 @@ def _found(find: Callable[[], T]) -> T | _Missing:
 
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
-    drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
+    with translated_errors():
+        drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
     return as_bits(drawn) if drawn else None
 
 
@@ -383,32 +385,38 @@ def _sizes(found: Diagnosis) -> _Chart:
 
 
 def _charts(looked: Looked, number: int) -> Iterator[_Chart]:
-    """Yield the share of ones of each bit of an index, and its recall over time."""
-    bits, points = looked.bits, looked.history
-    if bits is not None and not isinstance(bits, _Missing):
-        ones = bits.mean(axis=0)
-        worst = int(np.abs(ones - 0.5).argmax())
-        yield _Chart(
-            f"ones-{number}",
-            "Share of ones",
-            f"Part of {len(bits)} codes in which a bit is one; a half tells the most. Bit {worst} "
-            f"is the farthest from it, with {ones[worst]:.3f}.",
-            plots.draw_ones(ones),
-            ["bit", "share of ones"],
-            list(enumerate(ones.tolist())),
-        )
-    if points and not isinstance(points, _Missing):
-        points = [replace(point, measured_at=point.measured_at.astimezone(UTC)) for point in points]
-        yield _Chart(
-            f"history-{number}",
-            "Recall over time",
-            f"{len(points)} measurements, the last of {points[-1].measured_at:%Y-%m-%d} with "
-            f"recall {points[-1].recall:.3f}. Each line is of the same queries, candidates and k; "
-            "where the index got another model there is a mark.",
-            plots.draw_history(points),
-            [f"{HEADINGS[0]} (UTC)", *HEADINGS[1:]],
-            [astuple(point) for point in reversed(points)],
-        )
+    if looked.bits is not None and not isinstance(looked.bits, _Missing):
+        yield _ones(looked.bits, number)
+    if looked.history and not isinstance(looked.history, _Missing):
+        yield _history(looked.history, number)
+
+
+def _ones(bits: NDArray[np.bool_], number: int) -> _Chart:
+    ones = bits.mean(axis=0)
+    worst = int(np.abs(ones - 0.5).argmax())
+    return _Chart(
+        f"ones-{number}",
+        "Share of ones",
+        f"Part of {len(bits)} codes in which a bit is one; a half tells the most. Bit {worst} is "
+        f"the farthest from it, with {ones[worst]:.3f}.",
+        plots.draw_ones(ones),
+        ["bit", "share of ones"],
+        list(enumerate(ones.tolist())),
+    )
+
+
+def _history(points: Sequence[HistoryPoint], number: int) -> _Chart:
+    points = [replace(point, measured_at=point.measured_at.astimezone(UTC)) for point in points]
+    return _Chart(
+        f"history-{number}",
+        "Recall over time",
+        f"{len(points)} measurements, the last of {points[-1].measured_at:%Y-%m-%d} with recall "
+        f"{points[-1].recall:.3f}. Each line is of the same rows, candidates and k; where the "
+        "index got another model there is a mark.",
+        plots.draw_history(points),
+        [f"{HEADINGS[0]} (UTC)", *HEADINGS[1:]],
+        [astuple(point) for point in reversed(points)],
+    )
 
 
 def _shown(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Recall and times of searches: the one measure of evaluations, tuning, the doctor and benchmarks."""
+"""Recall and times of searches: the one measure of evaluations, tuning and benchmarks."""
 
 import itertools
 import time

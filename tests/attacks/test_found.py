@@ -165,7 +165,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
     connection.execute("REVOKE ALL ON items FROM mallory; GRANT INSERT ON items TO mallory")
     theirs.revoke("mallory")
     for table in (
-        "saved_query", "query_set", "recall_history", "job", "model_part", "class_code",
+        "recall_history", "job", "model_part", "class_code",
     ):  # fmt: skip
         for statement in (
             "TABLE hashindex.{}",

@@ -13,7 +13,7 @@ from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality import query_sets
+from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 
@@ -78,8 +78,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     operations.rollback(index)
     operations.prune(index)
     index = HashIndex.open(administrator, "items_idx")
-    query_sets.save(index, query_sets.draw(index, 3), "few")
-    query_sets.drop(index, "few")
+    evaluate(index, queries=3, save=True)
     operations.repair(index)
     assert administrator.execute("SELECT count(*) > 0 FROM hashindex.jobs").fetchone() == (True,)
     assert owners(connection) == {"keeper"}
@@ -247,7 +246,7 @@ def test_catalog_vectors_are_private(administrator, connection, as_role):
         with denied():
             nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
     for table in (
-        "model_part", "class_code", "query_set", "saved_query", "recall_history", "job",
+        "model_part", "class_code", "recall_history", "job",
     ):  # fmt: skip
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
