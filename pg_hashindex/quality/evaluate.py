@@ -12,7 +12,7 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from . import recall_history
 from .measuring import Measured, Measuring, OperatingPoint
-from .queries import Query, draw, of_vectors
+from .queries import Query, as_queries
 
 #: Numbers of candidates to try by default.
 CANDIDATES = (50, 100, 200, 400, 800)
@@ -96,13 +96,8 @@ def evaluate(
             "write to hashindex.recall_history"
         )
     seed = random_state if isinstance(queries, int) else None
-    asked = (
-        draw(index, queries, random_state)
-        if isinstance(queries, int)
-        else of_vectors(index, queries)
-    )
     counts = sorted({*candidates, *([default_candidates(index, k)] if save else [])})
-    measuring = Measuring([index], asked, k)
+    measuring = Measuring([index], as_queries(index, queries, random_state), k)
     steps = len(measuring.asked) * (1 + len(counts))
     with Progress("evaluating", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)

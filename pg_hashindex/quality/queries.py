@@ -16,7 +16,7 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector
 
-__all__ = ["Query", "draw", "of_log", "of_vectors", "read_log"]
+__all__ = ["Query", "as_queries", "draw", "of_log", "read_log"]
 
 # One pass over the table, in which the server keeps the first n rows and sends no others. By the
 # keys and not by pages: so the draw is uniform, and the same after VACUUM FULL and on shards.
@@ -76,9 +76,11 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
     return [Query(as_vector(vector), row_id) for vector, row_id in rows]
 
 
-def of_vectors(index: HasRow, vectors: ArrayLike) -> list[Query]:
-    """Make queries of vectors (n, dimension) that are not from the table."""
-    rows = as_rows(vectors, index.row.dimension)
+def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:
+    """Draw a number of rows, or take vectors (n, dimension) that are not of the table."""
+    if isinstance(given, int):
+        return draw(index, given, random_state)
+    rows = as_rows(given, index.row.dimension)
     return [Query(Vector(row.astype(np.float32))) for row in rows]
 
 

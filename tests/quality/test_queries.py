@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fixtures.known import N_KNOWN, OTHERS
-from fixtures.recall import brute_force_recall, recall_of_vectors
+from fixtures.recall import brute_force_recall, recall_as_queries
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -77,7 +77,7 @@ def test_a_row_that_is_gone_is_a_query_still(scanned, vectors, model):
     scanned.connection.execute("DELETE FROM items WHERE id <= 100")
     left = vectors[100:]
     (found,) = measure_defaults([scanned.configure(candidates=20)], drawn, k=5)
-    gone = recall_of_vectors(model, left, vectors[:100], 5, 20)
+    gone = recall_as_queries(model, left, vectors[:100], 5, 20)
     there = brute_force_recall(model, left, 5, 20)
     assert found.queries == 300
     assert found.recall in gone.and_of(there, 2 / 3)
@@ -185,7 +185,7 @@ def test_queries_without_a_code_are_asked_of_no_index(encoded, model, vectors):
     # Its codes are those of the other, but for the ten rows that it has none for.
     assert known.recall != hashed.recall
     assert known.recall == pytest.approx(hashed.recall, abs=0.05)
-    strangers = queries.of_vectors(encoded, OTHERS[N_KNOWN:])
+    strangers = queries.as_queries(encoded, OTHERS[N_KNOWN:])
     with pytest.raises(InvalidInputError, match="none of the 10 queries has a code"):
         measure_defaults([encoded, plain], strangers)
     found = evaluate(encoded, queries=OTHERS, k=5, candidates=[20])
