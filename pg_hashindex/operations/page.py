@@ -40,7 +40,7 @@ from .health import Health, check
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["check_page", "look", "page", "save_page"]
+__all__ = ["Looked", "Missing", "check_page", "look", "page", "save_page"]
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 
 
 @dataclass(frozen=True)
-class _Missing:
+class Missing:
     """A part that could not be read, and why."""
 
     reason: str
@@ -153,24 +153,24 @@ class Looked:
 
     index: IndexRow
     candidates: int
-    health: Health | _Missing
-    measured: Evaluation | _Missing
-    bits: NDArray[np.bool_] | _Missing | None
-    tenants: list[Tenant] | _Missing | None
-    history: list[HistoryPoint] | _Missing
+    health: Health | Missing
+    measured: Evaluation | Missing
+    bits: NDArray[np.bool_] | Missing | None
+    tenants: list[Tenant] | Missing | None
+    history: list[HistoryPoint] | Missing
 
     @property
     def verdict(self) -> _Verdict:
         """How the index does, in plain words: the worst finding, or else its recall and time."""
         name, measured = self.index.name, self.measured
-        if isinstance(self.health, _Missing):
+        if isinstance(self.health, Missing):
             return _Verdict("broken", f"Index {name} could not be checked: {self.health.reason}")
         for urgency, words in (("broken", "is broken"), ("warning", "needs attention")):
             for finding in self.health.findings:
                 if finding.status == urgency:
                     said = f"Index {name} {words}: {finding.detail}. {finding.advice}"
                     return _Verdict(urgency, said)
-        if isinstance(measured, _Missing):
+        if isinstance(measured, Missing):
             said = f"Nothing was found wrong with index {name}, and its recall is not known"
             return _Verdict("warning", f"{said}: {measured.reason}")
         (own,) = (point for point in measured.points if point.candidates == self.candidates)
@@ -189,7 +189,7 @@ def look(
     found: Diagnosis,
     queries: str | ArrayLike | None = None,
     random_state: int = 0,
-) -> list[Looked] | _Missing:
+) -> list[Looked] | Missing:
     """Read and measure the indexes of pg_hashindex on the column that the doctor looked at.
 
     Nothing is written. Each is searched for as many rows as the doctor had time for, or for the
@@ -197,9 +197,9 @@ def look(
     """
     scope = next((one for one in found.scopes if one.filter is None), None)
 
-    def evaluated(row: IndexRow, own: int) -> Evaluation | _Missing:
+    def evaluated(row: IndexRow, own: int) -> Evaluation | Missing:
         if scope is None:
-            return _Missing("there was no time to measure it: give a longer --timeout")
+            return Missing("there was no time to measure it: give a longer --timeout")
         asked: int | ArrayLike = scope.queries
         if isinstance(queries, str):
             asked = of_log(row, queries, scope.queries)
@@ -230,16 +230,16 @@ def look(
     except ConnectionFailedError:
         raise
     except HashIndexError as error:
-        return _Missing(str(error))
+        return Missing(str(error))
 
 
-def _found(find: Callable[[], T]) -> T | _Missing:
+def _found(find: Callable[[], T]) -> T | Missing:
     try:
         return find()
     except ConnectionFailedError:
         raise  # nothing else can be read either
     except HashIndexError as error:
-        return _Missing(str(error))
+        return Missing(str(error))
 
 
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
@@ -255,7 +255,7 @@ def _tenants(index: IndexRow) -> list[Tenant]:
     return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 
 
-def page(found: Diagnosis, looked: Sequence[Looked] | _Missing = ()) -> str:
+def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     """Return the page of what the doctor found about a table, and `look` about its indexes.
 
     Returns
@@ -279,8 +279,8 @@ def page(found: Diagnosis, looked: Sequence[Looked] | _Missing = ()) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"megabytes": _megabytes, "quoted": shlex.quote}
-    environment.tests["missing"] = lambda value: isinstance(value, _Missing)
-    ours = [] if isinstance(looked, _Missing) else looked
+    environment.tests["missing"] = lambda value: isinstance(value, Missing)
+    ours = [] if isinstance(looked, Missing) else looked
     verdicts = [one.verdict for one in ours]
     # pgvector's indexes are not missed where there is one of pg_hashindex.
     heads = [*verdicts, *([_of_table(found)] if found.indexes or not ours else [])]
@@ -322,7 +322,7 @@ def _points(found: Diagnosis) -> Iterator[plots.SearchPoint]:
 
 
 def _points_of(looked: Looked) -> Iterator[plots.SearchPoint]:
-    if isinstance(looked.measured, _Missing):
+    if isinstance(looked.measured, Missing):
         return
     for point in looked.measured.points:
         own = point.candidates == looked.candidates
@@ -385,9 +385,9 @@ def _sizes(found: Diagnosis) -> _Chart:
 
 
 def _charts(looked: Looked, number: int) -> Iterator[_Chart]:
-    if looked.bits is not None and not isinstance(looked.bits, _Missing):
+    if looked.bits is not None and not isinstance(looked.bits, Missing):
         yield _ones(looked.bits, number)
-    if looked.history and not isinstance(looked.history, _Missing):
+    if looked.history and not isinstance(looked.history, Missing):
         yield _history(looked.history, number)
 
 

@@ -18,8 +18,9 @@ from ..models.vectors import as_rows, as_vector
 
 __all__ = ["Query", "as_queries", "draw", "of_log", "read_log"]
 
-# One pass over the table, in which the server keeps the first n rows and sends no others. By the
-# keys and not by pages: so the draw is uniform, and the same after VACUUM FULL and on shards.
+# It costs one pass over the rows, as one exact search does, but reads vectors that are kept out of
+# line for the n rows alone, and sends no others. By the keys and not by pages: so the draw is
+# uniform, and the same after VACUUM FULL and on shards.
 _DRAW: LiteralString = """
     SELECT b.{column}, {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable}
     ORDER BY pg_catalog.hashtextextended({key_text}, {seed}) LIMIT {n}
