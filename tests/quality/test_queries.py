@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fixtures.known import N_KNOWN, OTHERS
-from fixtures.recall import brute_force_recall, recall_as_queries
+from fixtures.recall import brute_force_recall, recall_of_vectors
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -77,7 +77,7 @@ def test_a_row_that_is_gone_is_a_query_still(scanned, vectors, model):
     scanned.connection.execute("DELETE FROM items WHERE id <= 100")
     left = vectors[100:]
     (found,) = measure_defaults([scanned.configure(candidates=20)], drawn, k=5)
-    gone = recall_as_queries(model, left, vectors[:100], 5, 20)
+    gone = recall_of_vectors(model, left, vectors[:100], 5, 20)
     there = brute_force_recall(model, left, 5, 20)
     assert found.queries == 300
     assert found.recall in gone.and_of(there, 2 / 3)
