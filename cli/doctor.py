@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     "html_file",
     type=click.Path(path_type=Path),
     metavar="FILE.html",
-    help="Write all of it into one page too, readable without a network. Needs the extra plot.",
+    help="Write one page too, readable without a network, which also shows the indexes of "
+    "pg_hashindex on the column, if there are any. Needs the extra plot.",
 )
 @click.option(
     "--fail-under",
@@ -99,7 +100,7 @@ def doctor(
     from pg_hashindex.quality.doctor import diagnose
 
     if html_file is not None:
-        from pg_hashindex.operations.report import check_page, doctor_page, save_page
+        from pg_hashindex.operations.page import check_page, look, page, save_page
 
         check_page(html_file)
     asked: Any = queries
@@ -118,8 +119,9 @@ def doctor(
             random_state=random_state,
             **options,
         )
-    if html_file is not None:
-        save_page(doctor_page(found), html_file)
+        looked = None if html_file is None else look(connection, found, asked, random_state)
+    if html_file is not None and looked is not None:
+        save_page(page(found, looked), html_file)
         note(f"wrote {html_file}")
     if as_json:
         print_json(found.as_dict())

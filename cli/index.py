@@ -278,7 +278,6 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 )
 @k_option
 @queries_option
-@click.option("--set", "query_set", metavar="NAME", help="Compare on this saved set of queries.")
 @throttle_option
 @seed_option
 @of_index
@@ -287,8 +286,6 @@ def swap(
     name: str,
     model: str,
     k: int,
-    queries: int,
-    query_set: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -301,12 +298,8 @@ def swap(
     both on the same queries, and switches at once unless recall would fall. The old codes are kept
     up to date for 'index rollback' until 'index prune'.
     """
-    from pg_hashindex.quality.query_sets import load
-
-    with opened(database_url, name) as found:
-        asked = queries if query_set is None else load(found, query_set)
-        with progress(f"giving index {name} model {model}"):
-            done = pg_hashindex.operations.swap(found, model, k=k, queries=asked, **options)
+    with opened(database_url, name) as found, progress(f"giving index {name} model {model}"):
+        done = pg_hashindex.operations.swap(found, model, k=k, **options)
     if as_json:
         print_json({"name": name} | asdict(done))
         return

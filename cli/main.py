@@ -16,7 +16,6 @@ _COMMANDS = {
     "search": "Search INDEX for the rows nearest to a vector or row, or within a radius of bits.",
     "evaluate": "Compare INDEX with exact search on rows of its own table.",
     "dedup": "Write all pairs of near-duplicate rows of index NAME into a table.",
-    "report": "Write a report on INDEX into one page of HTML.",
     "tune": "Find the candidates and probes with which INDEX reaches a recall the fastest.",
     "bench": "Compare methods on a data set; no database is needed.",
 }

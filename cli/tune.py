@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import click
+from numpy.typing import ArrayLike
 
-from pg_hashindex.quality import query_sets, tuning
+from pg_hashindex.quality import tuning
 from pg_hashindex.quality.plots import check_plot, draw_frontier, save_figure
+from pg_hashindex.quality.queries import of_log
 
 from ._shared import (
     NO,
@@ -55,9 +57,9 @@ def tune(
     if plot_file is not None:
         check_plot(plot_file)
     with opened(database_url, index) as found:
-        asked: int | query_sets.QuerySet = queries
+        asked: ArrayLike = queries
         if queries_from is not None:
-            asked = query_sets.of_log(found, queries_from, queries)
+            asked = of_log(found, queries_from, queries)
         with progress(f"tuning index {index}"):
             tuned = tuning.tune(
                 found, recall, k=k, max_ms=max_ms, queries=asked, random_state=random_state

@@ -1,20 +1,15 @@
-"""Draw docs/pictures: python docs/make_pictures.py [papers [FIGURE ...]|report].
+"""Draw docs/pictures: python docs/make_pictures.py [papers [FIGURE ...]].
 
 Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
 projections, codes, centres and recalls. Those of memory and scale show what benchmarks/memory.py
 and scale.py measured.
 With the word "papers", only the figures of the papers' protocols are drawn, from the results of
-benchmarks/protocols.py and semi_supervised.py; with "report", only the picture of a report is
-taken, on an embedded server, by chromium.
+benchmarks/protocols.py and semi_supervised.py.
 """
 
 import io
 import json
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -397,47 +392,7 @@ def few_labels() -> list[Outcome]:
     return outcomes
 
 
-def report() -> None:
-    """Take a picture of the head and the charts of a report."""
-    from pg_hashindex import HashIndex, connect, store
-    from pg_hashindex.operations.report import gather, page
-    from pg_hashindex.server import EmbeddedServer
-    from pg_hashindex.server.demo import DATABASE, TABLE, create_database
-    from pg_hashindex.training import train
-
-    with tempfile.TemporaryDirectory(prefix="report-") as folder:
-        place = Path(folder)
-        place.chmod(0o755)
-        server = EmbeddedServer(place / "data")
-        server.start(until_exit=True)
-        packages = create_database(server)
-        with connect(server.uri(DATABASE)) as connection:
-            store.save(
-                connection, train(packages.embedding, "itq", "itq", n_bits=128, metric="cosine")
-            )
-            index = HashIndex.create(
-                connection, "packages_idx", table=TABLE, column="embedding", model="itq"
-            )
-            index.encode()
-            text = re.sub(
-                r'<section id="(check|facts)">.*?</section>', "", page(gather(index)), flags=re.S
-            )
-            (place / "page.html").write_text(text)
-        server.stop()
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        if program is None:
-            sys.exit("there is no chromium on the PATH")
-        options = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
-        subprocess.run(  # noqa: S603
-            [program, *options, f"--user-data-dir={place / 'profile'}", "--window-size=1000,800",
-             f"--screenshot={TARGET / 'report.png'}", (place / "page.html").as_uri()],
-            check=True,
-        )  # fmt: skip
-
-
-if __name__ == "__main__" and sys.argv[1:] == ["report"]:
-    report()
-elif __name__ == "__main__" and sys.argv[1:2] == ["papers"]:
+if __name__ == "__main__" and sys.argv[1:2] == ["papers"]:
     papers(*sys.argv[2:])
 elif __name__ == "__main__":
     for measured in memory_report.measured():

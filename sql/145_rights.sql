@@ -585,7 +585,7 @@ BEGIN
         format('REVOKE SELECT ON %s FROM %s', c.oid::regclass, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END)
     FROM pg_class c, aclexplode(c.relacl) acl
     WHERE acl.grantee <> c.relowner AND acl.privilege_type = 'SELECT' AND (
-        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.saved_query,hashindex.recall_history}'::regclass[])
+        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
         OR c.oid IN (SELECT t.relation FROM hashindex._tables_of(i) t) AND c.relname <> i.storage || '_shards' AND NOT EXISTS (
             SELECT FROM hashindex._readers_of(i) r WHERE r.role = CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
         )

@@ -1,4 +1,4 @@
-"""Models, indexes, saved queries, recall measured over time, and work under way."""
+"""Models, indexes, recall measured over time, and work under way."""
 
 from typing import Any
 
@@ -179,48 +179,13 @@ def upgrade() -> None:
         comment="indexes: which column is searched with which model, and where its codes are",
     )
     op.create_table(
-        "query_set",
-        sa.Column("index_name", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-        ),
-        sa.PrimaryKeyConstraint("index_name", "name", name="query_set_pkey"),
-        sa.ForeignKeyConstraint(
-            ["index_name"],
-            ["hashindex.index.name"],
-            name="query_set_index_name_fkey",
-            ondelete="CASCADE",
-        ),
-        sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 63", name="query_set_name_check"),
-        schema="hashindex",
-        comment="sets of queries that the recall of an index is measured with over time",
-    )
-    op.create_table(
-        "saved_query",
-        sa.Column("index_name", sa.Text, nullable=False),
-        sa.Column("query_set", sa.Text, nullable=False),
-        sa.Column("number", sa.Integer, nullable=False),
-        sa.Column("row_id", sa.Text),
-        sa.PrimaryKeyConstraint("index_name", "query_set", "number", name="saved_query_pkey"),
-        sa.ForeignKeyConstraint(
-            ["index_name", "query_set"],
-            ["hashindex.query_set.index_name", "hashindex.query_set.name"],
-            name="saved_query_index_name_query_set_fkey",
-            ondelete="CASCADE",
-        ),
-        schema="hashindex",
-        comment="the queries of a set; row_id is the row that one was taken from, if any",
-    )
-    _execute_naming_pgvector("ALTER TABLE hashindex.saved_query ADD vector {ext}.vector NOT NULL")
-    op.create_table(
         "recall_history",
         sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
         sa.Column("index_name", sa.Text, nullable=False),
         sa.Column(
             "measured_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
-        sa.Column("query_set", sa.Text),
+        sa.Column("seed", sa.BigInteger),
         sa.Column("model", sa.Text, nullable=False),
         sa.Column("access", sa.Text, nullable=False),
         sa.Column("ranking", sa.Text, nullable=False),
@@ -277,8 +242,6 @@ def downgrade() -> None:
     for table in (
         "claim",
         "recall_history",
-        "saved_query",
-        "query_set",
         "index",
         "model_part",
         "model",

@@ -164,11 +164,6 @@ class IndexSummary:
     waiting: int
 
 
-def long_list(mean: float) -> float:
-    """Return the number of codes above which a list is long, given the mean of all lists."""
-    return max(4 * mean, 200)
-
-
 @dataclass(frozen=True)
 class ListSummary:
     """The lists of an index's landmarks: how many codes they have, and the longest of them.

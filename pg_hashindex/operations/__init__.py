@@ -1,4 +1,4 @@
-"""Maintenance of indexes: check, repair, rebind, swap, near-duplicates, and the report.
+"""Maintenance of indexes: check, repair, rebind, swap, near-duplicates, and the page of the doctor.
 
 Each function takes a `HashIndex`, or its row in the catalog. Imports `quality`, `index` and what is
 below them. Read `check` first, then `repair`.

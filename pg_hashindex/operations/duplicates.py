@@ -15,7 +15,7 @@ from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..models.model import Model
-from ..quality.query_sets import draw
+from ..quality.queries import draw
 
 # Lists of a statement, each of about 30 rows, which are compared with 16 times as many.
 _BLOCK_LISTS = 200
@@ -85,7 +85,7 @@ def near_duplicates(
         count = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(row.landmarks)
         (n_lists,) = one_row(row.connection, count)
         if radius is None:
-            drawn = draw(row, _TURNED_ROWS, random_state).queries
+            drawn = draw(row, _TURNED_ROWS, random_state)
             sample = np.array([query.vector.to_numpy() for query in drawn])
             radius = radius_of(row.loaded_model, sample, row.metric, max_distance, random_state)
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}

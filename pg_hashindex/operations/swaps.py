@@ -23,7 +23,7 @@ from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, rea
 from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
-from ..quality.query_sets import QuerySet, draw
+from ..quality.queries import draw
 
 _QUERIES = 200
 
@@ -66,7 +66,7 @@ def swap(
     labels: str | None = None,
     force: bool = False,
     k: int = 10,
-    queries: int | QuerySet = _QUERIES,
+    queries: int = _QUERIES,
     rows_per_second: float | None = None,
     random_state: int = 0,
 ) -> Swapped:
@@ -100,7 +100,7 @@ def swap(
     k
         Answers that are compared.
     queries
-        How many rows to draw from the table as queries; or saved queries.
+        How many rows to draw from the table as queries.
     rows_per_second
         As `encode`.
     random_state
@@ -125,11 +125,6 @@ def swap(
         the swap before are still there, or transactions kept the table in use for a minute.
     """
     index = index.row
-    if column not in (None, index.column_name) and isinstance(queries, QuerySet):
-        raise InvalidInputError(
-            f"saved queries are vectors of column {index.column_name}; without them, rows of both "
-            "columns are drawn"
-        )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     with _only_swapper(index) as work:
@@ -251,14 +246,14 @@ def swap_row(index: IndexRow, states: list[SwapState]) -> IndexRow | None:
 def _compare(
     now: IndexRow,
     coming: IndexRow,
-    queries: int | QuerySet,
+    queries: int,
     k: int,
     random_state: int,
 ) -> tuple[Measured | None, Measured | None]:
-    asked = draw(now, queries, random_state) if isinstance(queries, int) else queries
-    if isinstance(queries, int) and len(asked.queries) < min(queries, 2):
+    asked = draw(now, queries, random_state)
+    if len(asked) < min(queries, 2):
         return None, None
-    if not isinstance(queries, int) or now.column_name == coming.column_name:
+    if now.column_name == coming.column_name:
         before, after = measure_defaults([now, coming], asked, k=k)
         return before, after
     # Vectors of two columns cannot be compared: each finds its own exact neighbours, or not.

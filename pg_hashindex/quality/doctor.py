@@ -40,7 +40,7 @@ from .doctor_filters import nodes, unindexed
 from .doctor_findings import Diagnosis, Point, Scope, Signs, TableFacts, VectorIndex
 from .measuring import Answers, Prepared, ask
 from .pgvector_index import OPERATORS, PgvectorIndex, VectorColumn
-from .query_sets import read_log
+from .queries import read_log
 
 __all__ = ["diagnose"]
 

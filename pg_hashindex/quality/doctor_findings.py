@@ -1,4 +1,4 @@
-"""The doctor's report of a table: its facts, its indexes, and what they answer."""
+"""What the doctor finds: the facts of a table, its indexes, and what they answer."""
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime

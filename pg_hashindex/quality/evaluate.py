@@ -1,18 +1,18 @@
 """Recall of a live index, against exact search in the database, and its latency."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from ..db.progress import Progress
 from ..errors import DatabaseStateError, InvalidInputError
-from ..index.catalog import HasRow, IndexRow
+from ..index.catalog import HasRow
 from ..index.search import as_count
 from . import recall_history
 from .measuring import Measured, Measuring, OperatingPoint
-from .query_sets import QuerySet, draw, load, of_vectors
+from .queries import Query, as_queries
 
 #: Numbers of candidates to try by default.
 CANDIDATES = (50, 100, 200, 400, 800)
@@ -28,14 +28,8 @@ class Evaluation:
         How many queries were searched for.
     exact_p50_ms, exact_p95_ms
         Times of exact search.
-    query_set
-        The saved set that was used.
     skipped
         Queries that were left out, since the index's model has no code for them.
-    recorded
-        Whether it was added to the history.
-    milliseconds
-        The time of each query, by the number of candidates.
     """
 
     index: str
@@ -44,27 +38,21 @@ class Evaluation:
     points: list[OperatingPoint]
     exact_p50_ms: float
     exact_p95_ms: float
-    query_set: str | None = None
     skipped: int = 0
-    recorded: bool = False
-    milliseconds: Mapping[int, Sequence[float]] = field(default_factory=dict, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values, but for the time of each query."""
-        fields = asdict(self)
-        del fields["milliseconds"]
-        return fields
+        """Return the fields as JSON values."""
+        return asdict(self)
 
 
 def evaluate(
     index: HasRow,
     *,
-    queries: int | ArrayLike | QuerySet = 200,
-    query_set: str | None = None,
+    queries: int | ArrayLike = 200,
     k: int = 10,
     candidates: Sequence[int] = CANDIDATES,
     random_state: int = 0,
-    record: bool | None = None,
+    save: bool = False,
 ) -> Evaluation:
     """Measure recall@k and latency of an index.
 
@@ -72,19 +60,16 @@ def evaluate(
 
     Parameters
     ----------
-    queries : int, array-like (n, dimension) or QuerySet
-        A number of rows to draw from the table, each left out of its own answers; or other vectors.
-        If Python encodes the index, only rows with a code are drawn.
-    query_set
-        Name of a saved set to use instead; see `pg_hashindex.quality.query_sets`. Queries that the
-        index's model has no code for are left out and counted.
+    queries : int or array-like (n, dimension)
+        A number of rows to draw from the table, each left out of its own answers: the same ones
+        each time (`pg_hashindex.quality.queries.draw`). Or other vectors; those that the index's
+        model has no code for are left out and counted.
     candidates
-        The index's own number is added if the evaluation is recorded.
+        The index's own number is added if the result is saved.
     random_state
         Seed of the draw.
-    record
-        Whether to add the results to ``hashindex.recall_history``. By default, if the queries are a
-        saved set and the session can write there.
+    save
+        Whether to add the result to ``hashindex.recall_history``.
 
     Returns
     -------
@@ -95,49 +80,43 @@ def evaluate(
     Raises
     ------
     InvalidInputError
-        If there is nothing to search, no such set, or a number is out of range.
+        If there is nothing to search, or a number is out of range.
     DatabaseStateError
-        If it cannot be recorded, before anything is measured. Or if the index got another model
-        meanwhile; nothing is recorded then.
+        If it cannot be saved, before anything is measured. Or if the index got another model
+        meanwhile; nothing is saved then.
     """
     as_count("k", k)
     if not candidates or min(candidates) < 1:
         raise InvalidInputError(f"candidates must be 1 or more, got {list(candidates)}")
     as_count("candidates", max(candidates))
     index = index.row
-    asked = _queries(index, queries, query_set, random_state)
-    if record is None:
-        record = asked.name is not None and recall_history.obstacle(index) is None
-    elif record and (reason := recall_history.obstacle(index)) is not None:
+    if save and (reason := recall_history.obstacle(index)) is not None:
         raise DatabaseStateError(
-            f"the evaluation cannot be recorded: {reason}; evaluate without recording, or as a "
-            "role that may write to hashindex.recall_history"
+            f"the result cannot be saved: {reason}; evaluate without saving, or as a role that may "
+            "write to hashindex.recall_history"
         )
-    counts = sorted({*candidates, *([default_candidates(index, k)] if record else [])})
-    measuring = Measuring([index], asked, k)
+    seed = random_state if isinstance(queries, int) else None
+    counts = sorted({*candidates, *([default_candidates(index, k)] if save else [])})
+    measuring = Measuring([index], as_queries(index, queries, random_state), k)
     steps = len(measuring.asked) * (1 + len(counts))
     with Progress("evaluating", steps, "query") as bar:
         exact = measuring.find_truth(bar.update)
-        points, milliseconds = [], {}
-        for count in counts:
-            points.append(measuring.measure(index, count, bar.update))
-            milliseconds[count] = measuring.milliseconds
-    if record:
-        recall_history.record(index, asked.name, points)
+        points = [measuring.measure(index, count, bar.update) for count in counts]
+    if save:
+        recall_history.save(index, seed, points)
     return Evaluation(
         index.name,
         len(measuring.asked),
         k,
         [OperatingPoint(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points],
         *exact,
-        query_set=asked.name,
         skipped=measuring.skipped,
-        recorded=record,
-        milliseconds=milliseconds,
     )
 
 
-def measure_defaults(indexes: Sequence[HasRow], queries: QuerySet, k: int = 10) -> list[Measured]:
+def measure_defaults(
+    indexes: Sequence[HasRow], queries: Sequence[Query], k: int = 10
+) -> list[Measured]:
     """Measure indexes of one table against each other, each by its own defaults.
 
     They have the same column and metric, too. Queries that one of them has no code for are left
@@ -155,18 +134,3 @@ def measure_defaults(indexes: Sequence[HasRow], queries: QuerySet, k: int = 10) 
 def default_candidates(index: HasRow, k: int) -> int:
     """Return how many candidates a search for k answers keeps by default."""
     return max(index.row.candidates, k)
-
-
-def _queries(
-    index: IndexRow,
-    queries: int | ArrayLike | QuerySet,
-    query_set: str | None,
-    random_state: int,
-) -> QuerySet:
-    if query_set is not None:
-        return load(index, query_set)
-    if isinstance(queries, QuerySet):
-        return queries
-    if isinstance(queries, int):
-        return draw(index, queries, random_state)
-    return of_vectors(index, queries)

@@ -1,4 +1,4 @@
-"""Recall and times of searches: the one measure of evaluations, tuning, reports and benchmarks."""
+"""Recall and times of searches: the one measure of evaluations, tuning and benchmarks."""
 
 import itertools
 import time
@@ -19,9 +19,9 @@ from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow
 from ..index.search import Hit, Search
 from ..models.quantization import Ranking
-from .query_sets import QuerySet
+from .queries import Query
 
-Query = TypeVar("Query")
+_Query = TypeVar("_Query")
 
 # $4 is the tenant.
 _EXACT_WITHIN: LiteralString = """
@@ -94,8 +94,8 @@ class Answers(NamedTuple):
 
 
 def ask(
-    search: Callable[[Query], Sequence[Sequence[Any]]],
-    queries: Sequence[Query],
+    search: Callable[[_Query], Sequence[Sequence[Any]]],
+    queries: Sequence[_Query],
     answers: Answers | None = None,
     *,
     warm_up: int = 0,
@@ -176,7 +176,7 @@ class Measuring:
     for are left out. k answers are compared.
     """
 
-    def __init__(self, indexes: Sequence[IndexRow], queries: QuerySet, k: int) -> None:
+    def __init__(self, indexes: Sequence[IndexRow], queries: Sequence[Query], k: int) -> None:
         first = indexes[0]
         for index in indexes[1:]:
             if (one := _searched(first)) != (other := _searched(index)):
@@ -196,8 +196,6 @@ class Measuring:
         self.skipped = len(asked) - len(self.asked)
         #: The right answers.
         self.exact = Answers([], [])
-        #: The time of each query in the last search.
-        self.milliseconds: list[float] = []
         self._index = first
 
     def find_truth(self, done: Callable[[], object]) -> tuple[float, float]:
@@ -237,7 +235,6 @@ class Measuring:
                 self.asked,
                 done=done,
             )
-        self.milliseconds = answers.milliseconds
         return Measured(
             candidates=candidates,
             recall=answers.recall(self.exact, self.k),
@@ -283,7 +280,7 @@ def _searched(index: IndexRow) -> str:
     return f"{column} (key {index.key.name}) by {index.metric}"
 
 
-def _resolved(index: IndexRow, queries: QuerySet, tenants: set[str | None]) -> list[_Asked]:
+def _resolved(index: IndexRow, queries: Sequence[Query], tenants: set[str | None]) -> list[_Asked]:
     """Find the rows that queries were taken from; a deleted row is None.
 
     Their tenants are read too, if all indexes that are measured have the same column of tenants.
@@ -301,10 +298,10 @@ def _resolved(index: IndexRow, queries: QuerySet, tenants: set[str | None]) -> l
                 "LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL "
                 "ORDER BY s.number"
             ).format(**index.names, tenant=tenant),
-            [[query.row_id for query in queries.queries]],
+            [[query.row_id for query in queries]],
             binary=index.binary_ids,
         ).fetchall()
     return [
         _Asked(query.vector, index.key.read(values), text, of)
-        for query, (*values, text, of) in zip(queries.queries, rows, strict=True)
+        for query, (*values, text, of) in zip(queries, rows, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Recall over time: measurements with saved queries, in table ``hashindex.recall_history``."""
+"""Recall over time: measurements that were kept, in table ``hashindex.recall_history``."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,11 +16,11 @@ from ..index.search import as_count
 from ..models.quantization import Ranking
 from .measuring import Measured
 
-__all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "record"]
+__all__ = ["HEADINGS", "HistoryPoint", "history", "obstacle", "save"]
 
 #: The fields of a `HistoryPoint`, as tables name them.
 HEADINGS = (
-    *("measured", "set", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
+    *("measured", "seed", "queries", "model", "access", "ranking", "candidates", "probes", "k"),
     *("recall", "p50 ms", "p95 ms"),
 )
 
@@ -35,31 +35,34 @@ _OBSTACLE: LiteralString = """
     END
 """
 
-_RECORD: LiteralString = """
+_SAVE: LiteralString = """
     INSERT INTO hashindex.recall_history (
-        index_name, query_set, model, access, ranking, candidates, probes, k, queries, recall,
+        index_name, seed, model, access, ranking, candidates, probes, k, queries, recall,
         p50_ms, p95_ms
     )
-    SELECT i.name, %(query_set)s, %(model)s, %(access)s, %(ranking)s, %(candidates)s, %(probes)s,
+    SELECT i.name, %(seed)s, %(model)s, %(access)s, %(ranking)s, %(candidates)s, %(probes)s,
            %(k)s, %(queries)s, %(recall)s, %(p50_ms)s, %(p95_ms)s
     FROM hashindex.index i WHERE i.name = %(index)s AND i.model_id = %(model_id)s
 """
 
 _HISTORY: LiteralString = """
-    SELECT h.measured_at, h.query_set, h.model, h.access, h.ranking, h.candidates, h.probes, h.k,
+    SELECT h.measured_at, h.seed, h.model, h.access, h.ranking, h.candidates, h.probes, h.k,
            h.queries, h.recall, h.p50_ms, h.p95_ms
     FROM hashindex.recall_history h
-    WHERE h.index_name = $1 AND ($2::text IS NULL OR h.query_set = $2)
-    ORDER BY h.id DESC LIMIT $3
+    WHERE h.index_name = $1 ORDER BY h.id DESC LIMIT $2
 """
 
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """A measurement; see `pg_hashindex.quality.measuring.Measured`."""
+    """A measurement; see `pg_hashindex.quality.measuring.Measured`.
+
+    Those of one seed, number of queries, candidates and k can be compared: they are of the same
+    rows. ``seed`` is None where the queries were given, not drawn.
+    """
 
     measured_at: datetime
-    query_set: str | None
+    seed: int | None
     queries: int
     model: str
     access: Access
@@ -77,37 +80,33 @@ class HistoryPoint:
 
 
 def obstacle(index: HasRow) -> str | None:
-    """Return why this session cannot record, or None."""
+    """Return why this session cannot save, or None."""
     with translated_errors():
         reason: str | None = one_row(index.row.connection, _OBSTACLE)[0]
     return reason
 
 
-def record(index: IndexRow, query_set: str | None, points: Sequence[Measured]) -> None:
-    """Add points, measured with a saved set, to the history of an index.
+def save(index: IndexRow, seed: int | None, points: Sequence[Measured]) -> None:
+    """Add points to the history of an index, measured with rows drawn by a seed or other queries.
 
     Refused if the session cannot write there, or the index got another model meanwhile.
     """
-    more = {"query_set": query_set, "model_id": index.model_id}
+    more = {"seed": seed, "model_id": index.model_id}
     with translated_errors(), index.connection.transaction():
         cursor = index.connection.cursor()
-        cursor.executemany(_RECORD, [asdict(point) | more for point in points])
+        cursor.executemany(_SAVE, [asdict(point) | more for point in points])
         if cursor.rowcount != len(points):
             raise DatabaseStateError(
                 f"index {index.name!r} was given another model while it was measured, or dropped; "
-                "nothing is recorded: evaluate it again"
+                "nothing is saved: evaluate it again"
             )
 
 
-def history(
-    index: HasRow, query_set: str | None = None, *, limit: int = 1000
-) -> list[HistoryPoint]:
+def history(index: HasRow, *, limit: int = 1000) -> list[HistoryPoint]:
     """Return the measurements of an index, the latest last.
 
     Parameters
     ----------
-    query_set
-        With these saved queries alone.
     limit
         The latest so many.
 
@@ -120,4 +119,4 @@ def history(
     as_count("limit", limit)
     with translated_errors():
         cursor = RawCursor(index.connection, row_factory=class_row(HistoryPoint))
-        return cursor.execute(_HISTORY, [index.name, query_set, limit]).fetchall()[::-1]
+        return cursor.execute(_HISTORY, [index.name, limit]).fetchall()[::-1]

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, LiteralString
 
+from numpy.typing import ArrayLike
+
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
@@ -18,7 +20,7 @@ from ..index.handle import HashIndex
 from ..index.search import as_count
 from ..models.quantization import bits_of
 from .measuring import Measured, Measuring
-from .query_sets import QuerySet, draw
+from .queries import as_queries
 
 CANDIDATES = (20, 50, 100, 200, 400, 800)
 _MOST_CANDIDATES = 6400
@@ -101,7 +103,7 @@ def tune(
     *,
     k: int = 10,
     max_ms: float | None = None,
-    queries: int | QuerySet = 100,
+    queries: int | ArrayLike = 100,
     random_state: int = 0,
 ) -> Tuned:
     """Find the candidates and probes with which an index reaches a recall the fastest.
@@ -118,7 +120,7 @@ def tune(
         Answers compared.
     max_ms
         The most milliseconds that the median query may take.
-    queries
+    queries : int or array-like (n, dimension)
         Rows to draw from the table, each left out of its own answers; or other queries. If the
         index has tenants, a row is searched for within its own.
     random_state
@@ -135,8 +137,7 @@ def tune(
         raise InvalidInputError(f"max_ms must be above 0, got {max_ms:g}")
     as_count("k", k)
     row = index.row
-    asked = queries if isinstance(queries, QuerySet) else draw(row, queries, random_state)
-    measuring = Measuring([row], asked, k)
+    measuring = Measuring([row], as_queries(row, queries, random_state), k)
     # As searches for k answers keep them.
     usual = row.candidates * max(k, 10) // 10
     counts = sorted({max(count, k) for count in (*CANDIDATES, usual)})

@@ -156,7 +156,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
     as_role("other_role")
     connection.execute("REVOKE ALL ON items FROM mallory; GRANT INSERT ON items TO mallory")
     theirs.revoke("mallory")
-    for table in ("saved_query", "query_set", "recall_history", "model_part"):
+    for table in ("recall_history", "model_part"):
         for statement in (
             "TABLE hashindex.{}",
             "DELETE FROM hashindex.{}",

@@ -16,8 +16,8 @@ from pg_hashindex.db import sql_files
 from pg_hashindex.db.work import list_work
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
-from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.quality.queries import draw
 
 
 @pytest.fixture(params=["public", "ext"])
@@ -155,9 +155,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     operations.rollback(index)
     operations.prune(index)
     index = HashIndex.open(poisoned, "items_idx")
-    queries = query_sets.save(index, query_sets.draw(index, 3), "few")
-    assert query_sets.load(index, "few").queries == queries.queries
-    query_sets.drop(index, "few")
+    assert len(draw(index, 3)) == 3
     operations.check(index, full=True)
     operations.repair(index, full=True)
     assert list_work(poisoned) == []
@@ -301,17 +299,14 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
                     on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
                 on("search", "i", "--like", 7, "--radius", 3)
                 on("index", "check", "i")
-                on("evaluate", "i", *quick, "--candidates", 20, "--labels", "category")
-            on("evaluate", "i", "--codes", *quick, "--save", "set")
-            on("evaluate", "i", "--set", "set", "--record")
+                on("evaluate", "i", *quick, "--candidates", 20, "--save")
             on("evaluate", "i", "--history")
-            on("evaluate", "i", "--sets")
             on("index", "swap", "i", "--model", "two", *quick, "--force")
             on("index", "rollback", "i")
             on("index", "prune", "i")
             on("index", "show", "i")
             on("index", "list")
-            on("report", "i", "--html", tmp_path / "page.html", *quick)
+            on("doctor", *source, *quick, "--html", tmp_path / "page.html")
             on("index", "grant", "i", "reader")
             on("index", "grant", "i", "reader", "--revoke")
             on("index", "check", "i", "--full")

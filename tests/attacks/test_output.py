@@ -16,7 +16,7 @@ from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.report.page import _shown
+from pg_hashindex.operations.page import _shown
 
 pytestmark = pytest.mark.newest
 

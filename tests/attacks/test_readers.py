@@ -115,7 +115,7 @@ def test_default_privileges_grant_nothing(keeper, connection, as_role):
         with denied():
             snoop.execute(f"TABLE {table}".encode())
     assert rights_faults(index) == ""
-    for table in (*tables, "hashindex.saved_query"):
+    for table in (*tables, "hashindex.recall_history"):
         keeper.execute(f"GRANT SELECT ON {table} TO snoop".encode())
         assert "snoop may read" in rights_faults(index)
         keeper.execute(f"REVOKE SELECT ON {table} FROM snoop".encode())

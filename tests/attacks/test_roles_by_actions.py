@@ -48,7 +48,6 @@ ACTIONS = {
     "administer": {
         "all models": "SELECT layers, parameters FROM hashindex.model",
         "parts of models": "SELECT * FROM hashindex.model_part",
-        "saved queries": "SELECT * FROM hashindex.saved_query",
         "recall": "SELECT * FROM hashindex.recall_history",
         "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
         "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "

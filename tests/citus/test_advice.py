@@ -110,18 +110,13 @@ def test_tuning(make, filled):
     assert f"searches of {INDEX} keep" in text
 
 
-def test_evaluating_in_every_way(make, filled, tmp_path):
+def test_evaluating_in_every_way(make, filled):
     make(access="landmarks")
     few = ("--queries", "10")
     for arguments in (
-        ("evaluate", INDEX, *few, "--save", "citus_tests"),
-        ("evaluate", INDEX, "--set", "citus_tests", "--candidates", "2000"),
+        ("evaluate", INDEX, *few, "--save", "--candidates", "2000"),
         ("evaluate", INDEX, "--history"),
-        ("evaluate", INDEX, *few, "--codes"),
-        ("evaluate", INDEX, *few, "--labels", "category"),
         ("evaluate", INDEX, "--queries-from", f"SELECT embedding FROM {TABLE} WHERE id < 9"),
-        ("evaluate", INDEX, "--drop-set", "citus_tests"),
-        ("report", INDEX, *few, "--html", str(tmp_path / "report.html")),
     ):
         code, text = told(filled, *arguments)
         assert code == 0, text

@@ -3,18 +3,19 @@
 from xml.etree import ElementTree
 
 import pytest
-from fixtures.report_pages import Page
+from fixtures.html_pages import Page
 
 
 @pytest.fixture
-def write(on, tmp_path):
-    """Write the page of an index, and read it."""
+def page_of(run, url, tmp_path):
+    """Write the page of a table, and read it."""
 
-    def written(index, *options):
+    def written(table, column, *options, at=url):
         path = tmp_path / "page.html"
-        result = on("report", index, "--html", path, *options)
-        assert result.stdout == ""
-        assert result.stderr.endswith(f"wrote {path}\n")
+        asked = ("--table", table, "--column", column, "--queries", 10, "--html", path)
+        # With --fail-under the exit code is 1, and the page is there.
+        result = run("doctor", *asked, *options, "--database-url", at, code=None)
+        assert f"wrote {path}\n" in result.stderr
         text = path.read_text()
         ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>"))
         return Page(text)

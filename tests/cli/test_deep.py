@@ -15,6 +15,7 @@ from pgvector import Vector
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
+from pg_hashindex.quality.code_scores import score_codes
 
 pytest.importorskip("torch")
 
@@ -103,10 +104,7 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
     assert len(vectors) == 401
     assert (projections[differing] < 1e-4 * projections.mean()).all()
     assert json.loads(on("search", "i", "--like", 1000, "-k", 3, "--json").stdout)
-    measured = json.loads(
-        on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
-    )
-    assert measured["codes"]["label"]["MAP"] > 0.7
+    assert score_codes(index, labels="topic", queries=50)["label"].values["MAP"] > 0.7
 
 
 @pytest.mark.usefixtures("things")
@@ -140,10 +138,7 @@ def test_a_transductive_model_is_encoded_in_python(on, connection):
     assert (hits[0]["id"], hits[0]["distance"]) == (5, 0)
     refused_search = on("search", "i", "--like", 8, code=3)
     assert "codes only of the rows that it was trained on" in refused_search.stderr
-    measured = json.loads(
-        on("evaluate", "i", "--labels", "topic", "--queries", 50, "--json").stdout
-    )
-    assert measured["codes"]["label"]["MAP"] > 0.7
+    assert score_codes(index, labels="topic", queries=50)["label"].values["MAP"] > 0.7
 
 
 @pytest.mark.slow

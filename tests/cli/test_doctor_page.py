@@ -1,13 +1,33 @@
-"""The doctor's findings, and the sentence that each page opens with."""
+"""The doctor's page: of a table, and of the indexes of pg_hashindex on it."""
 
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
 import pytest
-from fixtures.report_pages import QUICK, Page, create, words
+from fixtures.html_pages import Page, words
+from fixtures.recall import brute_force_recall
 
+from pg_hashindex import operations, store
+from pg_hashindex.db.connection import connect
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models.model import Model
+from pg_hashindex.operations.page import look, save_page
+from pg_hashindex.quality import queries
+from pg_hashindex.quality.doctor import diagnose
 
 pytestmark = pytest.mark.newest
 
 SECTIONS = ["What to do", "Recall and time", "Memory", "Filters", "The table"]
+OF_INDEX = [*SECTIONS[:4], "Index i", SECTIONS[4]]
+
+
+def create(connection, **options):
+    made = {"table": "items", "column": "embedding", "model": "lsh"} | options
+    return HashIndex.create(connection, "i", **made)
 
 
 @pytest.fixture
@@ -22,29 +42,12 @@ def vectors_table(connection):
     return '"</h1><script>"'
 
 
-@pytest.fixture
-def page_of(on, tmp_path):
-    def made(table, *options):
-        path = tmp_path / "page.html"
-        asked = ("--table", table, "--column", "v", "--queries", 10, "--html", path)
-        # With --fail-under the exit code is 1, and the page is there.
-        on("doctor", *asked, *options, code=None)
-        return Page(path.read_text())
-
-    return made
-
-
-def verdict(page):
-    (found,) = (p for p in page.all("p") if "verdict" in p.get("class", ""))
-    return found.get("class").split()[1], words(found)
-
-
 def test_a_table(page_of, vectors_table):
-    page = page_of(vectors_table, "--filter", "part = 1", "--filter", "part = 2 AND id < 99")
+    page = page_of(vectors_table, "v", "--filter", "part = 1", "--filter", "part = 2 AND id < 99")
     assert page.headings() == SECTIONS
     assert not {one.tag for one in page.root.iter()} & {"script", "b", "img", "link"}
     assert words(page.all("h1")[0]) == 'Vectors of "</h1><script>"'
-    status, said = verdict(page)
+    status, said = page.verdict()
     # What HNSW finds hangs on chance.
     assert status == ("ok" if said.startswith("Leave it") else "warning")
     assert said in words(page.by_id("advice"))
@@ -57,15 +60,14 @@ def test_a_table(page_of, vectors_table):
     filters = page.table("filters")
     assert {row["filter"] for row in filters} == {"part = 1", "part = 2 AND id < 99"}
     assert [row["recall"] for row in filters if row["search"] == "exact"] == ["1", "1"]
-    for link in page.all("a"):
-        assert page.by_id(link.attrib["href"][1:])
 
 
 def test_a_table_without_an_index(page_of, vectors_table, connection):
-    connection.execute('DROP INDEX "<b>&"')
-    page = page_of(vectors_table)
+    connection.execute('DROP INDEX "<b>&"; DROP SCHEMA hashindex CASCADE')
+    page = page_of(vectors_table, "v")
     assert "No index of vectors was measured." in words(page.by_id("search"))
     assert "None was given." in words(page.by_id("filters"))
+    assert "pg_hashindex are not shown" not in words(page.by_id("advice"))
 
 
 def test_advice_comes_first(page_of, vectors_table, connection):
@@ -73,47 +75,294 @@ def test_advice_comes_first(page_of, vectors_table, connection):
         'DROP INDEX "<b>&"; CREATE INDEX coarse ON "</h1><script>" '
         "USING ivfflat (v vector_l2_ops) WITH (lists = 100)"
     )
-    page = page_of(vectors_table, "--fail-under", "1")
-    status, said = verdict(page)
+    page = page_of(vectors_table, "v", "--fail-under", "1")
+    status, said = page.verdict()
     assert status == "warning"
     assert "ivfflat.probes" in words(page.by_id("advice"))
     assert said in words(page.by_id("advice"))
 
 
-def test_a_place_that_cannot_be_written(on, vectors_table, tmp_path):
-    result = on(
-        "doctor", "--table", vectors_table, "--column", "v", "--html", tmp_path / "no" / "x.html",
-        code=3,
-    )  # fmt: skip
-    assert "there is no folder" in result.stderr
+def test_places_that_cannot_be_written(on, vectors_table, tmp_path):
+    for path, message in (
+        (tmp_path / "no" / "x.html", "there is no folder"),
+        (tmp_path, "it is not a plain file"),
+        ("/dev/null", "it is not a plain file"),
+    ):
+        result = on("doctor", "--table", vectors_table, "--column", "v", "--html", path, code=3)
+        assert message in result.stderr
 
 
-@pytest.fixture
-def write(on, tmp_path):
-    def written(*options):
-        on("report", "i", "--html", tmp_path / "page.html", *options)
-        return Page((tmp_path / "page.html").read_text())
+def test_a_failed_write_keeps_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("before")
+    link = tmp_path / "link.html"
+    link.symlink_to(path)
+    # A link is replaced: in a folder of others it could lead to any file of the user's.
+    save_page("first", link)
+    assert (path.read_text(), link.read_text(), link.is_symlink()) == ("before", "first", False)
 
-    return written
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            save_page("second", path)
+    assert path.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [link, path]
 
 
-def test_the_report_opens_with_what_to_do(write, connection, items, model):
-    create(connection)
-    status, said = verdict(write(*QUICK))
+def test_numbers_of_an_index_are_those_of_the_database(
+    on, page_of, connection, items, model, vectors
+):
+    index = create(connection, ranking="hamming")
+    index.encode()
+    connection.execute("CREATE INDEX graph ON items USING hnsw (embedding vector_l2_ops)")
+    for _ in range(2):
+        on("evaluate", "i", "--candidates", 25, "--queries", 20, "--save")
+    numbers = "SELECT pg_snapshot_xmax(pg_current_snapshot())"
+    before = connection.execute(numbers).fetchone()
+    page = page_of("items", "embedding", "--k", 5)
+    # Whoever writes takes a number.
+    assert connection.execute(numbers).fetchone() == before
+    assert page.headings() == OF_INDEX
+
+    shown = page.table("indexes")
+    assert {row["index"] for row in shown} == {"graph", "i"}
+    ours = [row for row in shown if row["index"] == "i"]
+    assert [row["setting"] for row in ours] == [
+        "50 candidates", "100 candidates", "200 candidates (now)", "400 candidates",
+        "800 candidates",
+    ]  # fmt: skip
+    rows = [int(query.row_id or 0) - 1 for query in queries.draw(index, 10)]
+    for row in ours:
+        count = int(row["setting"].split()[0])
+        assert float(row["recall@5"]) in brute_force_recall(model, vectors, 5, count, rows)
+        assert 0 < float(row["p50 ms"]) <= float(row["p95 ms"])
+    assert page.key_figures()["i"][0] == f"{float(ours[2]['recall@5']):.3f}"
+
+    codes = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    ones = connection.execute(
+        f"SELECT avg(get_bit(code, b)) FROM hashindex.{codes[0]}, generate_series(0, 11) b "  # type: ignore[index]
+        "GROUP BY b ORDER BY b".encode()
+    ).fetchall()
+    assert [row["share of ones"] for row in page.table("ones-1")] == [
+        f"{float(share):.4g}" for (share,) in ones
+    ]
+    saved = connection.execute(
+        "SELECT seed::text, candidates::text, recall FROM hashindex.recall_history ORDER BY id DESC"
+    ).fetchall()
+    assert len(saved) == 4
+    assert [(row["seed"], row["candidates"], row["recall"]) for row in page.table("history-1")] == [
+        (*row[:2], f"{row[2]:.4g}") for row in saved
+    ]
+    checked = operations.check(index).findings
+    assert [(row["check"], row["status"]) for row in page.table("index-1")] == [
+        (finding.check, finding.status) for finding in checked
+    ]
+
+
+def test_the_page_opens_with_what_to_do(page_of, connection, items, model):
+    index = create(connection)
+    status, said = page_of("items", "embedding").verdict()
     assert status in {"warning", "broken"}
     assert "pg-hashindex index encode i" in said
-    index = HashIndex.open(connection, "i")
     index.encode()
     index.configure(candidates=300)
-    status, said = verdict(write(*QUICK))
+    status, said = page_of("items", "embedding").verdict()
     assert status == "ok"
-    assert said.startswith("All is well: searches find 100.0% of the 10 nearest rows in ")
+    assert said.startswith("All is well: index i finds 100.0% of the 10 nearest rows in ")
     index.configure(candidates=10)
-    status, said = verdict(write(*QUICK))
+    status, said = page_of("items", "embedding").verdict()
     assert status == "warning"
-    assert "look for other settings: pg-hashindex tune i --recall 0.95" in said
+    assert "tune it: pg-hashindex tune i --recall 0.95" in said
     connection.execute("DELETE FROM hashindex.i_codes WHERE id < 20")
-    status, said = verdict(write(*QUICK))
+    page = page_of("items", "embedding")
+    status, said = page.verdict()
     assert status == "warning"
     assert "19 of 300 rows" in said
-    assert "pg-hashindex index encode i" in said
+    assert said in words(page.by_id("advice"))
+
+
+def test_queries_of_a_log_are_asked_of_each_index(page_of, connection, items, model, tmp_path):
+    create(connection).encode()
+    np.save(tmp_path / "log.npy", np.eye(8, dtype=np.float32))
+    for log in ("SELECT embedding FROM items WHERE id < 4", str(tmp_path / "log.npy")):
+        page = page_of("items", "embedding", "--queries-from", log)
+        assert [row["index"] for row in page.table("indexes")] == ["i"] * 5
+
+
+def no_codes(connection):
+    create(connection)
+
+
+def in_a_column(connection):
+    create(connection, layout="column").encode()
+
+
+def no_landmarks(connection):
+    create(connection, access="landmarks")
+
+
+def in_python(connection):
+    create(connection, model="known").encode()
+
+
+def by_cosine(connection):
+    create(connection, metric="cosine").encode()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [no_codes, in_a_column, no_landmarks, in_python, by_cosine],
+    ids=lambda kind: kind.__name__,
+)
+def test_of_every_kind_of_index(page_of, connection, items, model, known_model, kind):
+    store.save(connection, known_model)
+    kind(connection)
+    page = page_of("items", "embedding")
+    assert page.headings() == OF_INDEX
+    assert page.figures() == [
+        "indexes",
+        "sizes",
+        *["ones-1"] * (not kind.__name__.startswith("no")),
+    ]
+    assert "No recall is saved yet" in words(page.by_id("index-1"))
+    assert "Not known" not in words(page.all("body")[0])
+
+
+def test_what_a_role_may_not_read_is_left_out(page_of, connection, items, model, as_role, url):
+    create(connection).encode()
+    as_role("reader")
+    connection.execute("GRANT SELECT ON items TO reader")
+    there = f"{url}&options=-c%20role%3Dreader"
+    page = page_of("items", "embedding", "--trust-owner", at=there)
+    assert "Not known: " in words(page.by_id("index-1"))
+    connection.execute("REVOKE USAGE ON SCHEMA hashindex FROM PUBLIC")
+    page = page_of("items", "embedding", "--trust-owner", at=there)
+    assert page.headings() == SECTIONS
+    assert "Indexes of pg_hashindex are not shown: " in words(page.by_id("advice"))
+
+
+def test_nothing_comes_from_elsewhere(page_of, connection, items, model, url, tmp_path):
+    """Also in a read-only session."""
+    create(connection).encode()
+    reading = url + "&options=-c%20default_transaction_read_only%3Don"
+    page = page_of("items", "embedding", at=reading)
+    text = (tmp_path / "page.html").read_text()
+    assert page.headings() == OF_INDEX
+    for sign in ("http:", "https:", "//", "@import", "<script", "<link", "<!--"):
+        assert sign not in text, sign
+    for one in page.root.iter():
+        for name, value in one.attrib.items():
+            if name in ("src", "href"):
+                assert value.startswith(("#", "data:image/png;base64,"))
+            assert "url(" not in value or "url(#" in value
+    # Every anchor that is referred to exists, once.
+    ids = [one.attrib["id"] for one in page.root.iter() if "id" in one.attrib]
+    assert len(ids) == len(set(ids))
+    for one in page.root.iter():
+        if one.get("href", "").startswith("#"):
+            assert one.attrib["href"][1:] in ids
+        for key in one.get("aria-labelledby", "").split():
+            assert words(page.by_id(key))
+    for figure in page.all("figure"):
+        assert [len(list(figure.iter(tag))) for tag in ("svg", "details", "table")] == [1, 1, 1]
+        # HTML has a caption first or last.
+        assert [one.tag for one in figure] == ["h3", "svg", "figcaption"]
+
+
+def test_the_session_is_left_as_it_was(connection, items, model, url):
+    """A pooler lends it to somebody else next, who may want to write."""
+    create(connection).encode()
+    asked = (
+        "SELECT name, setting FROM pg_settings "
+        "WHERE source = 'session' AND name NOT LIKE 'transaction%' ORDER BY name"
+    )
+    with connect(url) as session, connect(url) as plain:
+        found = look(session, diagnose(session, "items", "embedding", sample=5))
+        assert [one.index.name for one in found] == ["i"]  # type: ignore[union-attr]
+        assert session.execute(asked).fetchall() == plain.execute(asked).fetchall()
+
+
+def test_text_of_the_database_is_no_html(page_of, connection, items, lsh_model):
+    store.save(connection, Model("<b>&$x_$ 索引", "lsh", 8, lsh_model.layers))
+    connection.execute(
+        'ALTER TABLE items RENAME TO "</td><img src=x>";'
+        'ALTER TABLE "</td><img src=x>" RENAME embedding TO "%s<style>";'
+        'ALTER TABLE "</td><img src=x>" RENAME id TO "http://a.example/?a&b"'
+    )
+    create(
+        connection, table='"</td><img src=x>"', column="%s<style>", model="<b>&$x_$ 索引"
+    ).encode()
+    connection.execute(
+        "INSERT INTO hashindex.recall_history (index_name, seed, model, access, ranking,"
+        " candidates, k, queries, recall, p50_ms, p95_ms) "
+        "SELECT 'i', 0, m, 'scan', 'hamming', 9, 10, 3, 0.5, 1, 2 "
+        "FROM unnest(ARRAY['a', '<i>$x_$</i>\u202e']) m"
+    )
+    page = page_of('"</td><img src=x>"', "%s<style>")
+    tags = {one.tag for one in page.root.iter()}
+    assert not tags & {"script", "img", "b", "i", "link", "iframe", "object"}
+    assert len(page.all("style")) == 1
+    assert words(page.all("h1")[0]) == 'Vectors of "</td><img src=x>"'
+    assert "Model <b>&$x_$ 索引:1, 12 bits" in words(page.by_id("index-1"))
+    assert [row["model"] for row in page.table("history-1")] == ["<i>$x_$</i>\ufffd", "a"]
+    # In the figure too, where a formula would be drawn else.
+    drawn = [words(one) for one in page.by_id("history-1").iter("text")]
+    assert "3 rows of seed 0, 9 candidates, k 10" in drawn
+    assert "<i>$x_$</i> " in drawn
+
+
+_OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--enable-logging=stderr",
+)  # fmt: skip
+
+
+def loaded(path, profile):
+    """Open a page; return what it is then, and what the browser's console says."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if program is None:
+        pytest.skip("there is no chromium on the PATH")
+    done = subprocess.run(
+        [program, *_OPTIONS, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        # Files of its own, nowhere else.
+        env={**os.environ, "HOME": str(profile)},
+    )
+    return done.stdout, "\n".join(re.findall(r".*CONSOLE.*", done.stderr))
+
+
+@pytest.mark.slow
+def test_in_a_browser(on, page_of, connection, items, model, tmp_path):
+    table = '"</h1><script>document.title = 1</script>"'
+    connection.execute(f"ALTER TABLE items RENAME TO {table}".encode())
+    create(connection, table=table, access="landmarks").encode()
+    on("evaluate", "i", "--queries", 20, "--candidates", 20, "--save")
+    written = page_of(table, "embedding")
+    dom, console = loaded(tmp_path / "page.html", tmp_path / "profile")
+    assert console == ""
+    page = Page(dom)
+    assert words(page.all("title")[0]) == words(page.all("h1")[0]) == f"Vectors of {table}"
+    assert not page.all("script")
+    assert page.headings() == written.headings() == OF_INDEX
+    # Each link leads to its section.
+    targets = [link.attrib["href"] for link in page.all("a")]
+    assert [words(next(page.by_id(target[1:]).iter("h2"))) for target in targets] == (
+        page.headings()
+    )
+    assert page.figures() == ["indexes", "sizes", "ones-1", "history-1"]
+    for key in page.figures():
+        figure = page.by_id(key)
+        assert len(list(figure.iter("svg"))) == 1
+        assert page.table(key) == written.table(key)
+        assert len(page.table(key)) >= 1
+        # Letters are letters, which can be searched and read aloud.
+        assert len([one for one in figure.iter("text") if words(one).strip()]) >= 4
+    # The browser's SVG, not unknown elements: of those it would keep the case as it was written.
+    assert "clipPath" in dom

@@ -15,7 +15,7 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     result = on("search", "items_idx", "--like", "1", "--json")
     assert SAID in result.stderr
     assert len(json.loads(result.stdout)) == 10
-    result = on("evaluate", "items_idx", "--queries", "5", "--no-record")
+    result = on("evaluate", "items_idx", "--queries", "5")
     assert SAID in result.stderr
     result = on("search", "items_idx", "--like", "1", "--radius", "2", code=None)
     assert result.exit_code != 0

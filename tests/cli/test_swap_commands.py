@@ -65,14 +65,3 @@ def test_less_recall_is_refused_and_forced(url, swapped):
     out, err = run(url, "swap", swapped, "--model", "worse", "--force")
     assert [line.split()[0] for line in out.splitlines()] == ["model", "lsh:1", "worse:1"]
     assert "index items_idx has model worse:1" in err
-
-
-def test_a_saved_set_is_compared_on(url, swapped):
-    done = CliRunner().invoke(
-        main, ["evaluate", swapped, "--queries", "30", "--save", "mine", "--database-url", url]
-    )
-    assert done.exit_code == 0, done.output
-    out, _ = run(url, "swap", swapped, "--model", "better", "--set", "mine", "--json")
-    assert json.loads(out)["before"]["queries"] == 30
-    _, err = run(url, "swap", swapped, "--model", "lsh", "--set", "none", code=3)
-    assert "has no query set 'none'" in err

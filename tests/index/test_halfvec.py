@@ -9,7 +9,7 @@ from pgvector import HalfVector, Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.quality import query_sets
+from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 
 CASES = [("scan", "table", "l2"), ("scan", "column", "cosine"), ("landmarks", "table", "cosine")]
@@ -102,17 +102,15 @@ def test_another_model_takes_over(connection, halves, whole_rows):
 
 
 @pytest.mark.newest
-def test_recall_of_saved_queries(connection, halves):
+def test_recall_of_rows(connection, halves):
     index = make_index(connection)
-    drawn = query_sets.save(index, query_sets.draw(index, 30), "kept")
-    assert {type(query.vector) for query in drawn.queries} == {Vector}
-    assert query_sets.load(index, "kept") == drawn
-    found = evaluate(index, query_set="kept", k=5, candidates=[5, 300])
+    assert {type(query.vector) for query in queries.draw(index, 30)} == {Vector}
+    found = evaluate(index, queries=30, k=5, candidates=[5, 300])
     assert found.points[-1].recall == 1.0
     assert found.points[0].recall < 1.0
     # A log may be of either type.
     logs = [
-        query_sets.of_log(index, f"SELECT {column} FROM halves ORDER BY id", 9)
+        queries.of_log(index, f"SELECT {column} FROM halves ORDER BY id", 9)
         for column in ("embedding", "twin")
     ]
-    assert logs[0] == logs[1]
+    assert np.array_equal(*logs)

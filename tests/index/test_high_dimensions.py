@@ -57,7 +57,7 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
     assert index.access == "landmarks"
     hits = index.search(X[7], 3, candidates=50)
     assert {hit.id for hit in hits[:2]} == {7, 8}
-    tried = evaluate(index, queries=40, candidates=[80], record=False)
+    tried = evaluate(index, queries=40, candidates=[80])
     assert tried.points[0].recall >= 0.95
     near = np.argsort(-X @ X[20], kind="stable")[:10].tolist()
     found = index.search(X[20], 10, candidates=ROWS, probes=1_000)

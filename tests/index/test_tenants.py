@@ -18,8 +18,9 @@ from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.search import Search
-from pg_hashindex.operations import report
-from pg_hashindex.quality import query_sets, tenant_recall
+from pg_hashindex.operations.page import look, page
+from pg_hashindex.quality import queries, tenant_recall
+from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
@@ -479,14 +480,13 @@ def test_a_role_that_may_not_read_tenants_searches_exactly(index, as_role):
 
 
 def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
-    drawn = query_sets.draw(index, 100)
+    rows = [int(query.row_id or 0) for query in queries.draw(index, 100)]
     asked = []
     statement = Search.statement
     monkeypatch.setattr(
         Search, "statement", lambda self, row: asked.append(self.tenant) or statement(self, row)
     )
-    found = evaluate(index, queries=drawn, candidates=[20, 1000])
-    rows = [int(query.row_id) for query in drawn.queries]
+    found = evaluate(index, queries=100, candidates=[20, 1000])
     own = [None if TENANTS[row] is None else str(TENANTS[row]) for row in rows]
     assert asked == own * 2
     assert found.points[0].recall < found.points[1].recall
@@ -505,12 +505,12 @@ def test_tenants_are_shown_with_the_recall_within_them(index):
     measured = [tenant_recall.measure(index, one).recall for one in found]
     assert measured[3] is None
     assert [recall > 0.9 for recall in measured if recall is not None] == [True] * 4
-    made = report.gather(index, queries=10)
-    assert made.tenants.count == len(SIZES)
-    assert "recall@10 within it" in report.page(made)
+    diagnosis = diagnose(index.connection, "things", "embedding", sample=10)
+    (looked,) = look(index.connection, diagnosis)  # type: ignore[misc]
+    assert [one.codes for one in looked.tenants or ()] == [one.codes for one in found]  # type: ignore[union-attr]
+    assert "recall@10 within it" in page(diagnosis, [looked])
     index.connection.execute("DELETE FROM things")
     assert tenant_recall.tenants(index) == []
-    assert report.gather(index, queries=10).tenants.some == []
 
 
 @pytest.mark.parametrize("tenant", ["tenant", "tenant_id"])

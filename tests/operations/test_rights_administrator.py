@@ -13,7 +13,7 @@ from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality import query_sets
+from pg_hashindex.quality.evaluate import evaluate
 
 pytestmark = pytest.mark.newest
 
@@ -78,8 +78,7 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     operations.rollback(index)
     operations.prune(index)
     index = HashIndex.open(administrator, "items_idx")
-    query_sets.save(index, query_sets.draw(index, 3), "few")
-    query_sets.drop(index, "few")
+    evaluate(index, queries=3, save=True)
     operations.repair(index)
     assert owners(connection) == {"keeper"}
     index.drop()
@@ -245,7 +244,7 @@ def test_catalog_vectors_are_private(administrator, connection, as_role):
     for column in ("layers", "bit_weights", "parameters", "training", "profile", "checksum"):
         with denied():
             nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
-    for table in ("model_part", "query_set", "saved_query", "recall_history"):
+    for table in ("model_part", "recall_history"):
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
                 nobody.execute(statement.format(table).encode())

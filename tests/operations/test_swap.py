@@ -27,6 +27,7 @@ from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.swaps import resume, swap_row, undo
+from pg_hashindex.quality.queries import draw
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_the_recall_that_is_compared_is_that_of_the_searches(index, other, vecto
     assert (done.before.queries, done.before.k, done.before.candidates) == (40, 5, 15)
     now = reopened(index)
     assert now.candidates == 15
-    rows = np.random.default_rng(4).permutation(300)[:40]
+    rows = [int(query.row_id or 0) - 1 for query in draw(now, 40, 4)]
     for point, of in (
         (done.before, HashIndex.open(index.connection, "items_idx~2")),
         (done.after, now),
@@ -127,7 +128,7 @@ def test_the_recall_that_is_compared_is_that_of_the_searches(index, other, vecto
         found = 0
         for row in rows:
             true = [key for key in brute_force(vectors, vectors[row], 6) if key != row + 1][:5]
-            hits = of.search_like(int(row + 1), 5, candidates=15)
+            hits = of.search_like(row + 1, 5, candidates=15)
             found += len(set(true) & {hit.id for hit in hits})
         assert point.recall == pytest.approx(found / 200)
 

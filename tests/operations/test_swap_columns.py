@@ -9,7 +9,6 @@ from pg_hashindex import operations, store
 from pg_hashindex.errors import DatabaseStateError, HashIndexError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.query_sets import draw
 
 WIDE = 20
 
@@ -119,12 +118,6 @@ def test_misfits_are_refused(index, wide, taken, column, says):
     assert index.row == before
     rows = index.connection.execute("SELECT name FROM hashindex.index").fetchall()
     assert rows == [("items_idx",)]
-
-
-def test_saved_queries_are_of_the_old_column(index, wide):
-    fill(index, wide)
-    with pytest.raises(InvalidInputError, match="saved queries are vectors of column embedding"):
-        operations.swap(index, "wide", column="wide", queries=draw(index, 5))
 
 
 def test_a_swap_that_is_under_way_keeps_its_column(index, wide):

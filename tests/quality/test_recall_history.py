@@ -9,7 +9,7 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality import query_sets, recall_history
+from pg_hashindex.quality import queries, recall_history
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measuring
 
@@ -24,12 +24,11 @@ def lsh_model(vectors):
 
 @pytest.fixture
 def index(connection, items, model):
-    """An index with a saved set of 50 queries, whose searches keep 25 candidates."""
+    """An index whose searches keep 25 candidates."""
     made = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model="lsh", ranking="hamming"
     )
     made.encode()
-    query_sets.save(made, query_sets.draw(made, 50), "fixed")
     return made.configure(candidates=25)
 
 
@@ -40,25 +39,24 @@ def read_only(url):
         yield session
 
 
-def recorded(index):
+def saved(index):
     return index.connection.execute(
-        "SELECT query_set, model, access, ranking, candidates, probes, k, queries, recall "
+        "SELECT seed, model, access, ranking, candidates, probes, k, queries, recall "
         "FROM hashindex.recall_history WHERE index_name = %s ORDER BY id",
         [index.name],
     ).fetchall()
 
 
-def test_an_evaluation_with_a_saved_set_is_recorded(index, model, vectors):
-    result = evaluate(index, query_set="fixed", k=5, candidates=[300, 10])
-    assert result.recorded
+def test_an_evaluation_is_saved(index, model, vectors):
+    result = evaluate(index, queries=50, k=5, candidates=[300, 10], random_state=3, save=True)
     # With the index's own candidates too: these are what is searched with.
     assert [point.candidates for point in result.points] == [10, 25, 300]
-    rows = [int(query.row_id or 0) - 1 for query in query_sets.load(index, "fixed").queries]
+    rows = [int(query.row_id or 0) - 1 for query in queries.draw(index, 50, 3)]
     expected = [brute_force_recall(model, vectors, 5, c, rows) for c in (10, 25, 300)]
     assert expected[0].greatest < expected[1].least
     assert expected[1].greatest < expected[2].least == 1
-    found = recorded(index)
-    common = ("fixed", "lsh:1", "scan", "hamming")
+    found = saved(index)
+    common = (3, "lsh:1", "scan", "hamming")
     assert [row[:-1] for row in found] == [(*common, c, None, 5, 50) for c in (10, 25, 300)]
     assert all(row[-1] in one for row, one in zip(found, expected, strict=True))
     points = recall_history.history(index)
@@ -68,41 +66,35 @@ def test_an_evaluation_with_a_saved_set_is_recorded(index, model, vectors):
     assert all(0 < p.p50_ms <= p.p95_ms for p in points)
 
 
-def test_others_are_not_unless_asked_for(index):
-    assert not evaluate(index, queries=5, candidates=[10]).recorded
-    assert not evaluate(index, query_set="fixed", candidates=[10], record=False).recorded
-    assert recorded(index) == []
-    result = evaluate(index, queries=5, candidates=[10], record=True)
-    assert result.recorded
-    assert [(row[0], row[4], row[7]) for row in recorded(index)] == [(None, 10, 5), (None, 25, 5)]
+def test_others_are_not(index, vectors):
+    evaluate(index, queries=5, candidates=[10])
+    assert saved(index) == []
+    # Queries that were given have no seed.
+    evaluate(index, queries=vectors[:5], candidates=[10], save=True)
+    assert [(row[0], row[4], row[7]) for row in saved(index)] == [(None, 10, 5), (None, 25, 5)]
 
 
 def test_the_history_of_an_index(index, model):
-    evaluate(index, query_set="fixed", candidates=[25])
+    evaluate(index, queries=50, candidates=[25], save=True)
     index.configure(candidates=40, ranking="asymmetric")
     index = HashIndex.open(index.connection, "items_idx")
-    evaluate(index, query_set="fixed", candidates=[40], k=3)
-    query_sets.save(index, query_sets.draw(index, 9), "other")
-    evaluate(index, query_set="other", candidates=[40])
+    evaluate(index, queries=50, candidates=[40], k=3, save=True)
+    evaluate(index, queries=9, candidates=[40], random_state=1, save=True)
     twin = HashIndex.create(
         index.connection, "twin", table="items", column="embedding", model="lsh"
     )
     assert recall_history.history(twin) == []
     points = recall_history.history(index)
-    assert [(p.query_set, p.ranking, p.candidates, p.k, p.queries) for p in points] == [
-        ("fixed", "hamming", 25, 10, 50),
-        ("fixed", "asymmetric", 40, 3, 50),
-        ("other", "asymmetric", 40, 10, 9),
+    assert [(p.seed, p.ranking, p.candidates, p.k, p.queries) for p in points] == [
+        (0, "hamming", 25, 10, 50),
+        (0, "asymmetric", 40, 3, 50),
+        (1, "asymmetric", 40, 10, 9),
     ]
     times = [p.measured_at for p in points]
     assert times == sorted(times)
-    assert recall_history.history(index, "fixed") == points[:2]
     assert recall_history.history(index, limit=2) == points[1:]
     with pytest.raises(InvalidInputError, match="limit is 0; it must be 1 or more"):
         recall_history.history(index, limit=0)
-    # The history of a dropped set stays, that of a dropped index goes.
-    query_sets.drop(index, "fixed")
-    assert recall_history.history(index) == points
     index.drop()
     found = twin.connection.execute("SELECT count(*) FROM hashindex.recall_history").fetchone()
     assert found == (0,)
@@ -110,9 +102,9 @@ def test_the_history_of_an_index(index, model):
 
 def test_measurements_before_codes_were_lost(index):
     """The purpose: the same queries show that recall has fallen."""
-    evaluate(index, query_set="fixed", candidates=[300])
+    evaluate(index, queries=50, candidates=[300], save=True)
     index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
-    evaluate(index, query_set="fixed", candidates=[300])
+    evaluate(index, queries=50, candidates=[300], save=True)
     before, after = [p.recall for p in recall_history.history(index) if p.candidates == 300]
     assert before == 1
     assert 0.3 < after < 0.7
@@ -135,15 +127,14 @@ EXCHANGE = "SELECT hashindex.exchange('items_idx', 'ready')"
 
 def test_an_index_is_measured_by_the_model_that_it_has(index, other, swapped, vectors):
     """Whenever it was opened."""
-    query_sets.save(index, query_sets.draw(index, 300), "every")
     other.execute(EXCHANGE)
-    result = evaluate(index, query_set="every", k=5, candidates=[25])
+    result = evaluate(index, queries=300, k=5, candidates=[25], save=True)
     expected = brute_force_recall(swapped, vectors, 5, 25)
     assert result.points[0].recall in expected
-    assert [row[1] for row in recorded(index)] == ["longer:1"]
+    assert [row[1] for row in saved(index)] == ["longer:1"]
 
 
-def test_a_concurrently_changed_model_is_not_recorded(index, other, swapped, monkeypatch):
+def test_a_concurrently_changed_model_is_not_saved(index, other, swapped, monkeypatch):
     find = Measuring.find_truth
 
     def exchanged(self, done):
@@ -152,20 +143,19 @@ def test_a_concurrently_changed_model_is_not_recorded(index, other, swapped, mon
 
     monkeypatch.setattr(Measuring, "find_truth", exchanged)
     with pytest.raises(DatabaseStateError, match="another model while it was measured"):
-        evaluate(index, query_set="fixed", candidates=[25])
-    assert recorded(index) == []
+        evaluate(index, queries=50, candidates=[25], save=True)
+    assert saved(index) == []
 
 
 def test_a_read_only_session_evaluates(index, read_only):
     there = HashIndex.open(read_only, "items_idx")
-    expected = evaluate(index, query_set="fixed", candidates=[25], record=False)
-    result = evaluate(there, query_set="fixed", candidates=[25])
-    assert not result.recorded
+    expected = evaluate(index, queries=50, candidates=[25])
+    result = evaluate(there, queries=50, candidates=[25])
     assert result.points[0].recall == expected.points[0].recall
     assert recall_history.obstacle(there) == "the session is read-only"
-    with pytest.raises(DatabaseStateError, match="cannot be recorded: the session is read-only"):
-        evaluate(there, query_set="fixed", record=True)
-    assert recorded(index) == []
+    with pytest.raises(DatabaseStateError, match="cannot be saved: the session is read-only"):
+        evaluate(there, save=True)
+    assert saved(index) == []
 
 
 def test_a_role_that_may_not_write_evaluates(index, as_role):
@@ -175,15 +165,9 @@ def test_a_role_that_may_not_write_evaluates(index, as_role):
         "GRANT SELECT ON ALL TABLES IN SCHEMA hashindex TO reader"
     )
     there = HashIndex.open(reader, "items_idx")
-    result = evaluate(there, query_set="fixed", candidates=[300])
-    assert (result.recorded, result.points[-1].recall) == (False, 1)
+    assert evaluate(there, queries=50, candidates=[300]).points[-1].recall == 1
     reason = "role reader may not INSERT into hashindex.recall_history"
     assert recall_history.obstacle(there) == reason
     index.connection.execute("GRANT INSERT ON hashindex.recall_history TO reader")
-    assert evaluate(there, query_set="fixed", candidates=[300]).recorded
-    assert len(recorded(index)) == 2
-
-
-def test_an_unknown_set_is_refused(index):
-    with pytest.raises(InvalidInputError, match="no query set 'nope'; it has 'fixed'"):
-        evaluate(index, query_set="nope")
+    evaluate(there, queries=50, candidates=[300], save=True)
+    assert len(saved(index)) == 2

@@ -12,7 +12,7 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality import query_sets
+from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.quality.tuning import apply, tune
@@ -94,7 +94,7 @@ def test_a_reader(index, connection, as_role):
 @one_layout
 def test_other_queries(index, vectors):
     """Not left out of their own answers: the row itself is found, too."""
-    log = query_sets.of_log(index, "SELECT embedding FROM items WHERE id < 9")
+    log = queries.of_log(index, "SELECT embedding FROM items WHERE id < 9")
     tuned = tune(index, 1, queries=log, k=1)
     assert {point.queries for point in tuned.points} == {8}
     assert all(point.recall == 1 for point in tuned.points)

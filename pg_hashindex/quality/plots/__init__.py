@@ -1,29 +1,16 @@
-"""Figures: comparisons, frontiers, recall, codes; needs the extra ``plot``."""
+"""Figures of indexes: recall and time, bits, sizes; needs the extra ``plot``."""
 
-from .distributions import draw_correlation, draw_list_lengths, draw_ones, draw_query_times
+from .bits import draw_ones
 from .figures import check_plot, save_figure
-from .recall import (
-    draw_evaluation,
-    draw_frontier,
-    draw_history,
-    draw_indexes,
-    draw_recall,
-    draw_sizes,
-    draw_times,
-)
+from .recall import SearchPoint, draw_frontier, draw_history, draw_indexes, draw_sizes
 
 __all__ = [
+    "SearchPoint",
     "check_plot",
-    "draw_correlation",
-    "draw_evaluation",
     "draw_frontier",
     "draw_history",
     "draw_indexes",
-    "draw_list_lengths",
     "draw_ones",
-    "draw_query_times",
-    "draw_recall",
     "draw_sizes",
-    "draw_times",
     "save_figure",
 ]

@@ -16,7 +16,6 @@ from ...models.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _INSTALL = "pip install 'pg_hashindex[plot]'"
@@ -115,13 +114,6 @@ def name_panel(panel: Axes, title: str, x: str, y: str) -> None:
     panel.set_xlabel(x)
     panel.set_ylabel(y)
     panel.grid(alpha=0.3)
-
-
-def number_whole(axis: Axis) -> None:
-    """Put whole numbers alone on an axis."""
-    from matplotlib.ticker import MaxNLocator
-
-    axis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
 def scale_recall(panel: Axes, recalls: Sequence[float]) -> None:

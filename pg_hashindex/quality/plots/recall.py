@@ -1,12 +1,12 @@
-"""Figures of recall and time: against candidates, over time, and of tuning."""
+"""Figures of recall and time: of indexes, over time, and of tuning; and of sizes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import InvalidInputError
 from .figures import (
@@ -24,96 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..doctor_findings import Diagnosis
-    from ..evaluate import Evaluation
     from ..recall_history import HistoryPoint
     from ..tuning import Tuned
-
-_INCHES = (5.4, 3.4)
-# Labels of numbers of candidates that are closer than this would overlap.
-_APART = 1.2
-
-
-@drawing()
-def draw_evaluation(evaluation: Evaluation, *, own: int | None = None) -> Figure:
-    """Draw recall and times of searches against candidates, side by side.
-
-    Parameters
-    ----------
-    own
-        Candidates that searches of the index keep; they are marked.
-    """
-    figure = _draw(evaluation, own, _draw_recall, _draw_times)
-    figure.suptitle(f"{plain(evaluation.index)}, {evaluation.queries} queries", fontsize=10)
-    return figure
-
-
-@drawing()
-def draw_recall(evaluation: Evaluation, *, own: int | None = None) -> Figure:
-    """Draw recall alone; as `draw_evaluation`."""
-    return _draw(evaluation, own, _draw_recall)
-
-
-@drawing()
-def draw_times(evaluation: Evaluation, *, own: int | None = None) -> Figure:
-    """Draw times alone; as `draw_evaluation`."""
-    return _draw(evaluation, own, _draw_times)
-
-
-def _draw(
-    evaluation: Evaluation, own: int | None, *parts: Callable[[Axes, Evaluation, int | None], None]
-) -> Figure:
-    figure: Figure = new_figure((len(parts) * _INCHES[0], _INCHES[1]))
-    for part, panel in zip(parts, figure.subplots(1, len(parts), squeeze=False)[0], strict=True):
-        part(panel, evaluation, own)
-    return figure
-
-
-def _draw_recall(panel: Axes, evaluation: Evaluation, own: int | None) -> None:
-    counts = [point.candidates for point in evaluation.points]
-    recalls = [point.recall for point in evaluation.points]
-    panel.plot(counts, recalls, "o-", color=COLOURS[0], markersize=5, label="recall")
-    _mark(panel, counts, recalls, own)
-    scale_recall(panel, recalls)
-    _count(panel, counts)
-    name_panel(panel, "", "candidates", f"recall@{evaluation.k}")
-    panel.legend(loc="lower right", frameon=False, fontsize=9)
-
-
-def _draw_times(panel: Axes, evaluation: Evaluation, own: int | None) -> None:
-    counts = [point.candidates for point in evaluation.points]
-    medians = [point.p50_ms for point in evaluation.points]
-    slow = [point.p95_ms for point in evaluation.points]
-    panel.plot(counts, medians, "o-", color=COLOURS[0], markersize=5, label="median")
-    panel.plot(counts, slow, "s--", color=COLOURS[1], markersize=4, label="95th percentile")
-    exact = evaluation.exact_p50_ms
-    panel.axhline(exact, color="grey", linestyle=":", label="exact search, median")
-    _mark(panel, counts, medians, own)
-    panel.set_ylim(0, 1.35 * max(exact, *slow))
-    _count(panel, counts)
-    name_panel(panel, "", "candidates", "ms")
-    panel.legend(loc="upper left", frameon=False, fontsize=9, ncols=2)
-
-
-def _mark(panel: Axes, counts: Sequence[int], values: Sequence[float], own: int | None) -> None:
-    if own is not None and own in counts:
-        panel.plot(
-            own, values[counts.index(own)], "o", markersize=12, markerfacecolor="none",
-            color="black", label="the index's own", linestyle="none",
-        )  # fmt: skip
-
-
-def _count(panel: Axes, counts: Sequence[int]) -> None:
-    """Scale candidates by their logarithm, and number those that were tried."""
-    shown: list[int] = []
-    for count in sorted(counts):
-        if not shown or count >= _APART * shown[-1]:
-            shown.append(count)
-    panel.set_xscale("log")
-    panel.set_xticks(shown, [str(count) for count in shown])
-    panel.minorticks_off()
-    if len(shown) == 1:
-        panel.set_xlim(shown[0] / 2, 2 * max(counts))
-
 
 _MOST_LINES = 8
 _MOST_CHANGES = 8
@@ -139,7 +51,7 @@ def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
         If matplotlib is missing, or there is nothing to draw.
     """
     if not points:
-        raise InvalidInputError("there is nothing to draw: no recall is recorded")
+        raise InvalidInputError("there is nothing to draw: no recall is saved")
     figure: Figure = new_figure((11, 3.8))
     panel = figure.subplots()
     sizes = Counter(map(_line, points))
@@ -163,12 +75,12 @@ def draw_history(points: Sequence[HistoryPoint], name: str = "") -> Figure:
     return figure
 
 
-def _line(point: HistoryPoint) -> tuple[str | None, int, int]:
-    return point.query_set, point.candidates, point.k
+def _line(point: HistoryPoint) -> tuple[int | None, int, int, int]:
+    return point.seed, point.queries, point.candidates, point.k
 
 
-def _label(query_set: str | None, candidates: int, k: int) -> str:
-    words = "drawn queries" if query_set is None else f"set {plain(query_set)}"
+def _label(seed: int | None, queries: int, candidates: int, k: int) -> str:
+    words = f"{queries} other queries" if seed is None else f"{queries} rows of seed {seed}"
     return f"{words}, {candidates} candidates, k {k}"
 
 
@@ -207,11 +119,22 @@ def _day(moment: datetime) -> float:
     return float(date2num(moment))  # type: ignore[no-untyped-call]
 
 
-@drawing()
-def draw_indexes(found: Diagnosis) -> Figure:
-    """Draw recall against the time of the median query of a table's indexes, without a filter.
+class SearchPoint(NamedTuple):
+    """Recall and times of an index with one setting; ``current`` is the setting of now."""
 
-    Rings are the settings that sessions have; a grey line is exact search.
+    name: str
+    setting: str
+    recall: float
+    p50_ms: float
+    p95_ms: float
+    current: bool
+
+
+@drawing()
+def draw_indexes(points: Sequence[SearchPoint], exact_ms: float, k: int, title: str = "") -> Figure:
+    """Draw recall against the time of the median query, a line for each index.
+
+    Rings are the settings of now; a grey line is exact search.
 
     Raises
     ------
@@ -220,9 +143,8 @@ def draw_indexes(found: Diagnosis) -> Figure:
     """
     figure: Figure = new_figure((7.5, 4.5))
     panel = figure.subplots()
-    points = [point for point in found.points if point.filter is None]
-    for name, style in zip(dict.fromkeys(p.index for p in points), styles(), strict=False):
-        line = sorted((p.recall, p.p50_ms) for p in points if p.index == name)
+    for name, style in zip(dict.fromkeys(point.name for point in points), styles(), strict=False):
+        line = sorted((p.recall, p.p50_ms) for p in points if p.name == name)
         panel.plot(*zip(*line, strict=True), label=plain(name), **style)
     for point in points:
         if point.current:
@@ -230,13 +152,10 @@ def draw_indexes(found: Diagnosis) -> Figure:
                 point.recall, point.p50_ms, "o", markersize=12, markerfacecolor="none",
                 color="black",
             )  # fmt: skip
-    for scope in found.scopes:
-        if scope.filter is None and scope.condition is None:
-            panel.axhline(scope.p50_ms, color="grey", linewidth=0.8)
+    panel.axhline(exact_ms, color="grey", linewidth=0.8)
     panel.set_yscale("log")
     _label_milliseconds(panel)
-    title = f"{plain(found.table.name)}, {found.table.rows} rows"
-    name_panel(panel, title, f"recall@{found.k}", "p50 ms")
+    name_panel(panel, plain(title), f"recall@{k}", "p50 ms")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure
 

@@ -1,0 +1,144 @@
+"""Queries of an index: rows of its table, other vectors, or a log."""
+
+from typing import LiteralString, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pgvector import Vector
+from psycopg import sql
+
+from ..db.caller_queries import columns_of, find_query
+from ..db.connection import Connection
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
+from ..errors import InvalidInputError
+from ..index.catalog import HasRow
+from ..index.search import as_count
+from ..models.vectors import as_rows, as_vector
+
+__all__ = ["Query", "as_queries", "draw", "of_log", "read_log"]
+
+# It costs one pass over the rows, as one exact search does, but reads vectors that are kept out of
+# line for the n rows alone, and sends no others. By the keys and not by pages: so the draw is
+# uniform, and the same after VACUUM FULL and on shards.
+_DRAW: LiteralString = """
+    SELECT b.{column}, {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable}
+    ORDER BY pg_catalog.hashtextextended({key_text}, {seed}) LIMIT {n}
+"""
+
+
+class Query(NamedTuple):
+    """One query: a vector, and the key, as text, of the row that it was taken from, if any.
+
+    The row is left out of its own answers; it may have changed since, or gone.
+    """
+
+    vector: Vector
+    row_id: str | None = None
+
+
+def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
+    """Draw rows of the table as queries: those whose keys, with the seed, have the least hashes.
+
+    So the same rows are drawn again while they are there: recall over time compares these. (The
+    text of a key is hashed: that of a ``timestamptz`` depends on the session's time zone.)
+
+    Parameters
+    ----------
+    index
+        If Python encodes it, only rows with a code are drawn.
+    n
+        How many rows; all if there are fewer.
+    random_state
+        Seed of the draw.
+
+    Returns
+    -------
+    list of Query
+        In the order of their hashes, so fewer rows are the first of more; empty if no row can be a
+        query.
+
+    Raises
+    ------
+    InvalidInputError
+        If n is below 1.
+    """
+    index = index.row
+    as_count("queries", n)
+    # If SQL cannot encode, the model may not know a row without a code.
+    usable: sql.Composable = sql.SQL("true")
+    if index.encoded_in != "sql":
+        usable = sql.SQL("{} IS NOT NULL").format(index.code_of_row)
+    statement = sql.SQL(_DRAW).format(
+        **index.names, usable=usable, seed=sql.Literal(random_state % 2**63), n=sql.Literal(n)
+    )
+    with translated_errors(table=index.qualified_table):
+        rows = execute(index.connection, statement).fetchall()
+    return [Query(as_vector(vector), row_id) for vector, row_id in rows]
+
+
+def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:
+    """Draw a number of rows, or take vectors (n, dimension) that are not of the table."""
+    if isinstance(given, int):
+        return draw(index, given, random_state)
+    rows = as_rows(given, index.row.dimension)
+    return [Query(Vector(row.astype(np.float32))) for row in rows]
+
+
+def read_log(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
+    """Read the ``most`` first vectors of a log of queries, float32 (n, dimension).
+
+    The log is a table, a view or a query of one column of vectors (or halfvec). The transaction is
+    read-only, since the query is the caller's.
+    """
+    what = "queries"
+    relation = find_query(connection, what, query)
+    columns = columns_of(connection, relation)
+    vectors = [connection.adapters.types[name].oid for name in ("vector", "halfvec")]
+    if len(columns) != 1 or columns[0].type_code not in vectors:
+        raise InvalidInputError(
+            f"{what}: a log of queries has one column, of type vector or halfvec; this has "
+            + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
+        )
+    rows = (
+        # A raw cursor with a parameter uses the extended protocol, which takes a single statement.
+        execute(
+            connection,
+            sql.SQL("SELECT * FROM {} known(query) WHERE query IS NOT NULL LIMIT $1").format(
+                relation
+            ),
+            [most],
+        ).fetchall()
+    )
+    found = [as_vector(row[0]) for row in rows]
+    if not found:
+        raise InvalidInputError(f"{what}: {query!r} returns no vector")
+    for vector in found:
+        if vector.dimensions() != dimension:
+            raise InvalidInputError(
+                f"{what}: there is one of {vector.dimensions()} dimensions, and the rows have "
+                f"{dimension}"
+            )
+    return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
+
+
+def of_log(index: HasRow, query: str, n: int = 200) -> NDArray[np.float32]:
+    """Read queries of an index from a log, float32 (n, dimension).
+
+    Parameters
+    ----------
+    query
+        A table, a view or a query of one column of vectors. It is run in a read-only transaction.
+    n
+        The first so many are read.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is no such query, returns nothing, or vectors of another dimension; or n is below 1.
+    """
+    index = index.row
+    as_count("queries", n)
+    with translated_errors(), index.connection.transaction(force_rollback=True):
+        index.connection.execute("SET TRANSACTION READ ONLY")
+        return read_log(index.connection, query, n, index.dimension)
