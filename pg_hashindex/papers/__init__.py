@@ -3,8 +3,9 @@
 Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 """
 
+from .comparison import Comparison, compare
 from .methods import Method, default_methods
-from .outcomes import Outcome, average, compare
+from .outcomes import Outcome, average
 from .scores import Measures, Scores
 from .splits import (
     PROTOCOLS,
@@ -23,6 +24,7 @@ __all__ = [
     "PROTOCOLS",
     "QUERIES",
     "TRAIN_ROWS",
+    "Comparison",
     "Measures",
     "Method",
     "Outcome",
