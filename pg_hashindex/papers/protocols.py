@@ -114,14 +114,14 @@ class Figure:
         rows = _QUICK_ROWS if quick else self.rows
         if self.data in ("mnist", "usps") and rows is None:
             return [folder / name for name in DATA[self.data]][: 2 if self.splits == 1 else 1]
-        arrays, numbers = _read(self.data, folder)
+        arrays, numbers = read_data(self.data, folder)
         path = scratch / f"{self.data}.npz"
         if self.splits > 1:
             kept = np.concatenate([numbers["query"], numbers["train"]])[:rows]
             np.savez(path, allow_pickle=False, **{name: a[kept] for name, a in arrays.items()})
             return [path]
         if rows is not None:
-            numbers = _fewer(numbers, rows)
+            numbers = fewer(numbers, rows)
         if quick:
             numbers["query"] = numbers["query"][:_QUICK_QUERIES]
         split = scratch / f"{self.data}_split.npz"
@@ -268,7 +268,7 @@ def _names(path: Path, needed: tuple[str, ...]) -> list[str]:
         raise InvalidInputError(f"cannot read {path}, an .npz archive; {holds}") from error
 
 
-def _read(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+def read_data(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Return rows and labels by the names of ``bench hash``, and the row numbers of the split."""
     found: dict[str, NDArray[Any]] = {}
     for name, needed in DATA[data].items():
@@ -287,7 +287,7 @@ def _read(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, N
     return {name: found[name] for name in ("X", "y")}, {name: found[name] for name in ROW_NUMBERS}
 
 
-def _fewer(numbers: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
+def fewer(numbers: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
     """Make the first training rows the database; places among them keep their meaning."""
     train = numbers["train"][:rows]
     kept = {"query": numbers["query"], "database": np.sort(train), "train": train}
