@@ -212,7 +212,7 @@ def few(quick: int | None) -> Iterator[Part]:
 
 def few_split(data: str, count: int, seed: int, method: Method, quick: int | None) -> Split:
     """Return the rows and the graph that a method learns from, of labelled rows and all."""
-    split, names = few_labels(data, count, seed, quick)
+    split, names = few_labels(data, count, seed, quick and 3 * quick)
     if method.hasher not in ON_ALL_ROWS:
         return on_labelled(split)
     if not method.name.endswith(("-words", "-both")):

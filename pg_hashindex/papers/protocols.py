@@ -92,7 +92,7 @@ class Figure:
         with tempfile.TemporaryDirectory(prefix="pg_hashindex-") as scratch:
             files = self.files(folder, Path(scratch), quick=quick)
             if isinstance(self.compared, Comparison):
-                compared = replace(self.compared, seeds=1, splits=1) if quick else self.compared
+                compared = _quick(self.compared) if quick else self.compared
                 return compared.run(*files, kept=kept, tell=tell)
             # They load hashers, which no other figure needs before its work.
             from . import pictures
@@ -239,6 +239,12 @@ FIGURES: Mapping[str, Figure] = {
     "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
     "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
 }
+
+
+def _quick(compared: Comparison) -> Comparison:
+    """Return a comparison with one seed, and measures of no more rows than there are."""
+    top = tuple(min(n, _QUICK_ROWS) for n in compared.measures.top)
+    return replace(compared, seeds=1, splits=1, measures=replace(compared.measures, top=top))
 
 
 def figures_of(paper: Paper, names: tuple[str, ...] = ()) -> dict[str, Figure]:
