@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UNREADABLE, InvalidInputError
+from ..errors import InvalidInputError
+from ..training.array_files import ArrayFile
 from .comparison import Comparison, Tell
 from .outcomes import Outcome
 from .scores import Measures
@@ -132,7 +133,10 @@ class Figure:
     def check(self, folder: Path) -> None:
         """Refuse a folder that lacks a file of the data set, or an array in it."""
         for name, needed in DATA[self.data].items():
-            missing = set(needed) - set(_names(folder / name, needed))
+            try:
+                missing = set(needed) - set(ArrayFile(folder / name).shapes)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"{error}; it needs {', '.join(needed)}") from error
             if missing:
                 raise InvalidInputError(
                     f"{folder / name} has no array {', '.join(sorted(missing))}; "
@@ -263,23 +267,11 @@ def figures_of(paper: Paper, names: tuple[str, ...] = ()) -> dict[str, Figure]:
     return {name: known[name] for name in names} if names else known
 
 
-def _names(path: Path, needed: tuple[str, ...]) -> list[str]:
-    holds = f"it holds the arrays {', '.join(needed)}"
-    if not path.exists():
-        raise InvalidInputError(f"there is no file {path}; {holds}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return list(archive.files)
-    except UNREADABLE as error:
-        raise InvalidInputError(f"cannot read {path}, an .npz archive; {holds}") from error
-
-
 def read_data(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Return rows and labels by the names of ``bench hash``, and the row numbers of the split."""
     found: dict[str, NDArray[Any]] = {}
     for name, needed in DATA[data].items():
-        with np.load(folder / name, allow_pickle=False) as archive:
-            found |= {array: archive[array] for array in needed}
+        found |= {array: ArrayFile(folder / name).read(array) for array in needed}
     if data == "sift10k":
         # The queries are rows of the base: each is its own first neighbour.
         query = found["neighbours"][:, 0]

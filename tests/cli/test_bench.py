@@ -602,8 +602,8 @@ def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):
 
 def test_a_paper_is_refused_before_any_work(run, papers, tmp_path):
     refused = run("bench", "paper", "sgh", "--data", papers, code=3)
-    assert "there is no file" in refused.stderr
-    assert "it holds the arrays X, y" in refused.stderr
+    assert "No such file" in refused.stderr
+    assert "it needs X, y" in refused.stderr
     assert "trained on" not in refused.stderr
     refused = run("bench", "paper", "bgdh", "--data", papers, "--figure", "sgh_usps", code=3)
     assert "'sgh_usps' is not a figure of bgdh; these are bgdh_500" in refused.stderr
