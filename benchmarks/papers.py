@@ -37,17 +37,8 @@ from typing import Any
 
 import numpy as np
 import papers_data as data_of
+import papers_methods as methods_of
 from common import DATA_FOLDER, RESULTS, ROOT, machine, made_with, read, scratch, write
-from papers_methods import (
-    CANDIDATES,
-    ENTRANTS,
-    FEW_BITS,
-    LABELS,
-    ON_ALL_ROWS,
-    RIVALS,
-    SETTINGS,
-    few_method,
-)
 
 from pg_hashindex.hashers import HASHERS, Hasher
 from pg_hashindex.hashers.numerics.bipartite import anchor_graph
@@ -170,7 +161,7 @@ def hashing(quick: int | None) -> Iterator[Part]:
     known = reference()
     for data in ("mnist", "usps", "sift10k", "packages"):
         split = data_of.read_split(data, quick)
-        for entrant in ENTRANTS.values():
+        for entrant in methods_of.ENTRANTS.values():
             rows = data_of.on_database(split) if entrant.on_database else split
             for bits in entrant.bits.get(data, ()):
                 theirs = known.get((REFERENCES.get(data, ""), entrant.reference, bits))
@@ -180,11 +171,11 @@ def hashing(quick: int | None) -> Iterator[Part]:
 
 
 def few(quick: int | None) -> Iterator[Part]:
-    for data, counts in LABELS.items():
-        for name in SETTINGS[data]:
-            method = few_method(data, name)
+    for data, counts in methods_of.LABELS.items():
+        for name in methods_of.SETTINGS[data]:
+            method = methods_of.few_method(data, name)
             for labels in counts:
-                for bits in FEW_BITS:
+                for bits in methods_of.FEW_BITS:
                     for seed in (0, 1, 2):
                         key = {"dataset": data, "labels": labels, "method": name}
                         yield Part(
@@ -201,7 +192,7 @@ def few(quick: int | None) -> Iterator[Part]:
 def few_split(data: str, count: int, seed: int, method: Method, quick: int | None) -> Split:
     """Return the rows and the graph that a method learns from, of labelled rows and all."""
     split, names = data_of.few_labels(data, count, seed, quick and 3 * quick)
-    if method.hasher not in ON_ALL_ROWS:
+    if method.hasher not in methods_of.ON_ALL_ROWS:
         return data_of.on_labelled(split)
     if not method.name.endswith(("-words", "-both")):
         return split
@@ -274,7 +265,7 @@ def changed(kind: type[Hasher]) -> Iterator[tuple[str, Any, Record]]:
 
 def beside_reference(data: str, split: Split) -> Iterator[Part]:
     # The program's settings come after the defaults.
-    entrants = {one.reference: one for one in ENTRANTS.values() if one.reference}
+    entrants = {one.reference: one for one in methods_of.ENTRANTS.values() if one.reference}
     entrants["SGH_full"] = replace(entrants["SGH"], seeds=1, on_database=True)
     for (whole, theirs, bits), scores in reference().items():
         if whole == REFERENCES[data]:
@@ -328,16 +319,16 @@ def program_of(method: str) -> Record:
     """Return the settings that candidates are measured against, whatever the defaults are."""
     kind = HASHERS[method]
     made = kind.paper() if kind.program_parameters is None else kind.program()
-    tried = {name for one in CANDIDATES[method] for name in one}
+    tried = {name for one in methods_of.CANDIDATES[method] for name in one}
     names = {*(kind.program_parameters or ()), *tried}
     return {name: value for name, value in made.get_params().items() if name in names}
 
 
 def defaults(quick: int | None) -> Iterator[Part]:
     sets = ("usps", "packages", "packages, several labels", "mnist", "sift10k")
-    for method in CANDIDATES:
+    for method in methods_of.CANDIDATES:
         for data in sets[:-1] if HASHERS[method].learns_from else sets:
-            for given in (program_of(method), *CANDIDATES[method]):
+            for given in (program_of(method), *methods_of.CANDIDATES[method]):
                 labels = "labelled" if method == "s3plh" else "all"
                 key = {"method": method, "dataset": data, "parameters": given}
                 tried = Method(method, given, labels=labels)
@@ -368,10 +359,10 @@ def choose(method: str, lines: list[Record]) -> Record:
     fixed = {"normalize"}
     default = next(
         _text(one)
-        for one in CANDIDATES[method]
+        for one in methods_of.CANDIDATES[method]
         if all(ours[name] == value for name, value in one.items() if name not in fixed)
     )
-    candidates = [_text(given) for given in CANDIDATES[method]]
+    candidates = [_text(given) for given in methods_of.CANDIDATES[method]]
     worths = {
         data: {one: worth(method, found[one], found[program]) for one in candidates}
         for data, found in scores.items()
@@ -451,7 +442,7 @@ def run_table(name: str, only: Mapping[str, Sequence[str]], quick: int | None) -
     few_seeds = make_parts is few
     lines: list[Record] = read(path).get("runs" if few_seeds else "results", [])
     for part in make_parts(quick):
-        if few_seeds and (part.method.hasher in RIVALS) != name.endswith("rivals"):
+        if few_seeds and (part.method.hasher in methods_of.RIVALS) != name.endswith("rivals"):
             continue
         if any(str(part.key.get(key)) not in values for key, values in only.items()):
             continue
