@@ -28,10 +28,11 @@ changed.
 
 import argparse
 import csv
-import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from pg_hashindex.hashers.numerics.kernels import choose_anchors
 from pg_hashindex.hashers.numerics.rows import RowSource
 from pg_hashindex.papers import Measures, Method, Outcome, Split, Truth, average, compare
 from pg_hashindex.papers.protocols import FIGURES
+from pg_hashindex.quality.plots import save_figure
 
 Record = dict[str, Any]
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
@@ -111,24 +113,22 @@ class Part:
             runs = [values(one) for one in seeds]
             table = {name: np.array([run[name] for run in runs]) for name in runs[0]}
             scores = {name: round(float(column.mean()), 4) for name, column in table.items()}
-            yield (
-                key
-                | {
-                    "distance": mean.distance,
-                    "train_rows": mean.train_rows,
-                    "seeds": len(runs),
-                    "scores": scores if self.each else scores | {"train_peak_mb": peak(mean)},
-                    "standard_deviation": {n: round(float(c.std()), 4) for n, c in table.items()},
-                    "reference": theirs,
-                    **({"chosen": [one.chosen for one in seeds]} if self.method.choices else {}),
-                    **made_with(self.method),
-                }
-                | ({} if theirs is None else {"difference": difference(scores, theirs)})
-            )
-
-
-def peak(outcome: Outcome) -> float:
-    return round(outcome.train_peak_bytes / 1e6, 4)
+            if not self.each:
+                scores["train_peak_mb"] = round(mean.train_peak_bytes / 1e6, 4)
+            line = {
+                "distance": mean.distance,
+                "train_rows": mean.train_rows,
+                "seeds": len(runs),
+                "scores": scores,
+                "standard_deviation": {n: round(float(c.std()), 4) for n, c in table.items()},
+                "reference": theirs,
+                **made_with(self.method),
+            }
+            if theirs is not None:
+                line["difference"] = {n: round(scores[n] - theirs[n], 4) for n in COMPARED}
+            if self.method.choices:
+                line["chosen"] = [one.chosen for one in seeds]
+            yield key | line
 
 
 def values(outcome: Outcome) -> Record:
@@ -139,11 +139,6 @@ def values(outcome: Outcome) -> Record:
         if measure in getattr(outcome.scores.get(truth.name), "values", ())
     }
     return scores | {name: getattr(outcome, name) for name in COSTS}
-
-
-def difference(scores: Record, theirs: Record) -> Record:
-    """Return what the scores are above those of the authors' program."""
-    return {name: round(scores[name] - theirs[name], 4) for name in COMPARED}
 
 
 def reference() -> dict[tuple[str, str, int], Record]:
@@ -172,24 +167,15 @@ def hashing(quick: int | None) -> Iterator[Part]:
 
 def few(quick: int | None) -> Iterator[Part]:
     for data, counts in methods_of.LABELS.items():
-        for name in methods_of.SETTINGS[data]:
+        names = methods_of.SETTINGS[data]
+        for name, labels, bits, seed in product(names, counts, methods_of.FEW_BITS, (0, 1, 2)):
             method = methods_of.few_method(data, name)
-            for labels in counts:
-                for bits in methods_of.FEW_BITS:
-                    for seed in (0, 1, 2):
-                        key = {"dataset": data, "labels": labels, "method": name}
-                        yield Part(
-                            key | {"bits": bits, "seed": seed},
-                            method,
-                            lambda seed, d=data, c=labels, m=method: few_split(
-                                d, c, seed, m, quick
-                            ),
-                            (seed,),
-                            each=True,
-                        )
+            split = partial(few_split, data, labels, method, quick)
+            key = {"dataset": data, "labels": labels, "method": name, "bits": bits, "seed": seed}
+            yield Part(key, method, split, (seed,), each=True)
 
 
-def few_split(data: str, count: int, seed: int, method: Method, quick: int | None) -> Split:
+def few_split(data: str, count: int, method: Method, quick: int | None, seed: int) -> Split:
     """Return the rows and the graph that a method learns from, of labelled rows and all."""
     split, names = data_of.few_labels(data, count, seed, quick and 3 * quick)
     if method.hasher not in methods_of.ON_ALL_ROWS:
@@ -440,7 +426,8 @@ def run_table(name: str, only: Mapping[str, Sequence[str]], quick: int | None) -
     make_parts, measures = TABLES[name]
     path = scratch(f"{name}_quick.json") if quick else RESULTS / f"{name}.json"
     few_seeds = make_parts is few
-    lines: list[Record] = read(path).get("runs" if few_seeds else "results", [])
+    where = "runs" if few_seeds else "results"
+    lines: list[Record] = read(path).get(where, [])
     for part in make_parts(quick):
         if few_seeds and (part.method.hasher in methods_of.RIVALS) != name.endswith("rivals"):
             continue
@@ -458,14 +445,11 @@ def run_table(name: str, only: Mapping[str, Sequence[str]], quick: int | None) -
         lines[place : place + len(same)] = new
         for line in new:
             print(json.dumps(line), flush=True)
-        report = {"machine": machine()}
-        if few_seeds:
-            write(path, report | {"results": means(lines), "runs": lines})
-        elif name == "defaults":
-            chosen = [choose(method, lines) for method in {one["method"]: None for one in lines}]
-            write(path, report | {"chosen": chosen, "results": lines})
-        else:
-            write(path, report | {"results": lines})
+        joined = {"results": means(lines)} if few_seeds else {}
+        write(path, read(path) | {"machine": machine(), where: lines, **joined})
+    if name == "defaults" and not only and not quick:
+        chosen = [choose(method, lines) for method in methods_of.CANDIDATES]
+        write(path, read(path) | {"chosen": chosen})
     return path
 
 
@@ -483,7 +467,7 @@ def run_figure(name: str, *, quick: bool) -> Path:
     found = figure.run(DATA_FOLDER, quick=quick, kept=unfinished)
     if not isinstance(found, list):
         if name in PICTURED and not quick:
-            _keep_picture(found.draw(), ROOT / f"docs/pictures/paper-{name}.png")
+            _keep_picture(found.draw(), name)
         path = folder / f"{name}.json"
         write(path, {"data": figure.data, **found.values})
         return path
@@ -501,13 +485,13 @@ def measured() -> dict[str, Record]:
     return {name: read(path) for name, path in paths.items() if path.exists()}
 
 
-def _keep_picture(figure: Any, path: Path) -> None:
+def _keep_picture(figure: Any, name: str) -> None:
     """Put a picture among those of the documents, in 48 colours."""
     from PIL import Image
 
-    whole = io.BytesIO()
-    figure.savefig(whole, format="png")
-    Image.open(whole).convert("RGB").quantize(48).save(path, "PNG", optimize=True)
+    save_figure(figure, whole := scratch(f"{name}.png"))
+    small = Image.open(whole).convert("RGB").quantize(48)
+    small.save(ROOT / f"docs/pictures/paper-{name}.png", "PNG", optimize=True)
 
 
 def _shortened(outcome: Record) -> Record:
