@@ -69,7 +69,7 @@ extension: .venv/installed-demo
 # The script that registers the extension with pg_tle.
 tle: .venv/installed-demo
 	mkdir -p build
-	$(BIN)/pg-hashindex extension tle > build/pg_hashindex-tle.sql
+	$(BIN)/pg-hashindex extension write --tle build/pg_hashindex-tle.sql
 
 # The wheel, the sdist, the extension's archive and the plain script of HEAD, to build/release; each is
 # tried from a clean environment.

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from pg_hashindex.papers import Method
-from pg_hashindex.papers.scores import SCORING
+from pg_hashindex.quality.scores import SCORING
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

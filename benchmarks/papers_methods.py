@@ -9,7 +9,7 @@ from pg_hashindex.hashers import Preset
 from pg_hashindex.papers import Method
 
 Parameters = dict[str, Any]
-DEEP = ("dpsh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
+DEEP = ("dpsh", "deep-dsh")
 # CGHash and its rivals are measured with 60 bits.
 _BOTH = {"mnist": (32, 64), "usps": (32, 64)}
 _WITH_60 = {"mnist": (32, 60, 64), "usps": (32, 60, 64)}

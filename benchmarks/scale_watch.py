@@ -22,10 +22,9 @@ _ACTIVE = """
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active'
 """
 
-# A job within another one has the same number of a process.
+# The innermost work is the latest.
 _PHASE = """
-    SELECT phase FROM hashindex.job WHERE state = 'running' AND phase IS NOT NULL
-    ORDER BY id DESC LIMIT 1
+    SELECT phase FROM hashindex.claim WHERE phase IS NOT NULL ORDER BY started_at DESC LIMIT 1
 """
 
 

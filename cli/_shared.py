@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.evaluate import Evaluation
+    from pg_hashindex.quality.tuning import Tuned
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
 NO = 1
@@ -122,11 +123,6 @@ filter_columns_option = click.option(
 tenant_option = click.option(
     "--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each."
 )
-labels_option = click.option(
-    "--labels",
-    metavar="COLUMN",
-    help="Column of labels: rows get the codeword of their class, where the model has one.",
-)
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
 )
@@ -157,13 +153,6 @@ memory_option = click.option(
     metavar="SIZE",
     callback=_memory,
     help="Memory to take for building landmarks, such as 512MB.",
-)
-
-
-smallest_option = click.option(
-    "--smallest",
-    is_flag=True,
-    help="Recommend the fewest bytes that reach the recall, instead of the least time.",
 )
 
 seed_option = click.option(
@@ -276,15 +265,12 @@ def _asked(flag: str) -> bool:
 class LateGroup(click.Group):
     """Commands that report an error in one line, each imported only to run it: ``--help`` is fast.
 
-    ``late`` has the line of help of each command, which is in the module of its name, or in that
-    which ``modules`` names.
+    ``late`` has the line of help of each command, which is in the module of its name.
     """
 
-    def __init__(
-        self, *args: Any, late: dict[str, str], modules: dict[str, str], **others: Any
-    ) -> None:
+    def __init__(self, *args: Any, late: dict[str, str], **others: Any) -> None:
         super().__init__(*args, **others)
-        self.late, self.modules = late, modules
+        self.late = late
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -313,7 +299,7 @@ class LateGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
         if cmd_name in self.late and cmd_name not in self.commands:
-            module = import_module(f".{self.modules.get(cmd_name, cmd_name)}", __package__)
+            module = import_module(f".{cmd_name}", __package__)
             self.add_command(getattr(module, cmd_name))
         return super().get_command(ctx, cmd_name)
 
@@ -532,6 +518,33 @@ def print_evaluation(result: "Evaluation") -> None:
         [
             *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
             ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
+        ],
+    )
+
+
+def print_tuned(result: "Tuned") -> None:
+    """Print recall and times for each setting that was tried, and for exact search."""
+    of_lists = result.best.access == "landmarks"
+    print_table(
+        ["candidates", *(["probes"] if of_lists else []), f"recall@{result.k}", "p50 ms", "p95 ms"],
+        [
+            *(
+                [
+                    str(point.candidates),
+                    *([point.probes] if of_lists else []),
+                    point.recall,
+                    point.p50_ms,
+                    point.p95_ms,
+                ]
+                for point in result.points
+            ),
+            [
+                "exact search",
+                *([None] if of_lists else []),
+                1.0,
+                result.exact_p50_ms,
+                result.exact_p95_ms,
+            ],
         ],
     )
 

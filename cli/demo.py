@@ -122,5 +122,5 @@ or from the shell:
   {program} search packages_itq --like 1
 
 The server keeps running; stop it with:
-  {program} server stop --data-dir {shlex.quote(str(server.data_dir))}"""
+  {program} server stop --data-dir {shlex.quote(str(server.data_dir))}"""  # noqa: S608 (printed, not run)
     )

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from pg_hashindex.index.catalog import IndexRow
-from pg_hashindex.papers import Scores
-from pg_hashindex.papers.code_scores import score_codes
 from pg_hashindex.quality import query_sets, recall_history
+from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.quality.evaluate import evaluate as measure
 from pg_hashindex.quality.plots import check_plot, draw_evaluation, draw_history, save_figure
 from pg_hashindex.quality.query_sets import QuerySet
 from pg_hashindex.quality.recall_history import HistoryPoint
+from pg_hashindex.quality.scores import Scores
 
 from ._shared import (
     NO,

@@ -1,5 +1,7 @@
 """``pg-hashindex extension``: the files of CREATE EXTENSION pg_hashindex."""
 
+from pathlib import Path
+
 import click
 
 from pg_hashindex.db import extension as files
@@ -28,14 +30,16 @@ def install(pg_config: str) -> None:
 
 
 @extension.command()
-@click.argument("folder", type=click.Path(file_okay=False))
-def write(folder: str) -> None:
-    """Write the files into FOLDER, with a Makefile, META.json and a Dockerfile."""
-    for path in files.write(folder):
-        click.echo(path)
+@click.argument("path", type=click.Path())
+@click.option(
+    "--tle", is_flag=True, help="Write a script that registers the extension with pg_tle."
+)
+def write(path: str, tle: bool) -> None:
+    """Write the files into folder PATH, with a Makefile, META.json and a Dockerfile.
 
-
-@extension.command()
-def tle() -> None:
-    """Print the script that registers the extension with pg_tle."""
-    click.echo(files.tle_script(), nl=False)
+    With --tle, PATH is the file of the script.
+    """
+    if tle:
+        Path(path).write_text(files.tle_script())
+    for written in [path] if tle else files.write(path):
+        click.echo(written)

@@ -8,6 +8,7 @@ import click
 
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
+from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.catalog import Access, IndexRow, Layout, read_rows
 from pg_hashindex.index.handle import HashIndex
@@ -27,7 +28,6 @@ from ._shared import (
     filter_columns_option,
     k_option,
     key_option,
-    labels_option,
     memory_option,
     note,
     of_database,
@@ -108,7 +108,6 @@ def index() -> None:
 @ranking_option
 @filter_columns_option
 @tenant_option
-@labels_option
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -207,27 +206,32 @@ def rebalance(database_url: str, name: str, tenant: str | None, memory: int, as_
 @index.command("list")
 @of_database
 def list_all(database_url: str, as_json: bool) -> None:
-    """List every index."""
+    """List every index, and the work on it: how far it is, or the command that continues it."""
     with connected(database_url) as connection:
+        work = list_work(connection)
         rows = [
-            _fields(row) | {"waiting": _waiting(row)}
+            _fields(row)
+            | {"waiting": _waiting(row)}
+            | {"work": [one.as_dict() for one in work if one.name == row.name]}
             for row in read_rows(connection, "ORDER BY i.name")
         ]
     if as_json:
         print_json(rows)
         return
     headings = ["name", "table", "column", "model", "bits", "metric", "layout", "access"]
-    headings += ["encoded in", "waiting", "swap", "created"]
+    headings += ["encoded in", "waiting", "swap", "work", "created"]
     for row in rows:
+        row["work"] = _at_work([one for one in work if one.name == row["name"]])
         row["encoded in"] = LANGUAGES[row["encoded_in"]]
         row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
+    _note_work(work)
 
 
 @index.command()
 @of_index
 def show(database_url: str, name: str, as_json: bool) -> None:
-    """Show an index: its table and model, how many rows are encoded, and its size."""
+    """Show an index: its table and model, its codes and their size, and the work on it."""
     with opened(database_url, name) as found:
         _print_index(found.row, as_json)
 
@@ -440,9 +444,6 @@ def _drop_orphans(database_url: str, as_json: bool) -> None:
         note("everything in schema hashindex belongs to an index")
 
 
-_roles = click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
-
-
 @index.command()
 @click.option(
     "--reveal-codes",
@@ -450,34 +451,36 @@ _roles = click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
     help="Also where they then learn more than the table tells them: codes of rows that row "
     "security hides, or vectors that the model keeps as anchors.",
 )
+@click.option(
+    "--revoke", is_flag=True, help="Take the codes from them; rights on the table stay as they are."
+)
 @of_index
-@_roles
+@click.argument("roles", metavar="ROLE...", nargs=-1, required=True)
 def grant(
-    database_url: str, name: str, roles: tuple[str, ...], reveal_codes: bool, as_json: bool
+    database_url: str,
+    name: str,
+    roles: tuple[str, ...],
+    reveal_codes: bool,
+    revoke: bool,
+    as_json: bool,
 ) -> None:
-    """Let roles search index NAME by its codes.
+    """Let roles search index NAME by its codes, or no longer.
 
     They need SELECT on key and vector of the table. Other roles get exact searches of the table.
     """
+    if revoke and reveal_codes:
+        raise click.UsageError("--revoke takes what --reveal-codes gives: leave one out")
     with opened(database_url, name) as found, found.connection.transaction():
         for role in roles:
-            found.grant(role, reveal_codes=reveal_codes)
-    said = [f"role {role} may search index {name} by its codes" for role in roles]
-    answer(as_json, {"name": name, "granted": roles}, *said)
-
-
-@index.command(
-    short_help="Take the codes of index NAME from roles; rights on the table stay as they are."
-)
-@of_index
-@_roles
-def revoke(database_url: str, name: str, roles: tuple[str, ...], as_json: bool) -> None:
-    """Take the codes of index NAME from roles; rights on the table stay as they are."""
-    with opened(database_url, name) as found, found.connection.transaction():
-        for role in roles:
-            found.revoke(role)
-    said = [f"role {role} may not read the codes of index {name} any more" for role in roles]
-    answer(as_json, {"name": name, "revoked": roles}, *said)
+            if revoke:
+                found.revoke(role)
+            else:
+                found.grant(role, reveal_codes=reveal_codes)
+    may = f"may search index {name} by its codes"
+    if revoke:
+        may = f"may not read the codes of index {name} any more"
+    done = {"name": name, "revoked" if revoke else "granted": roles}
+    answer(as_json, done, *(f"role {role} {may}" for role in roles))
 
 
 @index.command(short_help="Bring index NAME to the shards of its table, which Citus distributes.")
@@ -524,7 +527,6 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "probes": found.probes,
         "filter_columns": ", ".join(found.filter_columns) or None,
         "tenant": found.tenant_column,
-        "labels": found.label_column,
         "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,
@@ -577,10 +579,37 @@ def _note_swap(found: IndexRow) -> None:
             )
 
 
+def _at_work(work: list[WorkRow]) -> str | None:
+    """Name the work on an index, and how far it is, in a cell of a table."""
+    return ", ".join(f"{one.work} {_how_far(one)}" for one in work) or None
+
+
+def _how_far(work: WorkRow) -> str:
+    if work.is_running is False:
+        return "dead"
+    share = "under way" if work.share is None else f"{work.share:.0%}"
+    return share if work.time_left is None else f"{share}, {work.time_left} left"
+
+
+def _note_work(work: list[WorkRow]) -> None:
+    for one in work:
+        rows = "" if one.rows_total is None else f", {one.rows_done} of {one.rows_total} rows"
+        state = {
+            True: _how_far(one),
+            False: f"dead; continue: {one.resume}",
+            None: "under way, or dead: only the primary can tell",
+        }[one.is_running]
+        note(
+            f"{one.work} of {one.name}: {one.phase or 'beginning'}{rows}, by {one.role} (process "
+            f"{one.pid}) since {one.started_at:%Y-%m-%d %H:%M:%S}: {state}"
+        )
+
+
 def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:
     summary, lists = found.summary(), found.lists()
+    work = list_work(found.connection, found.name)
     if as_json:
-        fields = _fields(found) | asdict(summary)
+        fields = _fields(found) | asdict(summary) | {"work": [one.as_dict() for one in work]}
         print_json(fields if lists is None else fields | {"lists": asdict(lists)})
         return
     arguments = "$1, 10" if found.encoded_in == "sql" else "$1, 10, query_code => $2"
@@ -594,7 +623,8 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         "size": f"{summary.code_bytes / 1e6:.1f} MB of codes, "
         f"{summary.access_bytes / 1e6:.1f} MB of the access path, "
         f"{summary.vector_bytes / 1e6:.1f} MB of vectors",
-        "search": f"SELECT * FROM {found.search_function}({arguments})",
+        "work": _at_work(work),
+        "search": f"SELECT * FROM {found.search_function}({arguments})",  # noqa: S608 (printed)
     }
     if found.tenant_column is not None:
         largest = tenants(found, most=3)
@@ -605,5 +635,6 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
     print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
     if summary.waiting:
         note(_what_to_do(found, summary.waiting, encoded=encoded))
+    _note_work(work)
     _note_building(found)
     _note_swap(found)

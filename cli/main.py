@@ -13,19 +13,16 @@ _COMMANDS = {
     "extension": "Write the files of CREATE EXTENSION pg_hashindex, for servers that take some.",
     "model": "Train, list, show, drop and move models.",
     "index": "Create, encode, configure, swap, check, repair and drop indexes.",
-    "search": "Search INDEX for the rows nearest to a vector, or to another row.",
-    "within": "Find every row of INDEX whose code is within a Hamming radius.",
+    "search": "Search INDEX for the rows nearest to a vector or row, or within a radius of bits.",
     "evaluate": "Compare INDEX with exact search on rows of its own table.",
     "dedup": "Write all pairs of near-duplicate rows of index NAME into a table.",
     "report": "Write a report on INDEX into one page of HTML.",
-    "jobs": "List running jobs, and dead ones with the command that continues each.",
-    "tune": "Find the settings of INDEX, or codes for --table, that reach a recall the fastest.",
+    "tune": "Find the candidates and probes with which INDEX reaches a recall the fastest.",
     "bench": "Compare methods on a data set; no database is needed.",
 }
-_MODULES = {"within": "search"}
 
 
-@click.group(cls=LateGroup, late=_COMMANDS, modules=_MODULES)
+@click.group(cls=LateGroup, late=_COMMANDS)
 @click.version_option(package_name="pg_hashindex", prog_name="pg-hashindex")
 @click.option("-q", "--quiet", is_flag=True, help="Print results and errors, no notes.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the traceback of an error.")

@@ -1,7 +1,6 @@
 """``pg-hashindex model``: train, keep and move models."""
 
 import io
-import shlex
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -165,11 +164,6 @@ def model() -> None:
     "--device",
     help="Device for deep methods: auto, cpu, cuda, ... as PyTorch names it.",
 )
-@click.option(
-    "--checkpoint",
-    type=click.Path(dir_okay=False),
-    help="File that deep methods save their training to; if it exists, training continues from it.",
-)
 @of_database
 def train_model(
     database_url: str,
@@ -185,7 +179,6 @@ def train_model(
     parameters: tuple[str, ...],
     force: bool,
     device: str | None,
-    checkpoint: str | None,
     as_json: bool,
     **others: Any,
 ) -> None:
@@ -207,7 +200,8 @@ def train_model(
     if (table is None) == (file is None) or (table is not None and column is None):
         raise click.UsageError("give either --table and --column, or --from")
     given = dict(map(parameter, parameters))
-    _add_of_deep(given, method, device=device, checkpoint=checkpoint)
+    if device is not None:
+        _add_device(given, method, device)
     options: dict[str, Any] = {**others, "parameters": given}
     draw: dict[str, Any] = {
         **known,
@@ -240,7 +234,7 @@ def train_model(
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
         teachers = {what: getattr(drawn, what) for what in ("y", *_TEACHERS)}
         with progress(f"training {method} on {shape}"):
-            trained = train(drawn.X, name, method, **teachers, classes=drawn.classes, **options)
+            trained = train(drawn.X, name, method, **teachers, **options)
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
@@ -257,11 +251,11 @@ def train_model(
         )
     # A caller who teaches labels, pairs or a graph wants other neighbours than the nearest.
     if not taught:
-        _warn_of_recall(stored, table, column)
+        _warn_of_recall(stored)
     _print_model(stored, as_json)
 
 
-def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | None) -> None:
+def _warn_of_recall(stored: store.StoredModel) -> None:
     """Say what to try next, if too few true neighbours are among the candidates."""
     recall = stored.training.get("recall")
     if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
@@ -274,31 +268,21 @@ def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | 
         step = f"--bits {min(2 * projections, stored.dimension)}"
     else:
         step = "--method sign" if stored.method == "itq" else "--method itq"
-    of = (
-        ""
-        if table is None
-        else f" --table {shlex.quote(table)} --column {shlex.quote(column or '')}"
-    )
     note(
         f"warning: recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} "
-        f"candidates of {recall['among']} rows, and less among more rows; try {step} next, or have "
-        f"methods, bits and candidates compared: pg-hashindex tune{of} --recall 0.95"
+        f"candidates of {recall['among']} rows, and less among more rows; try {step} next"
     )
 
 
-def _add_of_deep(given: dict[str, Any], method: str, **options: str | None) -> None:
-    """Add options that only deep methods have as parameters."""
-    for name, value in options.items():
-        if value is None:
-            continue
-        taking = [key for key, kind in HASHERS.items() if name in kind.parameter_names()]
-        if method not in taking:
-            raise click.UsageError(
-                f"{method} does not take --{name}; methods that do: {', '.join(taking) or 'none'}"
-            )
-        if name in given:
-            raise click.UsageError(f"give either --{name} or --param {name}=..., not both")
-        given[name] = value
+def _add_device(given: dict[str, Any], method: str, device: str) -> None:
+    taking = [key for key, kind in HASHERS.items() if "device" in kind.parameter_names()]
+    if method not in taking:
+        raise click.UsageError(
+            f"{method} does not take --device; methods that do: {', '.join(taking)}"
+        )
+    if "device" in given:
+        raise click.UsageError("give either --device or --param device=..., not both")
+    given["device"] = device
 
 
 @model.command("list")
@@ -342,7 +326,6 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",
-        "codewords": f"of {stored.class_codes} classes" if stored.class_codes else "none",
         "layers": f"{steps} ({stored.size_bytes / 1024:.0f} kB)",
         "evaluated in": LANGUAGES[stored.evaluated_in],
         **{key.replace("_", " "): _flat(value) for key, value in stored.training.items()},

@@ -7,7 +7,6 @@ import click
 
 from pg_hashindex.operations.report import check_page, gather, page, save_page
 from pg_hashindex.quality.evaluate import CANDIDATES
-from pg_hashindex.quality.tuning import read_advice
 
 from ._shared import (
     candidates_option,
@@ -37,18 +36,9 @@ from ._shared import (
 )
 @k_option
 @candidates_option(CANDIDATES, "The index's own is always tried.")
-@click.option(
-    "--tune",
-    "tune_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE.json",
-    help="The output of 'pg-hashindex tune --json', whose frontier is shown.",
-)
 @seed_option
 @database_option
-def report(
-    database_url: str, index: str, html_file: Path, tune_file: Path | None, **options: Any
-) -> None:
+def report(database_url: str, index: str, html_file: Path, **options: Any) -> None:
     """Write a report on INDEX into one page of HTML, readable without a network.
 
     It shows the index and its size, the findings of 'index check', recall and times against
@@ -56,10 +46,9 @@ def report(
     database is only read: it works on a standby, and nothing is recorded. Needs the extra plot.
     """
     check_page(html_file)
-    advice = None if tune_file is None else read_advice(tune_file)
     with opened(database_url, index) as found:
         with progress(f"measuring index {index}"):
-            gathered = gather(found, advice=advice, **options)
+            gathered = gather(found, **options)
         text = page(gathered)
     save_page(text, html_file)
     note(f"wrote {html_file}")

@@ -1,4 +1,4 @@
-"""``pg-hashindex search`` and ``within``: the rows near a vector, or near a row."""
+"""``pg-hashindex search``: the rows near a vector, or near a row."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,6 @@ from ._shared import (
     print_json,
     print_table,
     refuse_columns,
-    together,
     words,
 )
 
@@ -32,23 +31,25 @@ _MOST_SHOWN = 60
 _MOST_COLUMNS = 3
 
 
-_queried = together(
-    click.argument("index"),
-    click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it."),
-    click.option(
-        "--like",
-        metavar="ID",
-        help="Search for rows like the one with this key; of several columns: '[7, 12]'.",
-    ),
-)
-
-
 @click.command()
-@_queried
-@click.option("-k", type=int, default=10, show_default=True, help="Answers wanted.")
+@click.argument("index")
+@click.option("--query", metavar="'[...]'", help="Vector to search for, as pgvector writes it.")
+@click.option(
+    "--like",
+    metavar="ID",
+    help="Search for rows like the one with this key; of several columns: '[7, 12]'.",
+)
+@click.option("-k", type=int, help="Answers wanted.  [default: 10]")
 @click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
 @click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
 @click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
+@click.option(
+    "--radius",
+    type=int,
+    metavar="BITS",
+    help="Find every row whose code differs from the query's in this number of bits, or fewer. All "
+    "codes are compared; the distance is in bits.",
+)
 @click.option(
     "--columns",
     callback=words,
@@ -62,18 +63,29 @@ def search(
     index: str,
     query: str | None,
     like: str | None,
+    k: int | None,
+    radius: int | None,
     columns: list[str] | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
+    if radius is not None and any(value is not None for value in (k, *options.values())):
+        raise click.UsageError(
+            "--radius finds every row by its code: leave out -k, --candidates, --probes, --filter"
+        )
     with _searched(database_url, index, query, like) as (found, vector):
         if columns:
             refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")
-        if vector is not None:
-            hits = found.search(vector, **options)
+        most = 10 if k is None else k
+        if radius is None and vector is not None:
+            hits = found.search(vector, most, **options)
+        elif radius is None:
+            hits = found.search_like(like, most, **options)
+        elif vector is not None:
+            hits = found.within(vector, radius)
         else:
-            hits = found.search_like(like, **options)
+            hits = found.within_like(like, radius)
         if columns is None:
             columns = [] if as_json else _text_columns(found.row)
         shown = _columns(found.row, hits, columns)
@@ -93,35 +105,6 @@ def search(
                 for hit, row in zip(hits, shown, strict=True)
             ],
         )
-
-
-@click.command()
-@_queried
-@click.option(
-    "--radius", type=int, required=True, help="Bits in which codes may differ from the query's."
-)
-@of_database
-def within(
-    database_url: str,
-    index: str,
-    query: str | None,
-    like: str | None,
-    radius: int,
-    as_json: bool,
-) -> None:
-    """Find every row of INDEX whose code is within a Hamming radius of a vector's, or of a row's.
-
-    Compares all codes. With --like, the row itself is left out.
-    """
-    with _searched(database_url, index, query, like) as (found, vector):
-        if vector is not None:
-            hits = found.within(vector, radius)
-        else:
-            hits = found.within_like(like, radius)
-    if as_json:
-        print_json([hit._asdict() for hit in hits])
-    else:
-        print_table(["id", "distance"], [[_shown(hit.id), hit.distance] for hit in hits])
 
 
 @contextmanager

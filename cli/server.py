@@ -64,7 +64,7 @@ def stop(data_dir: Path | None, pg_version: str | None) -> None:
 @server_options
 @json_option
 def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None:
-    """Say whether the server runs; exit code 1 if it does not."""
+    """Say whether the server runs, and its URL; exit code 1 if it does not run."""
     found = find_server(data_dir, pg_version).status
     if as_json:
         print_json(asdict(found))
@@ -82,14 +82,6 @@ def status(data_dir: Path | None, pg_version: str | None, as_json: bool) -> None
         )
     if not found.running:
         raise click.exceptions.Exit(NO)
-
-
-@server.command()
-@server_options
-@click.option("--database", default="postgres", show_default=True, help="Database in the URL.")
-def uri(data_dir: Path | None, pg_version: str | None, database: str) -> None:
-    """Print the URL of a database of the running server."""
-    click.echo(find_server(data_dir, pg_version).uri(database))
 
 
 def _options(data_dir: Path | None, pg_version: str | None) -> str:

@@ -24,7 +24,7 @@ traceback of an error.
 | ---: | --- |
 | 0 | done; the answer is yes |
 | 1 | the answer is no: `index check` has findings, `--fail-under` is missed, a swap would lower \
-recall, `tune` or `quickstart` recommends no codes, an upgrade is due, a repair left something, \
+recall, `tune` or `quickstart` misses its recall, an upgrade is due, a repair left something, \
 the server is not running, or you did not say yes |
 | 2 | wrong usage |
 | 3 | could not: no connection, no right, no such index or file, a value that is refused, ... |

@@ -3,7 +3,7 @@
 import os
 
 from pg_hashindex import HashIndex, connect, hashers, operations, sampling, store
-from pg_hashindex.papers.code_scores import score_codes
+from pg_hashindex.quality.code_scores import score_codes
 
 with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     sample = sampling.sample_table(connection, "packages", "embedding", labels="section")

@@ -81,6 +81,3 @@ FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();
 
 CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.model_part
 FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();
-
-CREATE OR REPLACE TRIGGER immutable BEFORE UPDATE ON hashindex.class_code
-FOR EACH ROW EXECUTE FUNCTION hashindex._refuse_update();

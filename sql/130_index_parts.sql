@@ -117,27 +117,13 @@ BEGIN
 END
 $$;
 
--- Columns that an index keeps beside its codes: the tenant's comes first, the labels' last.
+-- Columns that an index keeps beside its codes: the tenant's comes first.
 CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    filter_columns := CASE WHEN i.tenant_column IS NULL THEN filter_columns ELSE i.tenant_column || array_remove(filter_columns, i.tenant_column) END;
-    RETURN CASE WHEN i.label_column IS NULL THEN filter_columns ELSE array_remove(filter_columns, i.label_column) || i.label_column END;
-END
-$$;
-
--- The codeword that the model of an index gives a label, which is given as SQL; NULL without one. Classes are compared as text, byte by
--- byte.
-CREATE OR REPLACE FUNCTION hashindex._codeword(i hashindex.index, label text) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format(
-        '(SELECT k.code FROM hashindex.class_code k WHERE k.model_id = %s AND k.class = %s::pg_catalog.text COLLATE pg_catalog."C")', i.model_id, label
-    );
+    RETURN CASE WHEN i.tenant_column IS NULL THEN filter_columns ELSE i.tenant_column || array_remove(filter_columns, i.tenant_column) END;
 END
 $$;
 

@@ -212,9 +212,6 @@ DECLARE
     named record;
     parts jsonb;
 BEGIN
-    IF i.label_column IS NOT NULL AND NOT in_python THEN
-        row_code := format('coalesce(%s, %s)', hashindex._codeword(i, 'r.filter_' || array_position(i.filter_columns, i.label_column)), row_code);
-    END IF;
     SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
            replace(quote_ident(i.code_column), '%', '%%') AS code,
            replace(hashindex._columns_of(quote_ident(i.table_name), i.key_columns), '%', '%%') AS keys,

@@ -187,34 +187,6 @@ BEGIN
 END
 $$;
 
--- Refuses labels whose codewords an index cannot give its rows. The types are those whose texts depend on no setting of a session.
-CREATE OR REPLACE FUNCTION hashindex._check_labels(i hashindex.index, base regclass) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    wrong text;
-BEGIN
-    SELECT CASE
-        WHEN i.layout = 'column' THEN format('index "%s" keeps its codes in the table itself, where all of them are hashed', i.name)
-        WHEN i.tenant_column IS NOT NULL THEN format('index "%s" has tenants, whose rows get no codewords', i.name)
-        WHEN hashindex._encoded_in_python(i) THEN format('the model of index "%s" is evaluated in Python, and triggers give rows their codewords', i.name)
-        WHEN a.attname IS NULL THEN format('table %s has no column "%s" of labels', base, i.label_column)
-        WHEN a.attname = ANY (i.key_columns || i.column_name) THEN format('label column "%s" is the key or the vector of the index', a.attname)
-        WHEN a.atttypid <> ALL ('{smallint,integer,bigint,text,varchar,bpchar,boolean,uuid}'::regtype[])
-            AND (t.typtype <> 'e' OR hashindex._is_foreign_type(t.oid)) THEN
-            format('label column "%s" of %s is of type %s', a.attname, base, format_type(a.atttypid, a.atttypmod))
-    END INTO wrong
-    FROM (SELECT) one LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.label_column AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Leave the labels out: rows get hashed codes then. Codewords need layout table, no tenants, a table on one node, a model that SQL evaluates, '
-                'and a column of integers, text, booleans or uuids, or of an enum that the administrator owns.';
-    END IF;
-END
-$$;
-
 -- How a table gets a key, of the wanted columns if they are named. Advice that PostgreSQL would refuse is none: a partitioned table has
 -- no unique key without the columns that it is partitioned by, and no table has two primary keys.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text[]) RETURNS text

@@ -11,8 +11,7 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     filter_columns text[] DEFAULT '{}',
     trust_owner boolean DEFAULT false,
     access text DEFAULT NULL,
-    tenant text DEFAULT NULL,
-    label_column text DEFAULT NULL
+    tenant text DEFAULT NULL
 )
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -50,7 +49,6 @@ BEGIN
     i.ranking := (hashindex._rankings(used))[1];
     i.generation := hashindex._new_generation(0);
     i.tenant_column := create_index.tenant;
-    i.label_column := create_index.label_column;
     i.filter_columns := hashindex._kept_columns(i, coalesce(create_index.filter_columns, '{}'));
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
     -- names with ~.
@@ -109,13 +107,6 @@ BEGIN
     IF i.tenant_column IS NOT NULL THEN
         PERFORM hashindex._check_tenant(i, create_index.table_name);
     END IF;
-    IF i.label_column IS NOT NULL THEN
-        PERFORM hashindex._check_labels(i, create_index.table_name);
-        IF NOT EXISTS (SELECT FROM hashindex.class_code k WHERE k.model_id = i.model_id) THEN
-            RAISE WARNING 'model "%" has no codewords of classes, so rows of index "%" get hashed codes, whatever their labels', used.name, i.name
-                USING HINT = 'Swap a model that was trained by csq with labels.';
-        END IF;
-    END IF;
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     i.candidates := hashindex._usual_candidates(i, used);
@@ -153,7 +144,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text, text[], boolean, text, text, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text, text[], boolean, text, text) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
 -- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.

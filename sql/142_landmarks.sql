@@ -241,7 +241,7 @@ DECLARE
     kept text[] := hashindex._code_keys(i);
 BEGIN
     EXECUTE format(
-        'INSERT INTO hashindex.%1$I (%9$s, landmark, code%7$s%2$s) SELECT %10$s, nullif(s.landmark, -1), %13$s%8$s%3$s FROM hashindex.%4$I s %5$s '
+        'INSERT INTO hashindex.%1$I (%9$s, landmark, code%7$s%2$s) SELECT %10$s, nullif(s.landmark, -1), s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
         'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %11$s) ORDER BY %12$ss.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
@@ -251,8 +251,7 @@ BEGIN
         hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
         (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
-        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END,
-        CASE WHEN i.label_column IS NULL THEN 's.code' ELSE format('coalesce(%s, s.code)', hashindex._codeword(i, format('b.%I', i.label_column))) END
+        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
     PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);

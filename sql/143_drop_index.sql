@@ -60,6 +60,7 @@ BEGIN
     IF to_regclass('hashindex.node_index') IS NOT NULL THEN
         EXECUTE 'DELETE FROM hashindex.node_index n WHERE n.name = $1' USING i.name;
     END IF;
+    DELETE FROM hashindex.claim c WHERE c.name = i.name AND NOT hashindex._holds(c.pid, c.lock);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
 END
 $$;

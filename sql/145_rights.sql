@@ -33,15 +33,9 @@ WHERE has_column_privilege('hashindex.model', 'layers', 'SELECT')
    OR EXISTS (SELECT FROM hashindex.index i WHERE i.model_id = m.id AND hashindex._may_read_codes(i));
 CREATE OR REPLACE VIEW hashindex.readable_model_part WITH (security_barrier) AS
 SELECT p.* FROM hashindex.model_part p WHERE p.model_id IN (SELECT m.id FROM hashindex.readable_model m);
--- Names of classes are values of a column of labels. Readers of codes that tell labels may read that column.
-CREATE OR REPLACE VIEW hashindex.readable_class_code WITH (security_barrier) AS
-SELECT k.* FROM hashindex.class_code k
-WHERE has_table_privilege('hashindex.class_code', 'SELECT')
-   OR EXISTS (SELECT FROM hashindex.index i WHERE i.model_id = k.model_id AND i.label_column IS NOT NULL AND hashindex._may_read_codes(i));
 COMMENT ON VIEW hashindex.readable_model IS 'models that the caller may read: those of indexes whose codes he was granted';
 COMMENT ON VIEW hashindex.readable_model_part IS 'parts of the models that the caller may read';
-COMMENT ON VIEW hashindex.readable_class_code IS 'codewords of classes that the caller may read: those of indexes with labels whose codes he was granted';
-GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part, hashindex.readable_class_code TO PUBLIC;
+GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part TO PUBLIC;
 
 -- The role that owns schema hashindex; triggers run as it.
 CREATE OR REPLACE FUNCTION hashindex._administrator() RETURNS oid
@@ -432,24 +426,14 @@ BEGIN
 END
 $$;
 
--- Columns of the table that the codes of an index tell of: its key, its vectors and, where rows have codewords, their labels.
-CREATE OR REPLACE FUNCTION hashindex._told_columns(i hashindex.index) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN array_remove(i.key_columns || i.column_name || i.label_column, NULL);
-END
-$$;
-
--- Whether a role may read the columns of a table that the codes of its index tell of.
+-- Whether a role may read the key and the vectors of an index.
 CREATE OR REPLACE FUNCTION hashindex._may_read_rows(i hashindex.index, role text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN count(*) = cardinality(hashindex._told_columns(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT')) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._told_columns(i));
+    RETURN count(*) = cardinality(i.key_columns) + 1 AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT')) FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (i.key_columns || i.column_name);
 END
 $$;
 
@@ -572,9 +556,9 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
-            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._told_columns(i)), base)
+            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(i.key_columns || i.column_name), base)
             ELSE 'and ' || reason END,
-        format('pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
             || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
                 '; or, if that is meant: pg-hashindex index grant %1$s %2$s --reveal-codes', named, hashindex._shell_word(r.role)
             ) ELSE '' END
@@ -582,7 +566,7 @@ BEGIN
     WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
     UNION ALL
     SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
-        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index revoke %1$s %2$s', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
     FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
     WHERE reason IS NULL AND NOT r.reveals AND i.layout = 'table' AND (t.relrowsecurity OR c.relrowsecurity)
       AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
@@ -601,7 +585,7 @@ BEGIN
         format('REVOKE SELECT ON %s FROM %s', c.oid::regclass, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END)
     FROM pg_class c, aclexplode(c.relacl) acl
     WHERE acl.grantee <> c.relowner AND acl.privilege_type = 'SELECT' AND (
-        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.class_code,hashindex.saved_query,hashindex.recall_history,hashindex.job}'::regclass[])
+        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.saved_query,hashindex.recall_history}'::regclass[])
         OR c.oid IN (SELECT t.relation FROM hashindex._tables_of(i) t) AND c.relname <> i.storage || '_shards' AND NOT EXISTS (
             SELECT FROM hashindex._readers_of(i) r WHERE r.role = CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
         )
@@ -623,12 +607,11 @@ BEGIN
     PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(hashindex._told_columns(i)) c(name)) IS NOT TRUE THEN
-        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._told_columns(i)), base
+    ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(i.key_columns || i.column_name) c(name)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(i.key_columns || i.column_name), base
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('%s. First run: GRANT SELECT (%s) ON %s TO %s;',
-                                CASE WHEN i.label_column IS NULL THEN 'Searches read them' ELSE 'Searches read them, or codes tell them' END,
-                                hashindex._columns_of(NULL, hashindex._told_columns(i)), base, quote_ident(role));
+                  HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;',
+                                hashindex._columns_of(NULL, i.key_columns || i.column_name), base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND reason IS NOT NULL THEN
         RAISE EXCEPTION '%', reason
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -643,7 +626,7 @@ BEGIN
         RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
                 CASE WHEN reveal_codes THEN 'without' ELSE 'by' END, role, CASE WHEN reveal_codes THEN 'by it' ELSE 'without' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index revoke %s %s', i.name, hashindex._shell_word(other));
+                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index grant %s %s --revoke', i.name, hashindex._shell_word(other));
     END IF;
     PERFORM hashindex._let_read(x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
 END

@@ -87,7 +87,7 @@ BEGIN
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
         format('%s:%s', used.name, used.version), i.key_columns, i.metric, i.layout, filters,
         true,  -- as they were asked for above
-        'scan', i.tenant_column, i.label_column
+        'scan', i.tenant_column
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;

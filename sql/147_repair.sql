@@ -322,13 +322,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN QUERY
-    WITH dead_runs AS (
-        SELECT n.nspname::text AS schema, 'tune_' || right(n.nspname, 12) AS token
-        FROM pg_namespace n
-        WHERE n.nspname ~ '^hashindex_tune_[0-9a-f]{12}$' AND pg_has_role(n.nspowner, hashindex._administrator(), 'USAGE')
-          AND NOT hashindex._is_at_work('tune', n.nspname)
-    ),
-    functions AS (
+    WITH functions AS (
         SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
         FROM pg_proc p
         WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|project|refresh|renew|nearest|candidates|search|within)_'
@@ -345,38 +339,28 @@ BEGIN
         WHERE t.tgparentid = 0 AND NOT hashindex._is_shard(t.tgrelid)
     ),
     listed (place, kind, object, statement) AS (
-        SELECT 1, 'index', i.name, format('SELECT hashindex.drop_index(%L)', i.name)
-        FROM dead_runs d JOIN hashindex.index i ON i.schema_name = d.schema
-        UNION ALL
-        SELECT 2, 'model', format('%s:%s', m.name, m.version),
-               format('DELETE FROM hashindex.model WHERE id = %s', m.id)
-        FROM dead_runs d JOIN hashindex.model m ON starts_with(m.name, d.token)
-        UNION ALL
-        SELECT 3, 'schema', quote_ident(d.schema), format('DROP SCHEMA %I CASCADE', d.schema)
-        FROM dead_runs d
-        UNION ALL
-        SELECT 4, 'trigger', format('%I ON %s', t.tgname, t.relation),
+        SELECT 1, 'trigger', format('%I ON %s', t.tgname, t.relation),
                format('DROP TRIGGER %I ON %s', t.tgname, t.relation)
         FROM triggers t
         UNION ALL
-        SELECT 5, 'column', format('%s.%I', t.relation, a.attname),
+        SELECT 2, 'column', format('%s.%I', t.relation, a.attname),
                format('ALTER TABLE %s DROP COLUMN %I', t.relation, a.attname)
         FROM triggers t
         JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attname = t.storage || '_code'
             AND a.atttypid = 'bit'::regtype AND NOT a.attisdropped
         WHERE t.tgname = 'zz_hashindex_' || t.storage
         UNION ALL
-        SELECT 6, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
+        SELECT 3, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
         FROM functions f
         UNION ALL
-        SELECT 7, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
+        SELECT 4, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
         FROM pg_class c
         WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
           AND obj_description(c.oid, 'pg_class')
               ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index |one row in each shard of index )'
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
         UNION ALL
-        SELECT 8, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
+        SELECT 5, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
         FROM pg_type t
         WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typtype = 'c' AND obj_description(t.oid, 'pg_type') ~ '^key of index '
           AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = 'key_' || i.storage)
@@ -386,7 +370,7 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.orphans() IS
-    'objects of indexes that no longer exist, and of runs of pg-hashindex tune that were killed; with the statements that drop them';
+    'objects of indexes that no longer exist, with the statements that drop them';
 
 CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE

@@ -188,8 +188,7 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     defer boolean DEFAULT false,
     filter_columns text[] DEFAULT '{}',
     trust_owner boolean DEFAULT false,
-    tenant text DEFAULT NULL,
-    label_column text DEFAULT NULL
+    tenant text DEFAULT NULL
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -215,7 +214,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant, label_column);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant);
     IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
@@ -227,7 +226,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text, text) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader

@@ -28,10 +28,6 @@ BEGIN
     ELSIF hashindex._is_distributed(i) THEN
         RAISE EXCEPTION 'the table of index "%" is distributed; near-duplicates are found on one node', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Copy the table to a server of its own.';
-    ELSIF i.label_column IS NOT NULL THEN
-        -- Copies of a row in two classes have two codewords.
-        RAISE EXCEPTION 'rows of index "%" have the codewords of their labels; near-duplicates are found by hashed codes', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = 'Create another index without labels for it.';
     ELSIF max_distance IS NULL OR max_distance IN ('NaN', 'Infinity', '-Infinity') THEN
         RAISE EXCEPTION 'max_distance is %; it must be a finite number', coalesce(max_distance::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'For cosine it is 1 - similarity.';

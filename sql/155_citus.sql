@@ -123,9 +123,6 @@ BEGIN
     ELSIF hashindex._has_learned_codes(i) THEN
         RAISE EXCEPTION 'the model of index "%" has learned codes, and rows of a distributed table are encoded by SQL, which hashes', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Train the model with --codes hashed.';
-    ELSIF i.label_column IS NOT NULL THEN
-        RAISE EXCEPTION 'rows of index "%" get the codewords of their labels, and rows of a distributed table are hashed', i.name
-            USING ERRCODE = 'feature_not_supported', HINT = 'Create the index without labels.';
     END IF;
     BEGIN
         EXECUTE 'SELECT string_agg(r.result, ''; '') FILTER (WHERE NOT r.success), '

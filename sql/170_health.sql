@@ -93,7 +93,8 @@ BEGIN
             CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table, same_key
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
-            -- Rows without a vector need no code.
+            -- Rows without a vector need no code, and do not count.
+            basis := CASE WHEN missing > 2000 THEN '2000' ELSE '' END;
             EXECUTE format(
                 'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
                 '    SELECT %2$s FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE %5$s) '
@@ -102,6 +103,7 @@ BEGIN
                 i.column_name, hashindex._columns_of('k', i.key_columns), base, code_table, hashindex._same_key(i, 'k', 'c'),
                 hashindex._columns_of('b', i.key_columns), hashindex._columns_of('m', i.key_columns)
             ) INTO missing USING missing;
+            rows := codes - strays + missing;
         END IF;
     ELSE
         drawn := hashindex._sample_ids(base, i.key_columns, format('b.%I IS NOT NULL', i.column_name), 2000);

@@ -18,7 +18,7 @@ pytest_plugins = (
     "fixtures.deep",
     "fixtures.halves",
     "fixtures.items",
-    "fixtures.jobs",
+    "fixtures.work",
     "fixtures.known",
     "fixtures.landmarks",
     "fixtures.migrating",

@@ -8,7 +8,7 @@ from test_docs import script
 
 from pg_hashindex.papers import Method
 from pg_hashindex.papers.protocols import FIGURES
-from pg_hashindex.papers.scores import SCORING
+from pg_hashindex.quality.scores import SCORING
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 AGAIN = "made with other settings than today's; run it again"

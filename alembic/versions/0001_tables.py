@@ -1,10 +1,9 @@
-"""Models, indexes, saved queries, recall measured over time, and jobs."""
+"""Models, indexes, saved queries, recall measured over time, and work under way."""
 
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.types import UserDefinedType
 
@@ -96,23 +95,6 @@ def upgrade() -> None:
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
-    # The code that a model gives all rows of a class, and the class as text. Texts are compared
-    # byte by byte, whatever the collation of a column of labels.
-    op.create_table(
-        "class_code",
-        sa.Column("model_id", sa.BigInteger, nullable=False),
-        sa.Column("class", sa.Text(collation="C"), nullable=False),
-        sa.Column("code", postgresql.BIT(varying=True), nullable=False),
-        sa.PrimaryKeyConstraint("model_id", "class", name="class_code_pkey"),
-        sa.ForeignKeyConstraint(
-            ["model_id"],
-            ["hashindex.model.id"],
-            name="class_code_model_id_fkey",
-            ondelete="CASCADE",
-        ),
-        schema="hashindex",
-        comment="codewords that models give classes of labels",
-    )
     # Schema and table names are text, never oids: oids differ between nodes and after a restore.
     op.create_table(
         "index",
@@ -146,9 +128,6 @@ def upgrade() -> None:
         sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
         # The column of the tenants, which have landmarks of their own; the first filter column.
         sa.Column("tenant_column", sa.Text),
-        # The column of the labels, whose codewords rows get where the model has some; a filter
-        # column too.
-        sa.Column("label_column", sa.Text),
         # Whether all rows have had their codes once. Until then searches are exact.
         sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
         # Roles that own the table, a partition or their schemas, and are trusted by their names.
@@ -269,15 +248,14 @@ def upgrade() -> None:
         ["index_name", "measured_at"],
         schema="hashindex",
     )
-    # The view hashindex.jobs knows which of them still run: the session of a running job holds a
-    # lock.
     op.create_table(
-        "job",
-        sa.Column("id", sa.Integer, sa.Identity(always=True), nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
-        sa.Column("subject", sa.Text, nullable=False),
-        sa.Column("phase", sa.Text, nullable=False),
-        sa.Column("state", sa.Text, nullable=False, server_default="running"),
+        "claim",
+        sa.Column("work", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("pid", sa.Integer, nullable=False),
+        sa.Column("lock", sa.BigInteger, nullable=False),
+        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
+        sa.Column("phase", sa.Text),
         sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("rows_total", sa.BigInteger),
         sa.Column(
@@ -289,43 +267,19 @@ def upgrade() -> None:
             nullable=False,
             server_default=sa.func.now(),
         ),
-        sa.Column(
-            "heartbeat_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
-        ),
-        sa.Column("ended_at", sa.DateTime(timezone=True)),
-        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
-        sa.Column("message", sa.Text),
-        sa.Column("pid", sa.Integer),
-        sa.Column("lock", sa.BigInteger),
-        sa.PrimaryKeyConstraint("id", name="job_pkey"),
-        sa.CheckConstraint(
-            "kind IN ('encode', 'swap', 'tune', 'rebalance', 'repair')", name="job_kind_check"
-        ),
-        sa.CheckConstraint("state IN ('running', 'done', 'failed')", name="job_state_check"),
-        schema="hashindex",
-        comment="long runs of pg-hashindex, as they say how far they are; see the view jobs",
-    )
-    op.create_table(
-        "claim",
-        sa.Column("work", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("pid", sa.Integer, nullable=False),
-        sa.Column("lock", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("work", "name", name="claim_pkey"),
         schema="hashindex",
-        comment="work that one session at a time does, and the session that is at it",
+        comment="work that one session at a time does, and how far that session is",
     )
 
 
 def downgrade() -> None:
     for table in (
         "claim",
-        "job",
         "recall_history",
         "saved_query",
         "query_set",
         "index",
-        "class_code",
         "model_part",
         "model",
     ):

@@ -77,8 +77,14 @@ def prepare(connection: Connection) -> None:
         run(connection, register_types(connection))
 
 
-def refuse_kind(connection: psycopg.BaseConnection[Any], kind: type) -> None:
-    """Refuse a connection that blocks where an async one is needed, or the other way round."""
+def refuse_kind(connection: object, kind: type) -> None:
+    """Refuse what is not a connection, or one that blocks where an async one is needed."""
+    if not isinstance(connection, psycopg.BaseConnection):
+        wanted = "connect" if kind is psycopg.AsyncConnection else "psycopg.AsyncConnection.connect"
+        raise InvalidInputError(
+            f"a connection of psycopg is needed, got {type(connection).__name__}; make one with "
+            f"{wanted}(URL)"
+        )
     if not isinstance(connection, kind):
         return
     if kind is psycopg.AsyncConnection:

@@ -3,8 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import LiteralString, TypeVar
 
 import psycopg
@@ -33,15 +32,15 @@ _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, tr
 _WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR KEY SHARE"
 _CLAIM: LiteralString = """
     INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
-    ON CONFLICT (work, name) DO UPDATE SET pid = excluded.pid, lock = excluded.lock
+    ON CONFLICT (work, name) DO UPDATE
+    SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL, rows_done = 0,
+        rows_total = NULL, started_at = excluded.started_at,
+        phase_started_at = excluded.phase_started_at
     WHERE NOT hashindex._holds(c.pid, c.lock)
 """
 _RELEASE: LiteralString = """
-    WITH gone AS (
-        DELETE FROM hashindex.claim c
-        WHERE c.work = $1 AND c.name = $2 AND c.pid = pg_backend_pid() RETURNING c.lock
-    )
-    SELECT pg_advisory_unlock(g.lock) FROM gone g
+    DELETE FROM hashindex.claim c
+    WHERE c.work = $1 AND c.name = $2 AND c.pid = pg_backend_pid() RETURNING c.lock
 """
 
 
@@ -61,8 +60,7 @@ def hold(connection: Connection) -> int:
 def claim(connection: Connection, work: str, name: str) -> bool:
     """Claim some work for this session; return False if another session does it.
 
-    The work is "access", "encode", "repair", "swap" or "tune"; the name is that of an index, or of
-    a scratch schema.
+    The work is "access", "encode", "repair" or "swap"; the name is that of an index.
     """
     _refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
@@ -110,24 +108,11 @@ def _has(connection: Connection, lock: int) -> bool:
 def release(connection: Connection, work: str, name: str) -> None:
     """Release the work that this session claimed."""
     with connection.transaction():
-        execute(connection, _RELEASE, [work, name])
-
-
-@contextmanager
-def claimed_work(connection: Connection, work: str, name: str, busy: str) -> Iterator[None]:
-    """Keep other sessions from the same work on an index.
-
-    Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
-    name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
-    it.
-    """
-    if not claim(connection, work, name):
-        raise InUseError(busy)
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            release(connection, work, name)
+        released = execute(connection, _RELEASE, [work, name]).fetchone()
+    # After the row is gone: without its lock it would look dead.
+    if released is not None:
+        with connection.transaction():
+            execute(connection, "SELECT pg_advisory_unlock($1)", released)
 
 
 _HOLDERS: LiteralString = """

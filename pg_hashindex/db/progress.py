@@ -1,4 +1,4 @@
-"""Progress of long work: drawn where `show_progress` asks for it, and recorded by its job.
+"""Progress of long work: drawn where `show_progress` asks for it, and recorded by its `Work`.
 
 The library reports it (`Progress`, `tell`), whether or not it is shown; `show_progress` shows it.
 """
@@ -27,7 +27,7 @@ def show_progress(
     Parameters
     ----------
     tell
-        Called with the steps of `tune_table`, `tune_index` and `diagnose`, in words.
+        Called with the steps of `diagnose`, in words.
     bars
         Whether to draw bars on stderr, if that is a terminal.
     """
@@ -52,7 +52,7 @@ def tell(message: str) -> None:
 
 
 class Recorder(Protocol):
-    """A `Job`, which other sessions see."""
+    """A `Work`, which other sessions see."""
 
     def advance(self, rows: int = 0) -> None:
         """Count rows that are done."""
@@ -72,11 +72,11 @@ class Progress:
         what: str,
         total: int | None = None,
         unit: str = "row",
-        job: Recorder | None = None,
+        work: Recorder | None = None,
     ) -> None:
         self.n = 0
         self._what, self._total, self._unit = what, total, unit
-        self._job = job
+        self._work = work
         self._bar: Any = None
 
     def __enter__(self) -> Self:
@@ -111,16 +111,16 @@ class Progress:
         self._total = total
         if self._bar is not None:
             self._bar.total = total
-        if self._job is not None:
-            self._job.expect(total)
+        if self._work is not None:
+            self._work.expect(total)
 
     def update(self, done: int = 1) -> None:
         """Count what is done; fewer than none if it has to be done again."""
         self.n += done
         if self._bar is not None:
             self._bar.update(done)
-        if self._job is not None:
-            self._job.advance(done)
+        if self._work is not None:
+            self._work.advance(done)
 
 
 def _tells_its_size() -> bool:

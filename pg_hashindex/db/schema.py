@@ -216,13 +216,11 @@ def downgrade(
             connection,
             # These need functions and types: the table that Citus keeps, views, triggers.
             "DROP TABLE IF EXISTS hashindex.node_index; "
-            "DROP VIEW IF EXISTS hashindex.jobs, hashindex.readable_class_code, "
-            "hashindex.readable_model_part, "
+            "DROP VIEW IF EXISTS hashindex.readable_model_part, "
             "hashindex.readable_model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
-            "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part; "
-            "DROP TRIGGER IF EXISTS immutable ON hashindex.class_code",
+            "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
         )
         # In one statement, since some depend on others; without CASCADE, which could drop objects
         # of the user.

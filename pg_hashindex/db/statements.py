@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import PipelineStatus
 from psycopg.rows import class_row, tuple_row
 
 _Connection = psycopg.Connection[Any]
@@ -35,7 +36,16 @@ def execute(
     if names is not None:
         statement = sql.SQL(statement).format(**names)
     cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
-    return cursor.execute(statement, values, binary=binary)
+    cursor.execute(statement, values, binary=binary)
+    _receive(connection)
+    return cursor
+
+
+def _receive(connection: _Connection) -> None:
+    """Wait for results in a pipeline: cursors have no description or row count before."""
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        with connection.pipeline() as pipeline:
+            pipeline.sync()
 
 
 def one_row(
@@ -87,6 +97,7 @@ def run(connection: _Connection, steps: Steps[Result]) -> Result:
                 if isinstance(step, Statement):
                     cursor = psycopg.RawCursor(connection, row_factory=step.rows)
                     cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
+                    _receive(connection)
                     found = cursor.fetchall() if cursor.description else []
                 else:
                     found = run(connection, step) if isinstance(step, Generator) else step()
@@ -111,6 +122,9 @@ async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Resul
                     await cursor.execute(
                         step.text, step.values, prepare=step.prepare, binary=step.binary
                     )
+                    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+                        async with connection.pipeline() as pipeline:
+                            await pipeline.sync()
                     found = await cursor.fetchall() if cursor.description else []
                 elif isinstance(step, Generator):
                     async with _alone.setdefault(connection, asyncio.Lock()):

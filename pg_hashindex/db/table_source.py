@@ -1,6 +1,6 @@
 """A table to learn from: its vectors, their labels and keys, checked and read in the database."""
 
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -264,13 +264,9 @@ class TableSource:
             )
             yield from map(TableRow._make, cursor)
 
-    def vectors_of(
-        self, rows: Sequence[TableRow], dimension: int | None = None
-    ) -> NDArray[np.float32]:
-        """Return the vectors of rows, (n, d); refuse several dimensions, or another one."""
+    def vectors_of(self, rows: Sequence[TableRow]) -> NDArray[np.float32]:
+        """Return the vectors of rows, (n, d); refuse several dimensions."""
         dimensions = {dimension_of(row.vector) for row in rows}
-        if dimension is not None:
-            dimensions.add(dimension)
         if len(dimensions) > 1:
             raise InvalidInputError(
                 f"column {self.vector!r} of {self.name} holds vectors of dimensions "
@@ -280,21 +276,11 @@ class TableSource:
         decode_vectors([row.vector for row in rows], vectors)
         return vectors
 
-    def blocks(
-        self,
-        dimension: int | None = None,
-        *,
-        without: Container[str | None] = (),
-        share: float = 1,
-        seed: int = 0,
-    ) -> Generator[NDArray[np.float32], None, None]:
-        """Read all vectors, or those of a share as `read` does, in blocks (b, d).
-
-        Rows with the keys of ``without`` are left out.
-        """
-        rows = (row for row in self.read(sql.SQL("true"), share, seed) if row.key not in without)
+    def blocks(self) -> Iterator[NDArray[np.float32]]:
+        """Read all vectors, in blocks (b, d)."""
+        rows = self.read(sql.SQL("true"))
         while block := list(islice(rows, _BLOCK_ROWS)):
-            yield self.vectors_of(block, dimension)
+            yield self.vectors_of(block)
 
     def draw(
         self,

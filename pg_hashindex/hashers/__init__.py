@@ -14,14 +14,9 @@ if TYPE_CHECKING:
     from .bre import BRE as BRE
     from .cghash import CGHash as CGHash
     from .cosdish import COSDISH as COSDISH
-    from .deep.adsh import ADSH as ADSH
     from .deep.bgdh import BGDH as BGDH
-    from .deep.csq import CSQ as CSQ
     from .deep.deep_dsh import DeepDSH as DeepDSH
     from .deep.dpsh import DPSH as DPSH
-    from .deep.dtsh import DTSH as DTSH
-    from .deep.greedyhash import GreedyHash as GreedyHash
-    from .deep.hashnet import HashNet as HashNet
     from .dgh import DGH as DGH
     from .dsh import DSH as DSH
     from .fasth import FastH as FastH
@@ -48,7 +43,7 @@ if TYPE_CHECKING:
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
 # Methods that train a neural network are in `deep`, which alone needs torch.
-_DEEP = ("dpsh", "bgdh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
+_DEEP = ("dpsh", "bgdh", "deep-dsh")
 _CLASSES = {
     "sign": "Sign",
     "lsh": "LSH",
@@ -80,11 +75,6 @@ _CLASSES = {
     "dpsh": "DPSH",
     "bgdh": "BGDH",
     "deep-dsh": "DeepDSH",
-    "dtsh": "DTSH",
-    "hashnet": "HashNet",
-    "adsh": "ADSH",
-    "greedyhash": "GreedyHash",
-    "csq": "CSQ",
 }
 
 __all__ = [

@@ -341,10 +341,6 @@ class Hasher(ABC):
         """Return the learned weight of each bit, or None."""
         return None
 
-    def _class_codes(self) -> Mapping[str, str]:
-        """Return the codeword of each class by its number, where a method gives classes one."""
-        return {}
-
     def _network(self) -> Network | None:
         """Return the network that follows the layers, which only Python evaluates, or None.
 
@@ -484,7 +480,6 @@ class Hasher(ABC):
                 self.profile_, ones=self.profile_.ones[: self.n_bits_ * bits_of(levels)]
             ),
             levels=levels,
-            class_codes=self._class_codes() if levels == 2 else {},
         )
 
     def settings(self) -> dict[str, Any]:

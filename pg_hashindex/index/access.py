@@ -2,8 +2,8 @@
 
 from contextlib import AbstractContextManager
 
-from ..db.locks import claimed_work
 from ..db.statements import execute
+from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError
 from .catalog import IndexRow
 
@@ -14,7 +14,7 @@ def waits_for_landmarks(index: IndexRow) -> bool:
     return execute(index.connection, waiting, [index.name]).fetchone() is not None
 
 
-def only_builder(index: IndexRow) -> AbstractContextManager[None]:
+def only_builder(index: IndexRow) -> AbstractContextManager[Work]:
     """Keep other sessions from building or rebalancing the access path of an index."""
     return claimed_work(
         index.connection,

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import psycopg
 
 from ..db.connection import outside_transactions
-from ..db.jobs import Job
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
@@ -62,18 +61,17 @@ def encode(
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
-        Job(index.connection, "encode", index.name) as job,
     ):
 
         def encode_missing(row: IndexRow) -> int:
             fill = citus.encode_shards if row.distributed else encoding.encode_missing
-            return fill(row, job, throttle, batch_rows=batch_rows)
+            return fill(row, throttle, batch_rows=batch_rows)
 
         landmarks = waits_for_landmarks(index)
         # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
-        built = _build_landmarks(index, job, throttle, most_memory)
+        built = _build_landmarks(index, throttle, most_memory)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
@@ -83,7 +81,7 @@ def encode(
     return written + built if coded_by_build else written
 
 
-def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, memory: int) -> int:
+def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
     Does nothing if none wait to be built, or if the table has no row to train them on. The index's
@@ -96,12 +94,12 @@ def _build_landmarks(index: IndexRow, job: Job, throttle: Throttle, memory: int)
         # A build that was interrupted at its very end has left the previous tables.
         drop_unused(index)
         return 0
-    with only_builder(index):
+    with only_builder(index) as work:
         index.check_current()
         if not waits_for_landmarks(index):
             return 0
         try:
-            return _landmark_build(index)(index, job, throttle, memory=memory).run() or 0
+            return _landmark_build(index)(index, work, throttle, memory=memory).run() or 0
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
@@ -119,7 +117,7 @@ def rebalance(
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
-        only_builder(index),
+        only_builder(index) as work,
     ):
         index.check_current()
         # Read again: the index may have been configured since it was opened.
@@ -130,15 +128,14 @@ def rebalance(
                 f"index {index.name!r} has the access path {row and row[0]}; a rebalance is of "
                 "landmarks"
             )
-        with Job(index.connection, "rebalance", index.name) as job:
-            build = _landmark_build(index)(
-                index, job, Throttle(None), access="landmarks", building=None, memory=most_memory
-            )
-            if tenant is not None:
-                return Rebalanced(*build.run_tenant(tenant))
-            before = build.count_landmarks()
-            rows = build.run()
-            return Rebalanced(rows or 0, before, build.count_landmarks())
+        build = _landmark_build(index)(
+            index, work, Throttle(None), access="landmarks", building=None, memory=most_memory
+        )
+        if tenant is not None:
+            return Rebalanced(*build.run_tenant(tenant))
+        before = build.count_landmarks()
+        rows = build.run()
+        return Rebalanced(rows or 0, before, build.count_landmarks())
 
 
 def verifier_of(index: IndexRow) -> type[Verifier]:

@@ -47,7 +47,6 @@ _CATALOG: LiteralString = """
            i.code_schema, i.code_table, i.code_column, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
-           i.label_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
            m.network ->> 'kind'::text AS network,
            (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
@@ -64,12 +63,6 @@ _CURRENT: LiteralString = """
           AND i.table_name = {table_name} AND i.column_name = {column_name}
           AND i.key_columns OPERATOR(pg_catalog.=) {key_columns}::text[]
     )
-"""
-
-# Classes are compared byte by byte, as in SQL (hashindex._codeword).
-_CODEWORD: LiteralString = """
-    (SELECT k.code FROM hashindex.readable_class_code k
-     WHERE k.model_id = {model_id} AND k.class = {label}::text COLLATE pg_catalog."C")
 """
 
 _WAITING: dict[Layout, LiteralString] = {
@@ -248,7 +241,6 @@ class IndexRow:
     encoded: bool
     tenant_column: str | None
     tenant_type: str | None
-    label_column: str | None
     network: NetworkKind | None
     #: An owner of the table who is not trusted, and why that matters.
     untrusted: list[str] | None
@@ -378,18 +370,6 @@ class IndexRow:
                 "THEN pg_catalog.concat_ws(' ', c.code::text, c.length, c.fit) END"
             )
         return self.names_of_codes()["row_code"] + sql.SQL("::text")
-
-    def codeword_of(self, label: sql.Composable) -> sql.Composed:
-        """Return SQL for the codeword that the model gives a label; NULL without one."""
-        return sql.SQL(_CODEWORD).format(model_id=sql.Literal(self.model_id), label=label)
-
-    @property
-    def codeword(self) -> sql.Composable:
-        """SQL for the codeword of the row of code c, by the copy of its label; NULL without one."""
-        if self.label_column is None:
-            return sql.SQL("NULL::bit varying")
-        copy = f"filter_{1 + self.filter_columns.index(self.label_column)}"
-        return self.codeword_of(sql.Identifier("c", copy))
 
     @property
     def code_of_row(self) -> sql.Composed:

@@ -16,11 +16,11 @@ from psycopg import sql
 
 from ..db.citus import is_distributed
 from ..db.connection import EXTENSION
-from ..db.jobs import Job
 from ..db.locks import retry_while_locked
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
+from ..db.work import Work
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import warn_of_left_out
 from .access import drop_unused
@@ -39,7 +39,7 @@ _BATCH_SECONDS = 1.0
 _MOST_PASSES = 10
 
 _SAMPLE: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM {table} b
+    SELECT {key}, {tenant_number}b.{column} FROM {table} b
     TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}){tenants} WHERE b.{column} IS NOT NULL
 """
 
@@ -100,7 +100,6 @@ def distribute(index: IndexRow) -> None:
 
 def encode_shards(
     index: IndexRow,
-    job: Job,
     throttle: Throttle,
     *,
     batch_rows: int | None = None,
@@ -109,7 +108,7 @@ def encode_shards(
 
     As `HashIndex.encode`, but batches are pages here, so ``batch_rows`` is refused.
     """
-    with only_encoder(index, batch_rows):
+    with only_encoder(index, batch_rows) as work:
         if batch_rows is not None:
             raise InvalidInputError(
                 f"batch_rows is {batch_rows}, and the rows of distributed table "
@@ -125,7 +124,7 @@ def encode_shards(
                     f"run: pg-hashindex index distribute {index.name}"
                 )
         shards = _Shards(index)
-        written = shards.encode(job, throttle)
+        written = shards.encode(work, throttle)
     if shards.left_out:
         warn_of_left_out(
             index.qualified_table,
@@ -148,10 +147,10 @@ class _Shards:
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 
-    def encode(self, job: Job, throttle: Throttle) -> int:
+    def encode(self, work: Work, throttle: Throttle) -> int:
         """Encode rows without a code, some pages of all shards at a time; return how many."""
         written, missing, passes = 0, self.missing(), 0
-        with job.phase("encoding", missing) as bar:
+        with work.phase("encoding", missing) as bar:
             while missing > len(self.left_out):
                 passes += 1
                 if passes > _MOST_PASSES:
@@ -163,10 +162,10 @@ class _Shards:
                 for done in self._pass(throttle):
                     written += done
                     bar.update(done)
-                    throttle.wait(done, job.advance)
+                    throttle.wait(done, work.advance)
                 missing = self._missing_now()
         if self.index.layout == "table":
-            job.phase("waiting for writers")
+            work.phase("waiting for writers")
             self.change((_LOCK, None))
             with self.connection.transaction():
                 self.execute(_PRUNE, [self.index.name])
@@ -246,22 +245,22 @@ class ShardBuild(LandmarkBuild):
         """Build landmarks; return the rows, None where there is none to train on."""
         (rows,) = self._execute("SELECT count({column}) FROM {table}").fetchone()
         if not self._codes_are_there():
-            self.job.phase("training landmarks")
+            self.work.phase("training landmarks")
             centres = self._train(rows)
             if centres is None:
                 return None
             self._make_landmarks(centres)
-            self.job.phase("waiting for a lock to start writing both codes")
+            self.work.phase("waiting for a lock to start writing both codes")
             _Shards(self.index).change(
                 (_LOCK, None), ("SELECT hashindex._begin_shard_codes($1)", [self.index.name])
             )
         coming = self._names["codes_in_order"]
         assert isinstance(coming, sql.Identifier)  # noqa: S101
         shards = _Shards(self.index, coming=coming)
-        shards.encode(self.job, self.throttle)
-        self.job.phase("putting codes in the order of their landmarks")
+        shards.encode(self.work, self.throttle)
+        self.work.phase("putting codes in the order of their landmarks")
         shards.put_in_order()
-        self.job.phase("switching to the new landmarks")
+        self.work.phase("switching to the new landmarks")
         shards.change(("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows]))
         # Transactions that began before still write to the old codes, which are dropped now.
         shards.change((_LOCK, None))
@@ -325,7 +324,7 @@ class ShardVerifier(Verifier):
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
-        self.job.phase("removing codes without rows")
+        self.work.phase("removing codes without rows")
         if self.index.layout == "table":
             return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
         return int(
@@ -336,7 +335,7 @@ class ShardVerifier(Verifier):
 
     def verify(self, table: str) -> int:
         """Delete codes that differ from a fresh encoding of their rows; return how many."""
-        self.job.phase("verifying codes")
+        self.work.phase("verifying codes")
         statement: LiteralString = """
             DELETE FROM {codes} c USING {table} b WHERE ({key}) = ({code_key})
               AND b.{column} IS NOT NULL
@@ -363,7 +362,7 @@ class ShardVerifier(Verifier):
 
     def list_missing(self) -> int:
         """Delete codes that are in no list of a landmark; return how many."""
-        self.job.phase("looking for rows in no list")
+        self.work.phase("looking for rows in no list")
         if self.index.tenant_column is not None:
             # A small tenant has none, and `encode` has given the others theirs.
             return 0

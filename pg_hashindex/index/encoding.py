@@ -24,9 +24,7 @@ This is why it is safe beside writers:
   codes, as if they had not been reached. The last transaction waits until all are on disk.
 
 A model that knows only its training rows has no codes for others. These stay without codes. A model
-with learned codes gives them to rows that training knew; triggers hash all rows. If the index has
-labels, the statement that writes codes puts the codeword of a row's class in their place, as the
-triggers do; so Python hashes all rows, and needs no label.
+with learned codes gives them to rows that training knew; triggers hash all rows.
 """
 
 import time
@@ -37,10 +35,9 @@ from typing import Any, LiteralString, NamedTuple
 from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.jobs import Job
-from ..db.locks import claimed_work
 from ..db.progress import Progress, is_shown
 from ..db.throttle import Throttle
+from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.quantization import row_numbers
@@ -119,7 +116,7 @@ _PAGES_OF_TABLE: LiteralString = """
 _WRITE: dict[Layout, LiteralString] = {
     "table": """
         WITH present AS (
-            SELECT {as_ids}, {row_code}{numbers}{filter_values}
+            SELECT {as_ids}, s.code{numbers}{filter_values}
             FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
             JOIN {table} b ON ({key}) = ({given_key})
             WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
@@ -162,24 +159,23 @@ PRUNE: LiteralString = """
 
 def encode_missing(
     index: IndexRow,
-    job: Job,
     throttle: Throttle,
     *,
     batch_rows: int | None = None,
 ) -> int:
     """Encode every row without a code, of a table on this node; see `HashIndex.encode`."""
-    with only_encoder(index, batch_rows):
-        return _Encoder(index, batch_rows, throttle, job).run()
+    with only_encoder(index, batch_rows) as work:
+        return _Encoder(index, batch_rows, throttle, work).run()
 
 
 @contextmanager
-def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[None]:
+def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[Work]:
     """Keep other sessions from encoding an index; a second one would do the same work again."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
     busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with claimed_work(index.connection, "encode", index.name, busy):
-        yield
+    with claimed_work(index.connection, "encode", index.name, busy) as work:
+        yield work
 
 
 class _Progress(NamedTuple):
@@ -194,9 +190,9 @@ class _Encoder:
     """One run over one index."""
 
     def __init__(
-        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, job: Job
+        self, index: IndexRow, batch_rows: int | None, throttle: Throttle, work: Work
     ) -> None:
-        self.index, self.throttle, self.job = index, throttle, job
+        self.index, self.throttle, self.work = index, throttle, work
         self.connection = index.connection
         index.check_current()
         index.check_triggers()
@@ -218,7 +214,6 @@ class _Encoder:
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
-            "row_code": sql.SQL("s.code"),
             "numbers": sql.SQL(", length, fit" if index.keeps_numbers else ""),
             "given_numbers": sql.SQL(", $4::real[], $5::real[]" if index.keeps_numbers else ""),
             "filter_targets": sql.SQL("").join(
@@ -230,10 +225,6 @@ class _Encoder:
                 for n, name in enumerate(index.filter_columns, 1)
             ),
         }
-        if index.label_column is not None:
-            # The label of the row as it is locked, so that no change of it goes unseen.
-            codeword = index.codeword_of(sql.Identifier("b", index.label_column))
-            self.names["row_code"] = sql.SQL("coalesce({}, s.code) AS code").format(codeword)
 
     def run(self) -> int:
         written, passes = 0, 0
@@ -241,10 +232,10 @@ class _Encoder:
         start = self._first_missing()
         missing = 0
         if start is not None:
-            self.job.phase("encoding")
+            self.work.phase("encoding")
             missing = self._count_missing(exactly=is_shown())
-            self.job.expect(missing)
-        with Progress("encoding", missing, job=self.job) as bar:
+            self.work.expect(missing)
+        with Progress("encoding", missing, work=self.work) as bar:
             while start is not None and passes < _MOST_PASSES:
                 before, left_over = written, None
                 for batch in self._pass(start):
@@ -264,7 +255,7 @@ class _Encoder:
                 elif start is not None and time.monotonic() - stuck_since > _PATIENCE:
                     raise self._stuck(start, written)
                 elif start is not None:
-                    self.job.advance()
+                    self.work.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
             if self.index.layout == "table":
@@ -331,7 +322,7 @@ class _Encoder:
             if self.adapts:
                 wanted = asked * _NETWORK_SECONDS / max(time.monotonic() - began, 1e-3)
                 self.batch_rows = max(1, min(int(wanted), 4 * asked, self.most_rows))
-            self.throttle.wait(len(batch), self.job.advance)
+            self.throttle.wait(len(batch), self.work.advance)
             start, comparison = batch.ids[-1], ">"
 
     def _known(self, batch: RowBatch) -> RowBatch:

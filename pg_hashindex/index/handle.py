@@ -91,7 +91,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ranking: Ranking | None = None,
         filter_columns: Sequence[str] = (),
         tenant: str | None = None,
-        labels: str | None = None,
         trust_owner: bool = False,
         patience: float | None = None,
     ) -> Self:
@@ -135,11 +134,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         tenant
             A column of tenants, of which most searches want the rows of one. Each large tenant gets
             landmarks of its own, and codes are stored tenant by tenant.
-        labels
-            A column of labels: a row gets the codeword of its class, as soon as its label is
-            written, where the model has one (`Model.class_codes`). Rows without a label or of a
-            class that training did not know, and queries, are hashed. The labels are a filter
-            column too. Only roles that may read them get the codes, which tell them.
         trust_owner
             Whether to trust the owners of the table, of its partitions and of their schemas, where
             they are not the administrator, the owner of schema ``hashindex``. Each can run code
@@ -160,8 +154,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             execute(
                 connection,
                 "SELECT hashindex.create_index("
-                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10, tenant => $11, "
-                "label_column => $12)",
+                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10, tenant => $11)",
                 [
                     name,
                     table,
@@ -174,7 +167,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     trust_owner or trusts_owners(connection),
                     access,
                     tenant,
-                    labels,
                 ],
             )
             if ranking is not None:
@@ -365,16 +357,15 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.
 
-        Roles that may read key and vector when the index is made, and its labels if it has some,
-        have this right, unless the table has row security or the model keeps vectors that it was
-        trained on, as anchors. Copies of filter columns are readable by roles that may read these
-        columns of the table.
+        Roles that may read key and vector when the index is made have this right, unless the table
+        has row security or the model keeps vectors that it was trained on, as anchors. Copies of
+        filter columns are readable by roles that may read these columns of the table.
 
         Parameters
         ----------
         role
             Its name as it is, without quotes; ``public`` for everybody. It must hold SELECT on the
-            key and the vectors of the table, and on the labels if the index has some.
+            key and the vectors of the table.
         reveal_codes
             Whether to let the role read more than the table tells it: codes of all rows, even
             though row security hides some from it, or anchors of the model.

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.batches import RowBatch, read_batch
-from ..db.jobs import Job
 from ..db.progress import Progress
 from ..db.statements import execute, one_row
 from ..db.table_source import sampled
+from ..db.work import Work
 from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize, row_numbers
@@ -36,12 +36,9 @@ _NUMBERS_ROUNDING = 1e-3
 _ROWS: LiteralString = """
     SELECT {key_text}, b.{column}, {stored} FROM {table} b {join}
     WHERE ($1::text IS NULL OR ({key}) > ({start}))
-      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL AND {is_hashed}
+      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
     ORDER BY {key} LIMIT $2
 """
-
-# The copies of labels are compared with the table's, as all filter columns.
-_OTHER_CODEWORDS: LiteralString = "DELETE FROM {codes} c WHERE c.code <> {codeword} AND {current}"
 
 _COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
 
@@ -80,23 +77,19 @@ _TAKE: dict[Layout, LiteralString] = {
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
-    def __init__(self, index: IndexRow, job: Job) -> None:
-        self.index, self.job = index, job
+    def __init__(self, index: IndexRow, work: Work) -> None:
+        self.index, self.work = index, work
         self.connection = index.connection
         index.check_triggers()
         self.model = index.loaded_model
         self.names = index.names | index.names_of_codes()
         self.names |= {"codes": index.codes, "current": index.is_current}
-        self.names |= {"stored": index.stored_code, "codeword": index.codeword}
-        # A row with a codeword has it, whatever its vector.
-        self.names["is_hashed"] = sql.SQL("true")
-        if index.label_column is not None:
-            self.names["is_hashed"] = sql.SQL("{} IS NULL").format(index.codeword)
+        self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
-        self.job.phase("removing codes without rows")
+        self.work.phase("removing codes without rows")
         taken = 0
         if self.index.layout == "table":
             taken += self._execute(PRUNE).rowcount
@@ -110,12 +103,10 @@ class Verifier:
     def verify(self, table: str) -> int:
         """Delete codes of a table or partition that are not as their rows, or their filters."""
         (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
-        self.job.phase("verifying codes", rows)
+        self.work.phase("verifying codes", rows)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        if self.index.label_column is not None:
-            taken += self._execute(_OTHER_CODEWORDS).rowcount
-        with Progress("verifying", rows, job=self.job) as bar:
+        with Progress("verifying", rows, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -152,7 +143,7 @@ class Verifier:
 
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
-        self.job.phase("looking for rows in no list")
+        self.work.phase("looking for rows in no list")
         row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
         return int(row[0])
 
@@ -194,7 +185,7 @@ class Verifier:
 # Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
 # same draw.
 _CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL AND {codeword} IS NULL
+    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
     ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
 """
 
@@ -207,11 +198,11 @@ def percent_of_codes(index: IndexRow, pages: int) -> float:
 
 
 def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
-    """Draw hashed codes, as texts of zeros and ones, from a percentage of the pages of all."""
+    """Draw codes, as texts of zeros and ones, from a percentage of the pages of all."""
     sample = sampled(percent / 100, random_state)
     # If few rows have a code, the drawn pages may have none.
     for pages in (sample, sql.SQL("")):
-        names = index.names | {"codes": index.codes, "codeword": index.codeword}
+        names = index.names | {"codes": index.codes}
         statement = sql.SQL(_CODES).format(**names, sample=pages)
         rows = execute(index.connection, statement, [random_state, most]).fetchall()
         if rows:

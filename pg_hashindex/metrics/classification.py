@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InvalidInputError
+from ..models.vectors import as_labels
 from .blocks import check_count, mark_nearest, query_blocks
 from .ranking import Distances, ranking_distances
 
@@ -64,7 +65,7 @@ def _first_rows(distances: NDArray[np.generic], k: int) -> NDArray[np.intp]:
 
 
 def _single_labels(what: str, labels: ArrayLike, n: int) -> NDArray[np.integer]:
-    array = np.asarray(labels)
+    array = as_labels(labels)
     if array.shape != (n,) or array.dtype.kind not in "iub":
         raise InvalidInputError(
             f"{what} labels are {array.dtype} {array.shape}; this measure takes one integer for "

@@ -285,8 +285,8 @@ def mean_average_precision(
 
     The average precision of a query is the mean, over the relevant rows among the first R, of the
     precision at their rank. It is divided by the number of relevant rows found within R, not by
-    all there are, as the programs of the hashing papers have it (DPSH, HashNet and those after
-    them); over the whole ranking the two are the same.
+    all there are, as the programs of the hashing papers have it (DPSH and those after it); over
+    the whole ranking the two are the same.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..models.layers import squared_distances
 from ..models.model import Metric
-from ..models.vectors import as_rows
+from ..models.vectors import as_labels, as_rows
 from .blocks import as_vectors, check_count, check_some, distances_from, mark_nearest, query_blocks
 
 # Values of the rows that are held as float64 at a time.
@@ -76,8 +76,8 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
     ----------
     query_labels : array-like (n_queries,), or (n_queries, c) of 0 and 1, dense or of scipy.sparse
     labels : array-like (n,), or (n, c) of 0 and 1, in the same form
-        One label a row, or several. A number below 0, or a line of zeros, marks an unlabelled
-        row, which shares no label with any other.
+        One label a row, also in a dense column, or several. A number below 0, or a line of zeros,
+        marks an unlabelled row, which shares no label with any other.
 
     Returns
     -------
@@ -122,7 +122,7 @@ def relevant_by_label(query_labels: ArrayLike, labels: ArrayLike) -> RelevantRow
 
 def _as_labels(y: ArrayLike) -> Any:
     """Return an array; leave a sparse one as it is, since scipy.sparse has no types."""
-    return scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else np.asarray(y)
+    return scipy.sparse.csr_array(y) if scipy.sparse.issparse(y) else as_labels(y)
 
 
 def nearest_fraction(queries: ArrayLike, X: ArrayLike, fraction: float = 0.02) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,10 @@ from numpy.typing import NDArray
 from torch.nn import functional as F  # noqa: N812
 
 from ..errors import InvalidInputError
-from .weight_files import read_weights
 
 #: The smallest input that leaves a cell after the last pooling.
 LEAST_INPUT_SIZE = 39
 
-_STATISTICS = ("pixels.mean", "pixels.scale")
 _COLOURS = 3
 # Pixels in a block, so that memory does not grow with the rows.
 _BLOCK_PIXELS = 1 << 22
@@ -43,8 +40,7 @@ class CNNF(torch.nn.Module):
     Details that the table leaves open are as in Chatfield et al. and Krizhevsky et al. (2012): a
     ReLU after every layer and before normalisation; local response normalisation over 5 channels, a
     / (2 + 1e-4 * sum of a^2) ^ 0.75; dropout after full6 and full7. Pooling takes windows of 2 x 2
-    as the table says. The network that Chatfield et al. published takes 3 x 3 with the same stride:
-    its weights fit and give maps of the same size, but slightly different features.
+    as the table says.
 
     Parameters
     ----------
@@ -109,10 +105,10 @@ class CNNF(torch.nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Draw all weights, for training from scratch.
 
-        The paper starts from weights trained on ImageNet: see `load_weights`. Without them, weights
-        are normal of variance 2 / inputs, biases 0 (He et al. 2015), and each filter is centred.
-        Features are 0 or more, so their mean would otherwise pass every filter: all images would
-        look alike to full7, and the first steps would lose the codes.
+        Where the paper starts from weights trained on ImageNet, these are normal of variance 2 /
+        inputs, biases 0 (He et al. 2015), and each filter is centred. Features are 0 or more, so
+        their mean would otherwise pass every filter: all images would look alike to full7, and the
+        first steps would lose the codes.
 
         Equal states of the generator give equal weights on any device.
         """
@@ -137,30 +133,6 @@ class CNNF(torch.nn.Module):
         maps = self.pool5(F.relu(self.conv5(maps)))
         features = self._dropped(F.relu(self.full6(maps.flatten(1))))
         return self._dropped(F.relu(self.full7(features)))
-
-    def load_weights(self, path: Path) -> None:
-        """Load weights from a file, for instance trained on ImageNet. Nothing in it is executed.
-
-        The file, a ``.npz`` of NumPy or a ``.pt`` or ``.pth`` with a state dict, holds
-        ``conv1.weight`` (64, 3, 11, 11) and ``conv1.bias`` (64,), and so on to ``full7.bias``:
-        filters as out x in x height x width, the channels of conv1 red, green and blue, and the
-        inputs of full6 by channel, then height, then width. (MatConvNet stores height x width x in
-        x out.) It may hold ``pixels.mean`` and ``pixels.scale`` too; otherwise those stay.
-
-        Raises
-        ------
-        InvalidInputError
-            If the file cannot be read, or an array is missing, unexpected or of another shape, or
-            not of finite numbers. The network is unchanged then.
-        """
-        own = self.state_dict()
-        shapes = {name: tuple(value.shape) for name, value in own.items()}
-        taken = read_weights(Path(path), shapes, optional=_STATISTICS)
-        if "pixels.scale" in taken and (taken["pixels.scale"] <= 0).any():
-            raise InvalidInputError(f"{path}: pixels.scale must be above 0")
-        with torch.no_grad():
-            for name, array in taken.items():
-                own[name].copy_(torch.from_numpy(array))
 
     def _dropped(self, features: torch.Tensor) -> torch.Tensor:
         # torch's own dropout always draws from the global generator.

@@ -9,8 +9,7 @@ variant adds a free vector of each row. Without embeddings it is the network of 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,9 +19,6 @@ from torch import nn
 from ..errors import InvalidInputError
 from .cnn import CNNF
 from .vectors import SparseRows
-
-if TYPE_CHECKING:
-    from .network import Network
 
 #: Weights (m, d) and biases (m,) of an affine map.
 Affine: TypeAlias = tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -159,20 +155,24 @@ class HashNetwork(nn.Module):
     def project(
         self,
         X: NDArray[np.float32],
-        device: torch.device,
         numbers: NDArray[np.intp] | None = None,
     ) -> NDArray[np.float32]:
         """Compute the projections of rows (n, d), in blocks, float32 (n, n_bits).
 
         Row numbers matter if rows have vectors of their own; by default they are 0, 1, 2, ...
         """
+        if X.shape[1] != self.architecture.dimension:
+            raise InvalidInputError(
+                f"the network of this model takes {self.architecture.dimension} dimensions, got "
+                f"{X.shape[1]}"
+            )
         was_training, _ = self.training, self.eval()
         size = _ROWS if self.architecture.image_shape is None else _IMAGES
         numbers = np.arange(len(X)) if numbers is None else numbers
         result = np.empty((len(X), self.architecture.n_bits), np.float32)
         for start in range(0, len(X), size):
-            block = torch.tensor(X[start : start + size], device=device)
-            rows = torch.from_numpy(numbers[start : start + size]).to(device)
+            block = torch.tensor(X[start : start + size], device=self.mean.device)
+            rows = torch.from_numpy(numbers[start : start + size]).to(block.device)
             result[start : start + size] = self(block, rows).cpu().numpy()
         self.train(was_training)
         return result
@@ -183,34 +183,22 @@ class HashNetwork(nn.Module):
         own = self.embeddings.weight.numpy()
         self.embeddings.weight = nn.Parameter(torch.from_numpy((shares @ own).astype(np.float32)))
         try:
-            return self.project(X, torch.device("cpu"))
+            return self.project(X)
         finally:
             self.embeddings.weight = nn.Parameter(torch.from_numpy(own))
 
 
-def evaluate(network: "Network", X: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Evaluate a network of kind ``torch`` on rows (n, d), float32 (n, n_bits)."""
-    built = _built(network)
-    if X.shape[1] != built.architecture.dimension:
-        raise InvalidInputError(
-            f"the network of this model takes {built.architecture.dimension} dimensions, got "
-            f"{X.shape[1]}"
-        )
-    return built.project(X, torch.device("cpu"))
-
-
-# Build a network once for all blocks and queries, since building CNN-F takes a second or two.
-@lru_cache(maxsize=1)
-def _built(network: "Network") -> HashNetwork:
+def build(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_bits: int
+) -> HashNetwork:
+    """Build a network from what its model keeps; it projects rows and trains no more."""
     try:
-        architecture = Architecture.of(network.config)
-        if architecture.n_bits != network.n_bits:
-            raise InvalidInputError(
-                f"it gives {architecture.n_bits} numbers for {network.n_bits} bits"
-            )
+        architecture = Architecture.of(config)
+        if architecture.n_bits != n_bits:
+            raise InvalidInputError(f"it gives {architecture.n_bits} numbers for {n_bits} bits")
         result = HashNetwork(architecture, torch.Generator())
         # Copies, since the arrays of a network are read-only.
-        result.load_state_dict({name: torch.tensor(a) for name, a in network.arrays.items()})
+        result.load_state_dict({name: torch.tensor(a) for name, a in arrays.items()})
     except _NO_NETWORK as error:
         raise InvalidInputError(f"the network of this model cannot be built: {error}") from error
     return result.eval()

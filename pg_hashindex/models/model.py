@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,11 +84,6 @@ class Model:
     learned
         Codes that training gave to its rows, as a network of kind ``rows``. Rows of a table get
         them by `row_codes`; queries never do.
-    class_codes : mapping of str to str, optional
-        The codeword of each class, as zeros and ones, by the class as PostgreSQL writes it as text.
-        An index with labels gives it to all rows of the class; queries never get it, and
-        `row_codes` does not know it. The checksum does not cover it, since whoever may read the
-        layers of a model need not see the names of its classes.
 
     Raises
     ------
@@ -110,7 +104,6 @@ class Model:
     profile: Profile | None = None
     levels: Levels = 2
     learned: Network | None = None
-    class_codes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_model_name(self.name)
@@ -138,12 +131,6 @@ class Model:
             self._check_takes_levels()
         if self.learned is not None:
             self._check_takes_learned(self.learned)
-        object.__setattr__(self, "class_codes", _checked_codewords(self.class_codes, n_bits))
-        if self.class_codes and self.levels != 2:
-            raise InvalidInputError(
-                f"model {self.name!r} has {self.levels} levels; codewords of classes are signs, "
-                "with 2 levels"
-            )
         if self.bit_weights is not None:
             object.__setattr__(self, "bit_weights", _checked_weights(self.bit_weights, n_bits))
         if self.profile is not None and (self.profile.n_projections, self.profile.n_bits) != (
@@ -465,8 +452,6 @@ class Model:
         }
         if self.levels != 2:
             header["levels"] = self.levels
-        if self.class_codes:
-            header["class_codes"] = dict(self.class_codes)
         packed: dict[str, NDArray[Any]] = {}
         for what, network in (("network", self.network), ("learned", self.learned)):
             if network is not None:
@@ -548,7 +533,6 @@ class Model:
                     levels=header.get("levels", 2),
                     network=networks.get("network"),
                     learned=networks.get("learned"),
-                    class_codes=dict(header.get("class_codes", {})),
                 )
         except InvalidInputError:
             raise
@@ -571,27 +555,6 @@ def _checked_weights(given: NDArray[np.floating], n_bits: int) -> NDArray[np.flo
     codes.check_weights("bit_weights", weights)
     weights.flags.writeable = False
     return weights
-
-
-def _checked_codewords(given: Mapping[str, str], n_bits: int) -> Mapping[str, str]:
-    for name, code in given.items():
-        # As text in PostgreSQL.
-        if not isinstance(name, str) or "\0" in name or not _is_utf8(name):
-            raise InvalidInputError(f"{name!r} cannot name a class: PostgreSQL has no such text")
-        if not isinstance(code, str) or not re.fullmatch(f"[01]{{{n_bits}}}", code):
-            raise InvalidInputError(
-                f"the codeword of class {name!r} is {code!r}; it must be {n_bits} zeros and ones"
-            )
-    return MappingProxyType(dict(given))
-
-
-def _is_utf8(text: str) -> bool:
-    """Return whether a text can be written in UTF-8: it has no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_model_name(name: str) -> None:

@@ -5,7 +5,7 @@ kind   arrays                                       maps a row x to
 ====== ============================================ ============================================
 rows   fingerprints uint64 (n,), rising, distinct;  the code of that row, as +1 and -1; rows that
        codes uint8 (n, ceil(n_bits / 8))            the network does not know are refused
-torch  the parameters of a neural network           its output, by `hash_network`
+torch  the parameters of a neural network           its output, by `HashNetwork`
 trees  features int32 and thresholds float32        the sum of the leaves that it reaches in
        (n_bits, n_trees, 2^depth - 1) of splits;    the trees of each bit, by `trees`
        leaves float32 (n_bits, n_trees, 2^depth)
@@ -22,8 +22,8 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, get_args
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,9 @@ from . import codes as packed
 from .fingerprints import fingerprints
 from .trees import check_trees, votes
 from .vectors import MAX_DIMENSION, as_rows
+
+if TYPE_CHECKING:
+    from .hash_network import HashNetwork
 
 __all__ = ["Network", "NetworkKind", "known_rows", "read_known_rows"]
 
@@ -167,13 +170,7 @@ class Network:
         return places, known[places] == wanted
 
     def _evaluate(self, rows: NDArray[np.float32], first_row: int) -> NDArray[np.float32]:
-        try:
-            from . import hash_network  # needs torch
-        except ImportError as error:
-            raise InvalidInputError(
-                f"this model is a neural network, which needs torch: {_INSTALL}"
-            ) from error
-        result: NDArray[np.float32] = hash_network.evaluate(self, rows)
+        result = _built(self).project(rows)
         finite = np.isfinite(result).all(axis=1)
         if not finite.all():
             raise TooLargeError(
@@ -242,6 +239,18 @@ class Network:
         if start != len(data):
             raise InvalidInputError(f"a network of {start} bytes has {len(data)}")
         return cls(kind, config, arrays, n_bits)
+
+
+# Build a network once for all blocks and queries, since building CNN-F takes a second or two.
+@lru_cache(maxsize=1)
+def _built(network: Network) -> "HashNetwork":
+    try:
+        from .hash_network import build  # needs torch
+    except ImportError as error:
+        raise InvalidInputError(
+            f"this model is a neural network, which needs torch: {_INSTALL}"
+        ) from error
+    return build(network.config, network.arrays, network.n_bits)
 
 
 def known_rows(

@@ -3,8 +3,7 @@
 A reference is ``name`` (the latest version) or ``name:version``. If a network follows the layers,
 the stored layers end in one of kind ``network``, which SQL refuses to evaluate. Column ``network``
 describes the network, and ``hashindex.model_part`` holds its arrays. The parts of a model without a
-network are its learned codes. ``hashindex.class_code`` holds the codewords of classes; those that
-the caller may not read are left out.
+network are its learned codes.
 """
 
 from dataclasses import dataclass, replace
@@ -65,15 +64,6 @@ _INSERT = """
 _INSERT_PART: LiteralString = (
     "INSERT INTO hashindex.model_part (model_id, part, data) VALUES ($1, $2, $3)"
 )
-_INSERT_CLASSES: LiteralString = """
-    INSERT INTO hashindex.class_code (model_id, class, code)
-    SELECT $1, k.class, k.code
-    FROM unnest($2::text[], $3::bit varying[]) k(class, code)
-"""
-_CLASSES: LiteralString = """
-    SELECT k.class, k.code::text FROM hashindex.readable_class_code k
-    WHERE k.model_id = $1 ORDER BY k.class
-"""
 _LAYERS: LiteralString = """
     SELECT l.kind, l.weights, l.bias, l.scale, l.nearest
     FROM hashindex.readable_model m, pg_catalog.unnest(m.layers)
@@ -81,23 +71,15 @@ _LAYERS: LiteralString = """
     WHERE m.id = $1 ORDER BY l.position
 """
 _SCRIPT: LiteralString = """
-    SELECT pg_catalog.format(CASE WHEN k.classes IS NULL THEN '%s;' ELSE
-        'WITH saved AS (%s RETURNING id) INSERT INTO hashindex.class_code (model_id, class, code) '
-        'SELECT saved.id, k.class, k.code '
-        'FROM saved, unnest(%L::text[], %L::bit varying[]) k(class, code);'
-    END, pg_catalog.format(
+    SELECT pg_catalog.format(
         'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
         'parameters, training, checksum, bit_weights, profile, levels, layers) '
         'SELECT %L, coalesce(pg_catalog.max(version), 0) + 1, %L, %L, %L, %L, %L, %L, %L, %L, %L, '
-        '%L, %L FROM hashindex.model WHERE name = %1$L',
+        '%L, %L FROM hashindex.model WHERE name = %1$L;',
         name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
         profile, levels, layers
-    ), k.classes, k.codes)
-    FROM hashindex.find_model($1) m, (
-        SELECT pg_catalog.array_agg(c.class ORDER BY c.class) AS classes,
-               pg_catalog.array_agg(c.code ORDER BY c.class) AS codes
-        FROM hashindex.readable_class_code c WHERE c.model_id = (hashindex.find_model($1)).id
-    ) k
+    )
+    FROM hashindex.find_model($1) m
     WHERE NOT EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = m.id)
 """
 _PARTS: LiteralString = (
@@ -115,7 +97,6 @@ class StoredModel:
     ``network`` is the kind of its network, or None; Python evaluates models that have one.
     ``size_bytes`` counts layers, network and learned codes. ``profile_rows`` is the number of rows
     of its profile, or None. ``levels`` are the levels of each projection that codes keep.
-    ``class_codes`` counts the classes that have a codeword which the caller may read.
     """
 
     name: str
@@ -136,7 +117,6 @@ class StoredModel:
     evaluated_in: EvaluatedIn
     profile_rows: int | None
     levels: Levels
-    class_codes: int
 
 
 def save(connection: Connection, model: Model) -> Model:
@@ -194,9 +174,6 @@ def save(connection: Connection, model: Model) -> Model:
             if kept is not None:
                 for place, part in enumerate(kept.parts(_PART_BYTES)):
                     execute(connection, _INSERT_PART, [number, place, part])
-            if model.class_codes:
-                named = [list(model.class_codes), list(model.class_codes.values())]
-                execute(connection, _INSERT_CLASSES, [number, *named])
     return replace(model, version=version)
 
 
@@ -255,14 +232,13 @@ def load_steps(reference: str) -> Steps[Model]:
     with translated_errors():
         (row,) = yield Statement(_MODEL, [reference])
         layers = yield Statement(_LAYERS, row[:1], binary=True)
-        classes = yield Statement(_CLASSES, row[:1])
         data = bytearray()
         # One by one, since they may have hundreds of megabytes. Models never change, so parts may
         # be read in another snapshot than the rest.
         for (part,) in (yield Statement(_PARTS, row[:1])):
             for (values,) in (yield Statement(_PART, [row[0], part], binary=True)):
                 data += values
-        model: Model = yield partial(_assembled, reference, row, layers, data, dict(classes))
+        model: Model = yield partial(_assembled, reference, row, layers, data)
     return model
 
 
@@ -271,7 +247,6 @@ def _assembled(
     row: tuple[Any, ...],
     layers: list[tuple[Any, ...]],
     data: bytearray,
-    classes: dict[str, str],
 ) -> Model:
     remedy = "import it again from a file, or train it again"
     try:
@@ -296,7 +271,6 @@ def _assembled(
             profile=None if row[11] is None else Profile.from_dict(row[11]),
             levels=row[12],
             learned=learned,
-            class_codes=classes,
         )
     except ValueError as error:
         raise DatabaseStateError(f"model {reference!r} is damaged: {error}; {remedy}") from error
@@ -367,11 +341,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
                        (m.profile -> 'rows'::text)::integer
                    END AS profile_rows,
-                   m.levels,
-                   (
-                       SELECT pg_catalog.count(*) FROM hashindex.readable_class_code k
-                       WHERE k.model_id = m.id
-                   ) AS class_codes
+                   m.levels
             FROM hashindex.readable_model m {which}
             """.encode(),  # noqa: S608
             values,

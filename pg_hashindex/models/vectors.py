@@ -61,6 +61,12 @@ def as_array(what: str, value: ArrayLike) -> NDArray[Any]:
         raise InvalidInputError(f"{what} cannot be read as an array: {error}") from error
 
 
+def as_labels(y: ArrayLike) -> NDArray[Any]:
+    """Return labels as an array; a column (n, 1), as MATLAB's files hold, is one label a row."""
+    array = as_array("labels", y)
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
 def as_rows(X: ArrayLike, dimension: int | None = None) -> NDArray[np.floating]:
     """Check that X holds finite vectors as rows, and return it as a float array.
 

@@ -48,14 +48,13 @@ _SAMPLED_IDS: LiteralString = """
     SELECT s.ids FROM hashindex._sample_ids($1::regclass, $2::text[], $3, $4) s
 """
 
-# The last column tells of a row with a codeword whether its code is that.
 _SAMPLED: LiteralString = """
-    SELECT b.{column}, {stored}, {is_right} FROM pg_catalog.unnest($1::text[]) s(id)
+    SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) s(id)
     JOIN {table} b ON ({key}) = ({given_key}) {join} WHERE b.{column} IS NOT NULL
 """
 
 _EVERY: LiteralString = (
-    "SELECT b.{column}, {stored}, {is_right} FROM {table} b {join} WHERE b.{column} IS NOT NULL"
+    "SELECT b.{column}, {stored} FROM {table} b {join} WHERE b.{column} IS NOT NULL"
 )
 
 # Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
@@ -198,8 +197,8 @@ class CodeChecks:
         """
         rows = coded = wrong = 0
         counts: NDArray[np.int64] | int = 0
-        for vectors, codes, settled, mismatched in self._blocks():
-            coded, wrong = coded + settled, wrong + mismatched
+        for vectors, codes, others in self._blocks():
+            coded, wrong = coded + others, wrong + others
             known = np.ones(len(vectors), dtype=bool)
             if model.network is not None and model.network.kind == "rows":
                 # The model has no codes for these rows, so nothing can be compared.
@@ -392,35 +391,22 @@ class CodeChecks:
         bad = len(codes) >= _ENOUGH_CODES and crowded > 0.1
         return _warned("duplicates", bad, shared, detail, advice)
 
-    def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int, int]]:
-        """Yield vectors, and the codes to compare with them, None where there is none.
+    def _blocks(self) -> Iterator[tuple[NDArray[np.float32], list[str | None], int]]:
+        """Yield vectors, and their codes, None where there is none.
 
-        Two numbers follow: of codes that need no comparison, and of those among them that are
-        wrong. For a vector of another dimension no code is right; a row with a codeword has that.
+        A number follows: of the codes of vectors of another dimension, for which no code is right.
         """
         connection = self.index.connection
         values = None if self.full else [self._sampled_ids()]
-        query = self._query(
-            _EVERY if self.full else _SAMPLED,
-            stored=self.index.stored_code,
-            is_right=self._is_right(),
-        )
+        query = self._query(_EVERY if self.full else _SAMPLED, stored=self.index.stored_code)
         with closing(stream(connection, query, values, _BLOCK_ROWS)) as blocks:
             for block in blocks:
                 fitting = [row for row in block if dimension_of(row[0]) == self.index.dimension]
                 vectors = np.empty((len(fitting), self.index.dimension), dtype=np.float32)
                 decode_vectors([row[0] for row in fitting], vectors)
-                hashed = [row[1] if row[2] is None else None for row in fitting]
-                settled = sum(row[1] is not None for row in block)
-                settled -= sum(code is not None for code in hashed)
-                right = sum(row[2] is True for row in fitting)
-                yield vectors, hashed, settled, settled - right
-
-    def _is_right(self) -> sql.Composable:
-        """Return SQL for whether the code of a row is its codeword; NULL without one of them."""
-        if self.index.label_column is None:
-            return sql.SQL("NULL")
-        return sql.SQL("c.code = {}").format(self.index.codeword)
+                codes = [row[1] for row in fitting]
+                n_codes = sum(row[1] is not None for row in block)
+                yield vectors, codes, n_codes - sum(code is not None for code in codes)
 
     def _sampled_ids(self) -> list[str]:
         index = self.index

@@ -12,12 +12,12 @@ from typing import LiteralString, TypeAlias
 from psycopg import Rollback
 
 from ..db.connection import Connection, outside_transactions
-from ..db.jobs import Job
 from ..db.keys import KeyColumns, as_key_columns
-from ..db.locks import claimed_work, retry_while_locked
+from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
+from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import end_left_rebalance
 from ..index.build import encode, verifier_of
@@ -103,7 +103,7 @@ class Orphan:
     Parameters
     ----------
     kind
-        ``index``, ``model``, ``schema``, ``trigger``, ``column``, ``function`` or ``table``.
+        ``trigger``, ``column``, ``function`` or ``table``.
     object
         As SQL writes it.
     """
@@ -113,7 +113,7 @@ class Orphan:
 
 
 def list_orphans(connection: Connection) -> list[Orphan]:
-    """Return objects that belong to no index, and those that killed runs of tune left behind."""
+    """Return objects that belong to no index."""
     return _orphans(connection, "SELECT kind, object FROM hashindex.orphans()")
 
 
@@ -225,27 +225,24 @@ def _run(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
                 f"repair {index.swap_of}"
             )
-        with (
-            claimed_work(index.connection, "repair", index.name, busy),
-            Job(index.connection, "repair", index.name) as job,
-        ):
-            return _Repairer(index, job, full=full).run(names, undo=undo)
+        with claimed_work(index.connection, "repair", index.name, busy) as work:
+            return _Repairer(index, work, full=full).run(names, undo=undo)
 
 
 class _Repairer:
-    def __init__(self, index: IndexRow, job: Job, *, full: bool) -> None:
-        self.index, self.job, self.full = index, job, full
+    def __init__(self, index: IndexRow, work: Work, *, full: bool) -> None:
+        self.index, self.work, self.full = index, work, full
         self.connection = index.connection
         self.done: list[str] = []
         self.left: list[str] = []
 
     def run(self, names: Names | None, *, undo: bool) -> Repaired:
         if undo:
-            self.job.phase("giving up the swap")
+            self.work.phase("giving up the swap")
             model = swaps.undo(self.index)
             if model is not None:
                 self.done.append(f"gave up the swap to model {model}")
-        self.job.phase("looking at the table")
+        self.work.phase("looking at the table")
         if names is not None:
             table = names[0] or self.index.qualified_table
             retry_while_locked(self.connection, lambda: self._rebind(names), table=table)
@@ -257,7 +254,7 @@ class _Repairer:
         for index in self._rows():
             self._refuse_faults(index)
         for index in self._rows():
-            self.job.phase(f"looking at {index.name}")
+            self.work.phase(f"looking at {index.name}")
             # It is unknown which rows were written while triggers were missing.
             unseen = self._restore(index)
             if self.full:
@@ -318,7 +315,7 @@ class _Repairer:
 
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
-        verifier = verifier_of(index)(index, self.job)
+        verifier = verifier_of(index)(index, self.work)
 
         def drop_gone() -> int:
             gone = verifier.drop_gone()

@@ -13,15 +13,14 @@ from typing import LiteralString
 from psycopg import sql
 
 from ..db.connection import outside_transactions
-from ..db.jobs import Job
-from ..db.locks import claimed_work
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
+from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
 from ..index.build import encode
 from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, read_row
-from ..papers.code_scores import score_codes
+from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
 from ..quality.query_sets import QuerySet, draw
@@ -133,8 +132,8 @@ def swap(
         )
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
-    with _only_swapper(index), Job(index.connection, "swap", index.name) as job:
-        job.phase("preparing")
+    with _only_swapper(index) as work:
+        work.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3, $4, $5::text[])"
         filters = None if filter_columns is None else list(filter_columns)
         [(name,)] = index.change(begin, [index.name, model, access, column, filters])
@@ -146,7 +145,7 @@ def swap(
         with now.reporting_drops(), coming.reporting_drops():
             if not force:
                 _check_filled(now, coming)
-            job.phase("comparing")
+            work.phase("comparing")
             before, after = _compare(now, coming, queries, k, random_state)
             ranked = [_label_map(row, labels, random_state) for row in (now, coming) if labels]
         what, values = f"recall@{k}", [one.recall for one in (before, after) if one]
@@ -166,7 +165,7 @@ def swap(
                 "them by running the swap again with --force, or drop them: pg-hashindex index "
                 f"repair {index.name} --undo"
             )
-        job.phase("switching")
+        work.phase("switching")
         _exchange(now, "ready")
         return Swapped(now.model_name, coming.model_name, before, after, *ranked)
 
@@ -306,11 +305,11 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
 
 
 @contextmanager
-def _only_swapper(index: IndexRow) -> Iterator[None]:
+def _only_swapper(index: IndexRow) -> Iterator[Work]:
     busy = f"index {index.name!r} is being swapped by another session"
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a swap is made in many transactions"),
-        claimed_work(index.connection, "swap", index.name, busy),
+        claimed_work(index.connection, "swap", index.name, busy) as work,
     ):
-        yield
+        yield work

@@ -3,10 +3,10 @@
 Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 """
 
+from ..quality.scores import Measures, Scores
 from .comparison import Comparison, compare
 from .methods import Method, default_methods
 from .outcomes import Outcome, average
-from .scores import Measures, Scores
 from .splits import (
     PROTOCOLS,
     QUERIES,

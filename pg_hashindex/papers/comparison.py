@@ -18,10 +18,10 @@ from ..hashers.supervision.labels import Labels
 from ..metrics.ranking import spherical_ranking
 from ..models.quantization import Levels, Ranking
 from ..models.vectors import SparseRows
+from ..quality.scores import Measures
 from .methods import Method, default_methods
 from .outcomes import Outcome, Protocol, average
 from .results import Results
-from .scores import Measures, score
 from .splits import Split, Truth, load_splits
 from .validation import HeldBack
 
@@ -369,10 +369,10 @@ def _run(
         protocols["learned"] = _learned(split, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
-            scores = score(model, split.queries, codes, split, truths, measures)
+            scores = split.score(model, codes, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
     if method.hasher == "sph" and model.levels == 2:
-        scores = score(model, split.queries, hashed, split, truths, measures, spherical_ranking)
+        scores = split.score(model, hashed, truths, measures, spherical_ranking)
         yield replace(encoded, distance="spherical", scores=scores)
 
 

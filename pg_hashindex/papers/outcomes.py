@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..models.quantization import Levels, Ranking
-from .scores import Scores
+from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]

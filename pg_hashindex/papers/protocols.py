@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
+from ..quality.scores import Measures
 from ..training.array_files import ArrayFile
 from .comparison import Comparison, Tell
 from .outcomes import Outcome
-from .scores import Measures
 from .splits import ROW_NUMBERS, Truth, load_split
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ _WITH_FASTH = replace(
     _RIVALS, methods=_named("cghash fasth sth sbre agh s3plh sh itq lsh"), splits=5
 )
 _BGDH = Comparison(
-    _named("bgdh dpsh deep-dsh dtsh hashnet adsh greedyhash csq sdh lfh cosdish itq isohash sph"),
+    _named("bgdh dpsh deep-dsh sdh lfh cosdish itq isohash sph"),
     bits=(12, 32),
     measures=Measures((100,), top=(5000,)),
 )

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UNREADABLE, InvalidInputError
+from ..quality.scores import SCORING, Measures
 from ..training.array_files import SUFFIXES
 from .methods import Method
 from .outcomes import Outcome
-from .scores import SCORING, Measures
 from .splits import Truth
 
 _DIGEST_LETTERS = 16

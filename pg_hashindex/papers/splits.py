@@ -12,8 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels, Supervision
 from ..hashers.supervision.relations import read_pairs, read_triplets
-from ..metrics.truth import RelevantRows, relevant_by_distance, relevant_by_label, rows_of_fraction
-from ..models.vectors import SparseRows, as_rows
+from ..metrics.ranking import Distances
+from ..metrics.truth import RelevantRows, relevant_by_distance, rows_of_fraction
+from ..models.model import Model
+from ..models.vectors import SparseRows, as_labels, as_rows
+from ..quality.scores import Measures, Scores, score, sharing_labels
 from ..training.array_files import ArrayFile, find_named
 from ..training.files import graph_of_edges
 from ..training.sampling import number_labels
@@ -200,17 +203,27 @@ class Split:
             raise InvalidInputError(
                 "there are no labels; take nearest-fraction or nearest-k as truth"
             )
-        relevant = relevant_by_label(self.query_labels, self.labels)
-        if not relevant.any():
-            queries, rows = (
-                len(Labels.read(y, y.shape[0]).labelled) for y in (self.query_labels, self.labels)
-            )
-            raise InvalidInputError(
-                f"none of the {len(self.queries)} queries shares a label with a row of the "
-                f"database ({queries} queries and {rows} rows have one); label more rows, or take "
-                "nearest-fraction or nearest-k as truth"
-            )
-        return relevant
+        return sharing_labels(self.query_labels, self.labels)
+
+    def score(
+        self,
+        model: Model,
+        codes: NDArray[np.uint8],
+        truths: Sequence[Truth],
+        measures: Measures,
+        distances: Distances | None = None,
+    ) -> dict[str, Scores]:
+        """Take all measures of a model's codes of the database, by the name of the truth."""
+        labels = self.query_labels, self.labels
+        return score(
+            model,
+            self.queries,
+            codes,
+            {truth.name: self.relevant(truth) for truth in truths},
+            measures,
+            labels=None if labels[0] is None or labels[1] is None else (labels[0], labels[1]),
+            distances=distances,
+        )
 
 
 def scaled_rows(X: ArrayLike) -> NDArray[np.floating]:
@@ -223,9 +236,9 @@ def _labels(y: ArrayLike | SparseRows, n: int) -> NDArray[np.integer] | SparseRo
     if scipy.sparse.issparse(y):
         Labels.read(y, n)
         return scipy.sparse.csr_array(y)
-    array: NDArray[Any] = np.asarray(y)
+    array = as_labels(y)
     if array.dtype.kind in "US" and array.ndim == 1:
-        array = number_labels([name or None for name in array.astype(str).tolist()])[0]
+        array = number_labels([name or None for name in array.astype(str).tolist()])
     Labels.read(array, n)
     return array
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels
+from ..quality.scores import Measures
 from .methods import Method
-from .scores import Measures, score
 from .splits import Split, Truth
 
 # Rows held back: a fifth, at most this many.
@@ -86,11 +86,9 @@ class HeldBack:
         hasher = method.make(n_bits, seed)
         X, y, known = method.fit_arguments(self.split, hasher)
         model = hasher.fit(X, y, **known).to_model(method.hasher, levels=method.levels)
-        scores = score(
+        scores = self.ranked.score(
             model,
-            self.ranked.queries,
             model.encode(self.ranked.database),
-            self.ranked,
             [self.truth],
             Measures((1,), neighbours=1, ties=measures.ties),
         )

@@ -182,16 +182,8 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
         yield Suggestion(
             "codes",
             f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
-            "built and written to faster than a graph; tune measures what it answers first."
-            + said_of_tenants
-            + _refusal(found),
-            (
-                f"pg-hashindex tune --table {shlex.quote(table.name)} --column "
-                f"{shlex.quote(table.column)} --recall 0.95",
-                *_ours(found, option),
-            )
-            if table.without_codes is None
-            else (),
+            "built and written to faster than a graph." + said_of_tenants + _refusal(found),
+            _ours(found, option),
         )
 
 

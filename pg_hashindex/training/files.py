@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Supervision
-from ..models.vectors import SparseRows, as_rows
+from ..models.vectors import SparseRows, as_labels, as_rows
 from .array_files import ArrayFile, find_named
 from .sampling import SAMPLE_ROWS, Sample, number_labels
 
@@ -64,7 +64,7 @@ def load_sample(
     others = [name for name in (labels, *wanted.values()) if name is not None]
     array = file.read_vectors(vectors, others)
     X = as_rows(array)
-    y, classes = _labels(known.get("labels"))
+    y = _labels(known.get("labels"))
     edges = known.get("graph")
     supervision = Supervision.read(
         len(X),
@@ -79,7 +79,6 @@ def load_sample(
     return Sample(
         X[chosen] if len(chosen) < len(X) else X,
         None if y is None else y[chosen],
-        classes,
         kept.pairs,
         kept.triplets,
         kept.graph,
@@ -87,13 +86,16 @@ def load_sample(
     )
 
 
-def _labels(y: NDArray[Any] | None) -> tuple[NDArray[Any] | None, tuple[str, ...]]:
+def _labels(y: NDArray[Any] | None) -> NDArray[Any] | None:
     """Replace labels that are names by numbers; an empty name means no label."""
-    if y is None or y.dtype.kind not in "US" or y.ndim != 1:
-        return y, ()
+    if y is None or scipy.sparse.issparse(y):
+        return y
+    y = as_labels(y)
+    if y.dtype.kind not in "US" or y.ndim != 1:
+        return y
     names = y if y.dtype.kind == "U" else np.char.decode(y, "utf-8", "backslashreplace")
-    numbers, classes = number_labels([name or None for name in names.tolist()])
-    return numbers, classes
+    numbers: NDArray[Any] = number_labels([name or None for name in names.tolist()])
+    return numbers
 
 
 def graph_of_edges(edges: NDArray[Any], n_rows: int) -> SparseRows:

@@ -1,7 +1,7 @@
 """Training a model: fit on most rows, and measure on the rows held back."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -55,7 +55,6 @@ def train(
     triplets: ArrayLike | None = None,
     graph: ArrayLike | SparseRows | None = None,
     graph_features: ArrayLike | None = None,
-    classes: Sequence[str] = (),
     n_bits: int | None = None,
     levels: Levels | None = None,
     codes: RowCodes = "hashed",
@@ -78,9 +77,6 @@ def train(
         A key of ``HASHERS``.
     y, pairs, triplets, graph, graph_features : array-like, optional
         Supervision, for methods that learn from it; see `Hasher.fit`.
-    classes
-        The names that the numbers of labels, or their columns, stand for, as `Sample` has them: a
-        model keeps the codewords of classes by these. By default the numbers are the names.
     n_bits
         Projections to learn. Each takes a bit of a code, or two with 4 levels. By default as many
         as `default_bits` says.
@@ -142,9 +138,6 @@ def train(
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
     levels = levels or hasher.default_levels(hasher.n_bits_)
     model = hasher.to_model(name, metric=metric, levels=levels)
-    if classes:
-        named = {classes[int(number)]: code for number, code in model.class_codes.items()}
-        model = replace(model, class_codes=named)
     if codes == "learned":
         assert labels is not None  # noqa: S101
         rows = np.intersect1d(seen, labels.labelled)

@@ -53,8 +53,6 @@ class Sample:
     X : floating (n, d)
     y : intp (n,) or scipy.sparse.csr_array (n, c), optional
         Labels as ``fit`` takes them; the matrix if a row may have several.
-    classes
-        The labels that the numbers, or the columns, of ``y`` stand for.
     pairs : intp (p, 3), optional
         Two row numbers, and 1 for neighbours or -1 for others.
     triplets : intp (t, 3), optional
@@ -67,7 +65,6 @@ class Sample:
 
     X: NDArray[Any]
     y: Any = None
-    classes: tuple[str, ...] = ()
     pairs: NDArray[np.intp] | None = None
     triplets: NDArray[np.intp] | None = None
     graph: SparseRows | None = None
@@ -236,29 +233,24 @@ def _as_sample(
     source: TableSource,
 ) -> Sample:
     y: Any = None
-    classes: tuple[str, ...] = ()
     if source.labels is not None:
-        y, classes = number_labels(
+        y = number_labels(
             [row.label for row in drawn], several=source.several, numbered=source.numbered
         )
     places = {row.key: number for number, row in enumerate(drawn)}
     return Sample(
         vectors,
         y,
-        classes,
         **{known.what: known.numbered(places) for known in relations},
     )
 
 
-def number_labels(
-    labels: Sequence[Any], *, several: bool = False, numbered: bool = False
-) -> tuple[Any, tuple[str, ...]]:
+def number_labels(labels: Sequence[Any], *, several: bool = False, numbered: bool = False) -> Any:
     """Give a number to each class of labels that are names; return labels as ``fit`` takes them.
 
     None is not a label, and an empty list none if each row has ``several``. If the names are
     integers (``numbered``), classes have their order, ``-1`` means no label, and other integers
-    below 0 are refused, as by ``fit``, since they often mean no label too. The second result are
-    the names, by number or column.
+    below 0 are refused, as by ``fit``, since they often mean no label too.
     """
     unlabelled = (None, "-1") if numbered else (None,)
     of_rows = [
@@ -276,9 +268,9 @@ def number_labels(
         )
     number = {name: place for place, name in enumerate(classes)}
     if not several:
-        return np.array([number[row[0]] if row else -1 for row in of_rows]), tuple(classes)
+        return np.array([number[row[0]] if row else -1 for row in of_rows])
     columns = [number[name] for row in of_rows for name in row]
     ends = np.cumsum([0, *map(len, of_rows)])
     shape = (len(of_rows), len(classes))
     ones = np.ones(len(columns), np.uint8)
-    return scipy.sparse.csr_array((ones, columns, ends), shape=shape), tuple(classes)
+    return scipy.sparse.csr_array((ones, columns, ends), shape=shape)

@@ -14,7 +14,6 @@ from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.db.jobs import list_jobs
 from pg_hashindex.db.locks import claim
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.hashers import AGH, LSH
@@ -90,13 +89,6 @@ def test_2_catalog_text_never_becomes_sql(theirs, connection, mallory, key_type)
         ).fetchone() == (False,)
 
 
-def test_3_a_schema_that_looks_like_a_run_of_tune(theirs, connection, mallory):
-    """Repair drops only the administrator's leftovers of killed runs."""
-    connection.execute("CREATE SCHEMA hashindex_tune_0123456789ab AUTHORIZATION mallory")
-    mallory.execute("CREATE TABLE hashindex_tune_0123456789ab.own (id int)")
-    assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
-
-
 def test_4_a_tenant_leaves_the_codes_of_others(theirs, connection, mallory):
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON items "
@@ -164,9 +156,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
     as_role("other_role")
     connection.execute("REVOKE ALL ON items FROM mallory; GRANT INSERT ON items TO mallory")
     theirs.revoke("mallory")
-    for table in (
-        "saved_query", "query_set", "recall_history", "job", "model_part", "class_code",
-    ):  # fmt: skip
+    for table in ("saved_query", "query_set", "recall_history", "model_part"):
         for statement in (
             "TABLE hashindex.{}",
             "DELETE FROM hashindex.{}",
@@ -231,7 +221,6 @@ def test_others_cannot_block_the_administrator(theirs, connection, mallory):
     HashIndex.open(theirs.connection, "items_idx").rebalance()
     operations.repair(theirs)
     store.save(theirs.connection, theirs.loaded_model)
-    assert {job.state for job in list_jobs(connection, ended=True)} == {"done"}
     # The lock is held by the process that works: waiting in line for it gains nothing.
     claim(theirs.connection, "encode", "items_idx")
     (lock,) = connection.execute("SELECT lock FROM hashindex.claim").fetchone() or (0,)

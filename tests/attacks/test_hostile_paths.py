@@ -13,7 +13,7 @@ from pgvector import Vector
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
 from pg_hashindex.db import sql_files
-from pg_hashindex.db.jobs import list_jobs
+from pg_hashindex.db.work import list_work
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import query_sets
@@ -160,7 +160,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     query_sets.drop(index, "few")
     operations.check(index, full=True)
     operations.repair(index, full=True)
-    assert list_jobs(poisoned, ended=True)
+    assert list_work(poisoned) == []
     assert [found.name for found in list_indexes(poisoned)] == ["items_idx"]
     assert store.describe(poisoned, "lsh2").indexes == ["items_idx"]
     store.load(poisoned, "lsh2")
@@ -255,11 +255,10 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
 
     as_role("reader")
     connection.execute("GRANT SELECT ON public.items TO reader")
-    # For tune: its scratch tables, and as many rows as it asks for.
+    # As many rows as landmarks and training ask for.
     with connection.cursor() as cursor, cursor.copy("COPY public.items FROM STDIN") as copy:
         for i in range(900):
             copy.write_row((i + 301, "abc"[i % 3], Vector(vectors[i % 300] * (1 + i / 300))))
-    connection.execute(f"GRANT CREATE ON DATABASE {connection.info.dbname} TO keeper".encode())
 
     def on(*arguments):
         session = url.replace("postgres@", "keeper@")
@@ -300,7 +299,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
                 )
                 for condition in filters:
                     on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
-                on("within", "i", "--like", 7, "--radius", 3)
+                on("search", "i", "--like", 7, "--radius", 3)
                 on("index", "check", "i")
                 on("evaluate", "i", *quick, "--candidates", 20, "--labels", "category")
             on("evaluate", "i", "--codes", *quick, "--save", "set")
@@ -314,20 +313,19 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             on("index", "list")
             on("report", "i", "--html", tmp_path / "page.html", *quick)
             on("index", "grant", "i", "reader")
-            on("index", "revoke", "i", "reader")
+            on("index", "grant", "i", "reader", "--revoke")
             on("index", "check", "i", "--full")
             on("index", "repair", "i", "--full")
             on("index", "drop", "i", "--yes")
         on("doctor", *source, *quick)
         on("quickstart", *source, "--name", "quick", "--anyway", "--yes")
         on("index", "repair", "--orphans")
-        on("tune", *source, "--recall", "0.1", *quick, "--sample", 1000, "--minutes", "0.1")
         on("index", "create", "tuned", *source, "--model", "two")
+        on("tune", "tuned", "--recall", "0.1", *quick, "--apply")
         on("index", "configure", "tuned", "--access", "landmarks")
         on("index", "encode", "tuned")
         on("index", "rebalance", "tuned")
         on("index", "drop", "tuned", "--yes")
-        on("jobs", "--all")
         on("model", "drop", "two")
 
     return work

@@ -79,7 +79,6 @@ def test_names_are_printed_escaped(on, connection, items, model):
         ("index", "check", name),
         ("index", "check", name, "--json"),
         ("index", "configure", name, "--candidates", "50"),
-        ("jobs", "--all"),
         ("index", "drop", name, "--yes"),
     ):
         said = on(*arguments, code=None).output

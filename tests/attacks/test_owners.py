@@ -18,7 +18,6 @@ from pg_hashindex.index.async_index import AsyncHashIndex
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import evaluate
 from pg_hashindex.quality.doctor import diagnose
-from pg_hashindex.quality.tuning import Goal, tune_table
 from pg_hashindex.training.sampling import sample_table
 from pg_hashindex.training.whole_tables import train_on_table
 
@@ -44,7 +43,6 @@ BY_TABLE = {
     "diagnose": lambda c: diagnose(c, TABLE, "embedding"),
     "diagnose, no measuring": lambda c: diagnose(c, TABLE, "embedding", measure=False),
     "a log of queries": lambda c: diagnose(c, "own", "embedding", queries=TABLE),
-    "tune_table": lambda c: tune_table(c, TABLE, "embedding", Goal(0.9)),
 }
 REFUSED = r"(table|schema|view) \S+ belongs to role mallory, which can run code as"
 
@@ -157,14 +155,10 @@ def test_a_table_of_a_member_of_the_caller(connection, keeper, as_role):
 COMMANDS = {
     "doctor": ("doctor", "--table", TABLE, "--column", "embedding"),
     "quickstart": ("quickstart", "--table", TABLE, "--column", "embedding", "--yes", "--anyway"),
-    "quickstart --tune": (
-        "quickstart", "--table", TABLE, "--column", "embedding", "--yes", "--tune",
-    ),
     "model train": (
         "model", "train", "new", "--method", "lsh", "--bits", "8", "--table", TABLE, "--column",
         "embedding", "--force",
     ),
-    "tune": ("tune", "--table", TABLE, "--column", "embedding", "--recall", "0.9"),
     "index create": (
         "index", "create", "stolen", "--table", TABLE, "--column", "embedding", "--model", "lsh",
     ),
@@ -346,7 +340,6 @@ async def test_an_async_superuser(keeper, url):
         ("index", "show", "own"),
         ("search", "own", "--like", "1"),
         ("model", "list"),
-        ("jobs",),
         ("schema", "status"),
         ("schema", "downgrade", "--yes"),
     ],

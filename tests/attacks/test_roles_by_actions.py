@@ -48,14 +48,12 @@ ACTIONS = {
     "administer": {
         "all models": "SELECT layers, parameters FROM hashindex.model",
         "parts of models": "SELECT * FROM hashindex.model_part",
-        "names of classes": "SELECT * FROM hashindex.class_code",
         "saved queries": "SELECT * FROM hashindex.saved_query",
         "recall": "SELECT * FROM hashindex.recall_history",
         "forge recall": "INSERT INTO hashindex.recall_history (index_name, model, access, ranking, "
         "candidates, k, queries, recall, p50_ms, p95_ms) VALUES "
         "('items_idx', 'lsh:1', 'scan', 'hamming', 1, 1, 1, 1, 1, 1)",
-        "jobs": "SELECT * FROM hashindex.jobs",
-        "forge a job": "INSERT INTO hashindex.job (kind, subject, phase) VALUES ('tune', 'x', 'y')",
+        "forge work": "INSERT INTO hashindex.claim VALUES ('encode', 'items_idx', 1, 1)",
         "write codes": "UPDATE hashindex.items_idx_codes SET code = ~code",
         "call refresh": "SELECT hashindex.refresh_items_idx('{1}')",
         "catalog": "UPDATE hashindex.index SET key_types = '{int); DROP TABLE items}'",
@@ -63,7 +61,6 @@ ACTIONS = {
         "forge a model": "INSERT INTO hashindex.model OVERRIDING SYSTEM VALUE "
         "SELECT (m).* FROM hashindex.model m WHERE false",
         "forge a network": "INSERT INTO hashindex.model_part SELECT 1, 1, '' WHERE false",
-        "forge a codeword": "INSERT INTO hashindex.class_code SELECT 1, '', '1' WHERE false",
         "drop a model": "DELETE FROM hashindex.model WHERE false",
         "make a function": "CREATE FUNCTION hashindex.layers_of(integer) RETURNS int "
         "LANGUAGE sql AS 'SELECT 1'",

@@ -237,14 +237,9 @@ def test_the_command_line(session, filled):
         run(filled, "index", command, INDEX)
     run(filled, "evaluate", INDEX, "--queries", "20")
     assert "7" in run(filled, "search", INDEX, "--like", "7", "-k", "1")
-    run(filled, "within", INDEX, "--radius", "2", "--like", "7")
+    run(filled, "search", INDEX, "--radius", "2", "--like", "7")
     run(filled, "index", "drop", INDEX, "--yes")
     assert one(session, "SELECT count(*) FROM hashindex.node_index") == 0
-
-
-def test_tuning(make, filled):
-    make(access="landmarks")
-    run(filled, "tune", INDEX, "--recall", "0.8", "--queries", "20")
 
 
 def test_grants(make, filled):

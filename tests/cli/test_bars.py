@@ -73,15 +73,6 @@ def test_bars(docs, command, bars):
     assert "Traceback" not in shown
 
 
-def test_bars_of_tuning(docs, run):
-    run("schema", "upgrade", "--database-url", docs)
-    options = ["--recall", ".5", "--minutes", ".1", "--queries", "20"]
-    shown = on_terminal(["tune", "--table", "docs", "--column", "v", *options], docs)
-    # A share of the longest time that it may take.
-    assert re.search(BAR.format("tuning") + r".*s/s\]", shown)
-    assert "/6 [" in shown
-
-
 def test_quiet_shows_no_bar(docs):
     shown = on_terminal(["-q", "doctor", "--table", "docs", "--column", "v"], docs)
     assert "%|" not in shown

@@ -226,7 +226,6 @@ def test_training_warns_of_low_recall(on, docs):
     warned = on(*train, 1, "--levels", "2").stderr
     assert re.search(r"warning: recall@10 is 0.\d\d within 200 candidates of 1080 rows", warned)
     assert "try --levels 4 next" in warned
-    assert f"pg-hashindex tune --table '{docs}' --column v --recall 0.95" in warned
     assert "try --bits 2 next" in on(*train, 1).stderr
     assert "warning" not in on(*train, 8).stderr
 

@@ -18,9 +18,6 @@ from pg_hashindex.models import codes
 
 pytest.importorskip("torch")
 
-from pg_hashindex.hashers.deep import learning
-from pg_hashindex.hashers.deep.checkpoints import Checkpoint
-
 pytestmark = [pytest.mark.newest, pytest.mark.usefixtures("one_torch_thread")]
 
 X, LABELS = clustered()
@@ -84,7 +81,7 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
     assert re.search(r"training: 100%.* graph=\S+, labels=[^\s,]+", trained.stderr)
     assert "note: 1 of 3" in trained.stderr
     assert stored["parameters"]["hidden"] == [16, 8]
-    assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
+    assert not {"device", "progress"} & set(stored["parameters"])
     assert set(stored["training"]["losses"]) == {"graph", "labels", "held-back MAP"}
     assert stored["training"]["graph"]["objects"] == 16
     assert stored["evaluated_in"] == "sql"
@@ -175,35 +172,6 @@ def test_a_network_for_images(on, connection):
     assert len(json.loads(on("search", "i", "--like", 8, "-k", 3, "--json").stdout)) == 3
 
 
-@pytest.mark.usefixtures("things")
-def test_a_training_goes_on_from_its_checkpoint(on, tmp_path, monkeypatch):
-    file = tmp_path / "c.pt"
-    command = training("bgdh", *TABLE, "--graph-query", TAGS, "--json")
-    expected = json.loads(on(*command).stdout)
-    write, writes = Checkpoint.write, []
-
-    def interrupted(self, state):
-        write(self, state)
-        writes.append(state["round"])
-        if state["round"] == 4:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(learning, "_CHECKPOINT_SECONDS", 0)
-        patch.setattr(learning, "_CHECKPOINT_SHARE", 0)
-        patch.setattr(Checkpoint, "write", interrupted)
-        on(*command, "--checkpoint", file, code=130)
-    assert len(json.loads(on("model", "list", "--json").stdout)) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "write", lambda self, state: writes.append(state["round"]))
-        resumed = json.loads(on(*command, "--checkpoint", file).stdout)
-    assert writes == [*10 * [0], 1, 2, 3, 4, 10]
-    assert (resumed["version"], resumed["checksum"]) == (2, expected["checksum"])
-    other = on(*command, "--checkpoint", file, "--param", "lam=0.5", code=3)
-    assert f"checkpoint {file} is of another training, with lam " in other.stderr
-    assert "remove this one to start over" in other.stderr
-
-
 PAIRS = """
 SELECT a.id, b.id, a.topic = b.topic FROM things a, things b
 WHERE a.id < 100 AND b.id < 100 AND a.id % 10 = 0 AND b.id > a.id
@@ -243,7 +211,6 @@ def test_pairs_and_a_graph_of_another_column(on, connection):
         (("--param", "validation=0.9"), "a number from 0 to 0.5, got 0.9"),
         (("--param", "features=cnn-f"), "needs image_shape: height, width and channels"),
         (("--device", "tpu9"), "device 'tpu9' cannot be used"),
-        (("--checkpoint", "/none/c.pt"), "there is no folder /none"),
         (("--graph-query", "SELECT id, id FROM things"), "no object is joined with two rows"),
         (("--graph-query", "SELECT 5000, 1"), "a row with id = 5000, but things has none"),
         (("--graph-query", "SELECT 1, 2 WHERE false"), "no edges"),

@@ -510,7 +510,6 @@ def test_larger_than_memory(on_bare, bare, docs):
     for command in (
         "CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops);",
         "USING hnsw ((binary_quantize(v)::bit(8)) bit_hamming_ops);",
-        "pg-hashindex tune --table docs --column v --recall 0.95",
         "pg-hashindex quickstart --table docs --column v",
     ):
         assert command in said

@@ -1,4 +1,4 @@
-"""``pg-hashindex index grant`` and ``revoke``."""
+"""``pg-hashindex index grant``."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_grant_and_revoke(on, connection, table_index, as_role):
     said = on("index", "grant", "items_idx", "reader").output
     assert "role reader may search index items_idx by its codes" in said
     assert reader.execute(CODES).fetchone() == (300,)
-    printed = on("index", "revoke", "items_idx", "reader", "--json").output
+    printed = on("index", "grant", "items_idx", "reader", "--revoke", "--json").output
     assert json.loads(printed) == {"name": "items_idx", "revoked": ["reader"]}
     with denied():
         reader.execute(CODES)
@@ -57,6 +57,8 @@ def test_one_that_is_refused_leaves_all_as_it_was(on, connection, table_index, a
         (("nothing", "postgres"), 3, "index 'nothing' does not exist"),
         (("items_idx", "no one"), 3, 'role "no one" does not exist'),
         (("items_idx", "public"), 3, 'role "public" may not read columns'),
+        (("items_idx", "postgres", "--revoke", "--reveal-codes"), 2, "leave one out"),
+        (("items_idx", "no one", "--revoke"), 3, 'role "no one" does not exist'),
     ],
 )
 def test_refusals(on, table_index, arguments, code, message):

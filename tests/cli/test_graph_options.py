@@ -53,9 +53,8 @@ def things(connection):
 
 
 @pytest.mark.usefixtures("things")
-def test_a_graph_of_the_table(on, connection, tmp_path):
-    file = tmp_path / "c.pt"
-    options = ("--device", "cpu", "--checkpoint", file, "--json")
+def test_a_graph_of_the_table(on, connection):
+    options = ("--device", "cpu", "--json")
     trained = on(*TRAIN, *TABLE, "--graph-query", "owners", *options)
     stored = json.loads(trained.stdout)
     graph = stored["training"]["graph"]
@@ -67,8 +66,8 @@ def test_a_graph_of_the_table(on, connection, tmp_path):
         f"note: {graph['isolated_rows']} of 364 rows share no object of the graph with another "
         "row, so the graph has no effect on them"
     ) in trained.stderr
-    assert stored["training"]["runs"] == ["cpu", str(file), False]
-    assert not {"device", "checkpoint", "progress"} & set(stored["parameters"])
+    assert stored["training"]["runs"] == ["cpu", False]
+    assert not {"device", "progress"} & set(stored["parameters"])
     whole = on(*TRAIN, *TABLE, "--graph-query", "SELECT id, 1 FROM things WHERE v IS NOT NULL")
     assert "no edge" not in whole.stderr
     coded = "SELECT 'c' || thing, owner, 0.5 FROM owners"
@@ -121,7 +120,6 @@ UNREAD = ("--table", "x", "--method", "itq-cca")
         (("--graph-query", "SELECT 1"), 3, "the graph must come in 2 columns"),
         ((*UNREAD, "--graph-query", "x"), 3, "itq-cca does not learn from a graph; those that do"),
         ((*UNREAD, "--device", "cpu"), 2, "itq-cca does not take --device; methods that do"),
-        ((*UNREAD, "--checkpoint", "f"), 2, "itq-cca does not take --checkpoint; methods that do"),
         (("--device", "cpu", "--param", "device=cuda"), 2, "either --device or --param device="),
     ],
 )

@@ -17,7 +17,7 @@ def test_an_index_that_is_not_yet_encoded(on, connection, items, model):
     assert len(json.loads(result.stdout)) == 10
     result = on("evaluate", "items_idx", "--queries", "5", "--no-record")
     assert SAID in result.stderr
-    result = on("within", "items_idx", "--like", "1", "--radius", "2", code=None)
+    result = on("search", "items_idx", "--like", "1", "--radius", "2", code=None)
     assert result.exit_code != 0
     assert "is not yet encoded; Run: pg-hashindex index encode items_idx" in result.output
     on("index", "encode", "items_idx")

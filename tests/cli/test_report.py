@@ -1,6 +1,5 @@
 """The page of an index: its numbers are those of the database, and the database is only read."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,39 +11,10 @@ from fixtures.report_pages import SECTIONS, create, words
 from pg_hashindex import operations
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations.report import gather, save_page
-from pg_hashindex.quality.tuning import Goal, Trial
-from pg_hashindex.quality.tuning.advice import Advice
 
 pytestmark = pytest.mark.newest
 
 Run = Callable[..., Result]
-
-
-def advice(index, **other):
-    trials = [
-        Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5),
-        Trial("pgvector", 0.97, 9_000_000, 1.0, 0.97, 1.0, 1.5, ef_search=40),
-        Trial("pgvector", 0.96, 9_000_000, 1.0, 0.96, 2.0, 2.5, ef_search=20),
-        Trial("codes", 0.9, 4_000, 0.5, 0.9, 0.5, 0.7, method="lsh", bits=12, access="scan"),
-    ]
-    fields = {
-        "goal": Goal(0.95),
-        "table": index.qualified_table,
-        "column": "embedding",
-        "key_columns": ["id"],
-        "metric": "l2",
-        "index": "i",
-        "rows": 300,
-        "sample_rows": 300,
-        "reference_rows": 300,
-        "queries": 10,
-        "trials": trials,
-        "recommended": trials[1],
-        "reason": "it is the fastest",
-        "left_out": [],
-        "models": {},
-    }
-    return Advice(**(fields | other))  # type: ignore[arg-type]
 
 
 def test_its_numbers_are_those_of_the_database(
@@ -55,12 +25,8 @@ def test_its_numbers_are_those_of_the_database(
     evaluate = ("evaluate", "i", "--candidates", 25, "--queries", 20)
     on(*evaluate, "--save", "night")
     on(*evaluate[:4], "--set", "night")
-    tuned = tmp_path / "tune.json"
-    tuned.write_text(json.dumps(advice(index).as_dict() | {"applied": None}))
     before = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
-    page = write(
-        "i", "--set", "night", "--k", 5, "--candidates", 8, "--candidates", 30, "--tune", tuned
-    )
+    page = write("i", "--set", "night", "--k", 5, "--candidates", 8, "--candidates", 30)
     # Whoever writes takes a number.
     after = connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
     assert before == after
@@ -80,36 +46,6 @@ def test_its_numbers_are_those_of_the_database(
         row[3] for row in found if row[0] in ("table", "access", "landmarks")
     ]
     assert page.key_figures()["check"][0] in ("ok", "warning")
-    assert [
-        (line["system"], line["recall@10"], line["p50 ms"], line["MB"], line["frontier"])
-        for line in page.table("frontier")
-    ] == [
-        ("exact scan", "1", "9", "0", "yes"),
-        ("pgvector's HNSW", "0.97", "1", "9", "yes"),
-        ("pgvector's HNSW", "0.96", "2", "9", ""),
-        ("lsh 12 bits, scan", "0.9", "0.5", "0.004", "yes"),
-    ]
-    assert [line["recommended"] for line in page.table("frontier")] == ["", "yes", "", ""]
-    assert "Recommended: it is the fastest." in words(page.by_id("tune"))
-
-
-def test_text_of_advice_is_no_html(on, write, connection, items, model, tmp_path):
-    index = create(connection)
-    index.encode()
-    trial = Trial(
-        "codes", 0.9, 4_000, 0.5, 0.9, 0.5, 0.7, method="<b>&$x_$\x01", bits=12, access="scan"
-    )
-    tuned = tmp_path / "tune.json"
-    given = advice(
-        index, trials=[trial], recommended=trial, reason="</p><script>\x01\ud800</script>"
-    )
-    tuned.write_text(json.dumps(given.as_dict()))
-    page = write("i", "--queries", 5, "--candidates", 20, "--tune", tuned)
-    assert not {one.tag for one in page.root.iter()} & {"script", "b"}
-    assert "Recommended: </p><script>\ufffd\ufffd</script>." in words(page.by_id("tune"))
-    (line,) = page.table("frontier")
-    assert line["system"] == "<b>&$x_$\ufffd 12 bits, scan"
-    assert "<b>&$x_$" in words(next(page.by_id("frontier").iter("svg")))
 
 
 def check_facts(page, connection):
@@ -266,8 +202,6 @@ def test_what_is_refused(on, connection, items, model, tmp_path):
     index = create(connection)
     index.encode()
     (tmp_path / "folder").mkdir()
-    other = json.dumps(advice(index, column="other").as_dict())
-    of_other_table = json.dumps(advice(index, table="hashindex.model").as_dict())
     path = tmp_path / "page.html"
     for name, options, message in (
         ("none", ("--html", path), "index 'none' does not exist"),
@@ -278,14 +212,7 @@ def test_what_is_refused(on, connection, items, model, tmp_path):
         ("i", ("--html", path, "--k", 0), "k is 0; it must be 1 or more"),
         ("i", ("--html", path, "--queries", 0), "queries is 0; it must be 1 or more"),
         ("i", ("--html", path, "--candidates", 0), "candidates is 0; it must be 1 or more"),
-        ("i", ("--html", path, "--tune", tmp_path / "no.json"), "cannot read"),
-        ("i", ("--html", path, "--tune", other), 'is about "public"."items".other by l2'),
-        ("i", ("--html", path, "--tune", of_other_table), "is about hashindex.model.embedding"),
-        ("i", ("--html", path, "--tune", "{}"), "'table'"),
     ):
-        if options[-2] == "--tune" and isinstance(options[-1], str):
-            (tmp_path / "folder" / "tune.json").write_text(options[-1])
-            options = (*options[:-1], tmp_path / "folder" / "tune.json")
         assert message in on("report", name, *options, code=3).stderr
     assert "Missing option '--html'" in on("report", "i", code=2).stderr
     assert [file.name for file in tmp_path.iterdir()] == ["folder"]

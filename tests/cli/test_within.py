@@ -1,4 +1,4 @@
-"""``pg-hashindex within``: every row within a Hamming radius."""
+"""``pg-hashindex search --radius``: every row within a Hamming radius."""
 
 import json
 from collections.abc import Callable
@@ -14,12 +14,12 @@ Run = Callable[..., Result]
 
 def test_within_a_radius(on, index):
     wanted = index.within_like(5, 3)
-    found = json.loads(on("within", "items_idx", "--like", 5, "--radius", 3, "--json").stdout)
+    found = json.loads(on("search", "items_idx", "--like", 5, "--radius", 3, "--json").stdout)
     assert found == [hit._asdict() for hit in wanted]
     query = "[1,2,3,4,5,6,7,8]"
-    lines = on("within", "items_idx", "--query", query, "--radius", 4).stdout.splitlines()
-    assert lines[0].split() == ["id", "distance"]
-    assert [tuple(map(int, line.split())) for line in lines[1:]] == index.within(
+    lines = on("search", "items_idx", "--query", query, "--radius", 4).stdout.splitlines()
+    assert lines[0].split() == ["id", "distance", "category"]
+    assert [tuple(map(int, line.split()[:2])) for line in lines[1:]] == index.within(
         json.loads(query), 4
     )
 
@@ -28,7 +28,8 @@ def test_within_a_radius(on, index):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--like", "5"], 2, "Missing option '--radius'"),
+        (["--radius", "3", "--like", "5", "-k", "10"], 2, "leave out -k, --candidates, --probes"),
+        (["--radius", "3", "--like", "5", "--filter", "true"], 2, "leave out -k"),
         (["--radius", "3"], 2, "give either --query or --like"),
         (["--radius", "3", "--query", "[1]", "--like", "5"], 2, "give either --query or --like"),
         (["--radius", "13", "--like", "5"], 3, "radius is 13; it must be 0 to 12"),
@@ -38,14 +39,14 @@ def test_within_a_radius(on, index):
     ],
 )
 def test_refused(on, index, options, code, message):
-    assert message in on("within", "items_idx", *options, code=code).output
+    assert message in on("search", "items_idx", *options, code=code).output
 
 
 @pytest.mark.parametrize("option", [["--query", "[1]"], ["--query", "[1]", "--json"]])
-@pytest.mark.parametrize("command", [["search"], ["within", "--radius", "3"]])
-def test_a_renamed_table_is_told_before_the_query(on, index, command, option):
+@pytest.mark.parametrize("radius", [[], ["--radius", "3"]])
+def test_a_renamed_table_is_told_before_the_query(on, index, radius, option):
     """A query of a wrong dimension is not what is wrong first."""
     index.connection.execute("ALTER TABLE items RENAME TO things")
-    said = on(command[0], "items_idx", *command[1:], *option, code=3).stderr
+    said = on("search", "items_idx", *radius, *option, code=3).stderr
     assert 'relation "public.items" does not exist' in said
     assert "run pg-hashindex index check items_idx" in said

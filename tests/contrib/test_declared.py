@@ -293,14 +293,14 @@ def test_the_statements_can_be_printed():
     )
     index = HashIndex(
         "Items-100", "embedding", model="lsh", access="landmarks", filter_columns=["category"],
-        tenant="tenant_id", labels="kind",
+        tenant="tenant_id",
     )  # fmt: skip
     metadata = items_table(index).metadata
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
         "SELECT hashindex.declare_index(name => 'Items-100', table_name => '\"items\"', "
         "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
-        "tenant => 'tenant_id', filter_columns => '{category}', label_column => 'kind')"
+        "tenant => 'tenant_id', filter_columns => '{category}')"
     )
     metadata.drop_all(engine, checkfirst=False)
     assert [text.split("(")[0] for text in printed[-2:]] == [
@@ -337,7 +337,6 @@ class Thing(Mapping):
         (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
         (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),
-        (lambda: declare(Thing.vector, labels=Thing.label), "is the name of a column"),
         (lambda: declare(Thing.vector, access="ivf"), "'ivf'.*scan, landmarks"),
         (lambda: HashIndex("é" * 21, Thing.vector, model="m"), "1 to 40 letters"),
         (lambda: HashIndex("x", "embedding", model="m").column, "is not declared on a table"),

@@ -345,18 +345,6 @@ def test_a_field_of_tenants(shop, connection, vectors):
     assert Handle.open(connection, "its").tenant_column is None
 
 
-def test_a_field_of_labels(shop, connection):
-    given = {"fields": ["embedding"], "model": "lsh", "name": "its"}
-    shop.declare(HashIndex(**given, labels="maker"))
-    shop.makemigrations("labels")
-    shop.migrate()
-    assert Handle.open(connection, "its").label_column == "maker_id"
-    shop.declare(HashIndex(**given))
-    shop.makemigrations("no_labels")
-    shop.migrate()
-    assert Handle.open(connection, "its").label_column is None
-
-
 def test_a_table_of_another_schema_with_uuid_keys(project, connection, vectors):
     class Far(models.Model):
         id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -489,3 +477,12 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     refused("2 hash indexes .*: i, j; name the one", Item.objects.nearest, "embedding", query)
     found = Item.objects.nearest("embedding", query, 1, index="items_idx")
     assert found.get().pk == 1
+
+
+@pytest.mark.parametrize(
+    "name", ['x"(NULL); DROP TABLE shop_item; --', '"x"', "x%s", "", "hashindex.x", 7]
+)
+def test_names_of_indexes_are_checked(shop, vectors, name):
+    """A name may come from a program's settings or its users: none becomes SQL as it is."""
+    with pytest.raises(InvalidInputError, match="is not 1 to 40 letters"):
+        list(Item.objects.nearest("embedding", vectors[0], 1, index=name))

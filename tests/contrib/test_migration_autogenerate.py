@@ -222,25 +222,6 @@ def test_another_tenant_needs_another_index(project, connection, items, model):
     assert swapped == (False,)
 
 
-def test_other_labels_need_another_index(project, connection, items, model):
-    project.declares(declared(model="lsh", labels="category"))
-    assert "labels='category')" in project.generate()
-    project.upgrade()
-    index = LiveIndex.open(connection, "items_idx")
-    assert (index.label_column, index.filter_columns) == ("category", ["category"])
-    for same in ({}, {"filter_columns": []}, {"filter_columns": ["category"]}):
-        project.declares(declared(model="lsh", labels="category", **same))
-        project.check()
-    project.declares(declared(model="lsh"))
-    text = project.generate("none")
-    assert [line.split("(")[0] for line in body(text, "upgrade")] == [
-        "op.drop_hash_index",
-        "op.create_hash_index",
-    ]
-    project.upgrade()
-    assert _filter_columns(connection) == []
-
-
 def _filter_columns(connection):
     row = connection.execute(
         "SELECT filter_columns FROM hashindex.index WHERE name = 'items_idx'"

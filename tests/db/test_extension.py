@@ -470,6 +470,12 @@ def test_the_folder_for_pgxn(server, tmp_path, run):
     assert made == extension.files()
 
 
+def test_the_script_of_pg_tle_is_written(tmp_path, run):
+    path = tmp_path / "script.sql"
+    assert run("extension", "write", "--tle", path).output == f"{path}\n"
+    assert path.read_text() == extension.tle_script()
+
+
 def test_the_recipe_of_the_image(folder, make_database, tmp_path, run):
     """What it copies is what a server is given, and what it runs makes the extension."""
     run("extension", "write", tmp_path)

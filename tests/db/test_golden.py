@@ -46,8 +46,6 @@ def save_models(connection):
     store.save(connection, Model("signs", "byhand", 8, layers))
     store.save(connection, Model("levels", "byhand", 8, layers, levels=4))
     store.save(connection, Model("weights", "byhand", 8, layers, bit_weights=weights))
-    codewords = {"a": "0110100110010110"}
-    store.save(connection, Model("classes", "byhand", 8, layers, class_codes=codewords))
     codes = rng.integers(0, 256, (ROWS, 2), dtype=np.uint8)
     network = known_rows(rows(), codes, 16)
     store.save(connection, Model("network", "byhand", 8, (), network=network))
@@ -75,12 +73,6 @@ INDEXES = {
         "tenant": "section",
         "filter_columns": ["price"],
     },
-    "codewords": {
-        "model": "classes",
-        "access": "landmarks",
-        "metric": "cosine",
-        "labels": "section",
-    },
     "several_keys": {
         "model": "signs",
         "table": "posts",
@@ -100,7 +92,7 @@ def texts(connection, index):
         assert len(text) < MOST, text[:200]
     whole = "\n".join(text.strip() + ";\n" for (text,) in found)
     # Numbers that come out of sequences.
-    numbered = r"(_of\(|readable_model m WHERE m\.id = |k\.model_id = )"
+    numbered = r"(_of\(|readable_model m WHERE m\.id = )"
     whole = re.sub(rf"{numbered}{index.model_id}\b", r"\1MODEL", whole)
     generation = connection.execute(
         "SELECT generation FROM hashindex.index WHERE name = %s", [index.name]

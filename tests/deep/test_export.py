@@ -16,7 +16,6 @@ from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: 
 pytestmark = pytest.mark.newest
 
 DIMENSION, BITS = 6, 11
-CPU = torch.device("cpu")
 
 
 def architecture(hidden, **embedding):
@@ -61,7 +60,7 @@ def real_valued(architecture):
     rows = network.mean.numpy() + 7 * rng.standard_normal((400, DIMENSION)).astype(np.float32)
     with torch.no_grad():
         # Half of each bit's projections are above 0 then.
-        network.head.bias -= torch.from_numpy(np.median(network.project(rows, CPU), axis=0))
+        network.head.bias -= torch.from_numpy(np.median(network.project(rows), axis=0))
     return network, rows
 
 
@@ -84,14 +83,14 @@ def as_model(network):
 def test_layers_compute_what_the_network_does(architecture, shapes):
     network, rows = real_valued(architecture)
     model = as_model(network)
-    expected = network.project(rows, CPU)
+    expected = network.project(rows)
     scale = np.abs(expected).mean()
     np.testing.assert_allclose(model.project(rows), expected, rtol=0, atol=1e-5 * scale)
     # Each bit tells rows apart.
     assert (expected.std(axis=0) > 0.1 * scale).all()
 
     network, rows = of_small_integers(architecture)
-    np.testing.assert_array_equal(as_model(network).project(rows), network.project(rows, CPU))
+    np.testing.assert_array_equal(as_model(network).project(rows), network.project(rows))
 
 
 @every_case
@@ -118,7 +117,7 @@ def test_sql_gives_the_codes_of_the_network(connection, architecture, shapes):
     network, rows = real_valued(architecture)
     model = store.save(connection, as_model(network))
     projections, bits = in_sql(connection, rows)
-    expected = network.project(rows, CPU)
+    expected = network.project(rows)
     np.testing.assert_allclose(projections, expected, rtol=0, atol=1e-4)
     differing = bits != codes.unpack(model.encode(rows), BITS).astype(bool)
     assert (np.abs(expected[differing]) < 1e-4).all()
@@ -128,7 +127,7 @@ def test_sql_gives_the_codes_of_the_network(connection, architecture, shapes):
     network, rows = of_small_integers(architecture)
     model = store.save(connection, as_model(network))
     projections, bits = in_sql(connection, rows)
-    np.testing.assert_array_equal(projections, network.project(rows, CPU))
+    np.testing.assert_array_equal(projections, network.project(rows))
     np.testing.assert_array_equal(codes.pack(bits), model.encode(rows))
     # The bit of a projection of exactly 0 is 0.
     assert (projections == 0).any()

@@ -16,8 +16,7 @@ torch = pytest.importorskip("torch")
 
 from pg_hashindex.hashers.deep import learning  # noqa: E402
 from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
-from pg_hashindex.hashers.deep.losses import dpsh_loss  # noqa: E402
-from pg_hashindex.hashers.deep.objectives import PairObjective  # noqa: E402
+from pg_hashindex.hashers.deep.losses import dpsh_loss, with_quantization  # noqa: E402
 from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -66,7 +65,7 @@ def trainer(variant, held_back=(), loss=dpsh_loss, **changes):
         np.array(held_back, np.intp),
         graph,
         Schedule(**(schedule | changes)),
-        PairObjective(loss, ETA),
+        with_quantization(loss, ETA),
         np.random.default_rng(3),
     )
     if result.contexts is not None:
@@ -244,7 +243,7 @@ def test_batches_are_of_labelled_rows_alone():
 
     held_back = LABELLED[::5]
     given = trainer("dpsh", held_back, noted, supervised_steps=30, batch_rows=6, learning_rate=1e-9)
-    known = given.network.project(X, torch.device("cpu"))
+    known = given.network.project(X)
     given.run()
     seen = set()
     for u in shown[:30]:
@@ -312,7 +311,7 @@ def test_without_labels_held_back_it_goes_to_the_end(looks):
 def test_a_look_is_the_map_of_the_rows_held_back():
     held_back = LABELLED[::4]
     given = trainer("dpsh", held_back, dpsh_loss, batch_rows=5)
-    bits = given.network.project(X, torch.device("cpu")) > 0
+    bits = given.network.project(X) > 0
     others = np.setdiff1d(LABELLED, held_back)
     precisions = []
     for row in held_back:

@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch")
 
 from pg_hashindex.hashers.deep.export import to_network  # noqa: E402
 from pg_hashindex.models import hash_network  # noqa: E402
-from pg_hashindex.models.hash_network import Architecture, HashNetwork, evaluate  # noqa: E402
+from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 DIMENSION, BITS, ROWS = 6, 4, 25
-CPU = torch.device("cpu")
 
 ARCHITECTURES = {
     "dpsh": Architecture(DIMENSION, BITS, (7, 5)),
@@ -92,10 +91,10 @@ def test_projections_are_those_of_equation_3(architecture):
 @every_architecture
 def test_blocks_do_not_matter(architecture, monkeypatch):
     network, X = build(architecture), rows_of(architecture)
-    whole = network.project(X, CPU)
+    whole = network.project(X)
     monkeypatch.setattr(hash_network, "_ROWS", 7)
-    np.testing.assert_allclose(network.project(X, CPU), whole, rtol=0, atol=1e-6)
-    assert network.project(X[:0], CPU).shape == (0, BITS)
+    np.testing.assert_allclose(network.project(X), whole, rtol=0, atol=1e-6)
+    assert network.project(X[:0]).shape == (0, BITS)
     assert network.training
 
 
@@ -193,7 +192,7 @@ def test_a_model_keeps_the_network(architecture):
     X = np.random.default_rng(2).random((5, architecture.dimension), dtype=np.float32)
     # CNN-F sets half of its features to 0 while it trains, and only then.
     assert network.training
-    expected = network.project(X, CPU)
+    expected = network.project(X)
     assert len(np.unique(expected.round(3), axis=0)) == 5
     kept = to_network(network)
     with torch.no_grad():
@@ -210,7 +209,7 @@ def test_each_of_two_models_has_its_own_network():
     rows = rows_of(ARCHITECTURES["dpsh"])
     for _ in range(2):
         for network, model in zip((first, second), models, strict=True):
-            np.testing.assert_array_equal(model.project(rows), network.project(rows, CPU))
+            np.testing.assert_array_equal(model.project(rows), network.project(rows))
 
 
 def kept(**changes):
@@ -266,14 +265,14 @@ X = np.ones((2, DIMENSION), np.float32)
 )
 def test_invalid_configurations(config):
     with pytest.raises(InvalidInputError, match="the network of this model cannot be built: ."):
-        evaluate(kept(config=config), X)
+        kept(config=config).project(X)
 
 
 @pytest.mark.parametrize("name", list(kept().config))
 def test_a_configuration_holds_sizes_and_no_names(name):
     for value in ("os.system", {"path": "weights.pt"}, ["os.system"]):
         with pytest.raises(InvalidInputError, match="cannot be built"):
-            evaluate(kept(config={name: value}), X)
+            kept(config={name: value}).project(X)
 
 
 @pytest.mark.parametrize(
@@ -290,11 +289,11 @@ def test_a_configuration_holds_sizes_and_no_names(name):
 )
 def test_arrays_that_do_not_fit(arrays, message):
     with pytest.raises(InvalidInputError, match=f"(?s)cannot be built: .*{message}"):
-        evaluate(kept(arrays=arrays), X)
+        kept(arrays=arrays).project(X)
 
 
 def test_sizes_that_do_not_fit():
     with pytest.raises(InvalidInputError, match="it gives 4 numbers for 5 bits"):
-        evaluate(kept(n_bits=5), X)
+        kept(n_bits=5).project(X)
     with pytest.raises(InvalidInputError, match="takes 6 dimensions, got 3"):
         Model("m", "bgdh", 3, (), network=kept()).encode(np.ones((2, 3)))

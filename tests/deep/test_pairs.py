@@ -13,8 +13,7 @@ from pg_hashindex.hashers.supervision.pairs import GivenPairs
 torch = pytest.importorskip("torch")
 
 from pg_hashindex.hashers.deep.learning import Schedule, Trainer  # noqa: E402
-from pg_hashindex.hashers.deep.losses import balanced_loss, dpsh_loss  # noqa: E402
-from pg_hashindex.hashers.deep.objectives import PairObjective  # noqa: E402
+from pg_hashindex.hashers.deep.losses import balanced_loss, dpsh_loss, with_quantization  # noqa: E402
 from pg_hashindex.models.hash_network import Architecture, HashNetwork  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -43,7 +42,7 @@ def trainer(loss=dpsh_loss, held_back=()):
         np.array(held_back, np.intp),
         None,
         schedule,
-        PairObjective(loss, ETA),
+        with_quantization(loss, ETA),
         rng,
         pairs,
     )

@@ -13,7 +13,6 @@ from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, DuplicateNameError, UnknownIndexError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.tuning import Budget, Goal, tune_index
 
 BATCH = 100
 QUERIES = 8
@@ -166,15 +165,6 @@ def make_old(url):
         outdate(connection)
 
 
-def tune(url):
-    with connect(url) as connection:
-        tune_index(
-            HashIndex.open(connection, "items_idx"),
-            Goal(recall=0.5),
-            Budget(sample=1_000, queries=20, minutes=0.02),
-        )
-
-
 def after(*steps):
     def step(url):
         for each in steps:
@@ -221,6 +211,5 @@ SCENARIOS = {
         Scenario("drop", LISTED, drop, atomic=True),
         Scenario("install", uninstall, upgrade, writes=False, atomic=True),
         Scenario("upgrade", after(PLAIN, make_old), upgrade, writes=False, atomic=True),
-        Scenario("tune", PLAIN, tune),
     )
 }

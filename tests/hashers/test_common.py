@@ -463,8 +463,7 @@ def test_refuses_queries(rows):
 def test_registry_names_every_method():
     names = (
         "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
-        "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh dtsh hashnet adsh "
-        "greedyhash csq"
+        "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():
@@ -486,12 +485,12 @@ import sys
 sys.modules["torch"] = None
 import numpy as np
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import BGDH, CSQ, DPSH, HASHERS
+from pg_hashindex.hashers import BGDH, DPSH, HASHERS, DeepDSH
 from pg_hashindex.models.network import Network
 from pg_hashindex.cli import main
-assert {"dpsh", "bgdh", "csq"} <= set(HASHERS)
+assert {"dpsh", "bgdh", "deep-dsh"} <= set(HASHERS)
 X = np.random.default_rng(0).standard_normal((50, 4))
-kinds = DPSH(n_bits=4), BGDH(n_bits=4), BGDH(n_bits=4, variant="transductive"), CSQ(n_bits=4)
+kinds = DPSH(n_bits=4), BGDH(n_bits=4), BGDH(n_bits=4, variant="transductive"), DeepDSH(n_bits=4)
 for hasher in kinds:
     hasher.check_parameters()
     try:

@@ -10,7 +10,12 @@ from hypothesis.extra import numpy as arrays
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers.numerics.kernels import choose_anchors, mean_squared_distance
 from pg_hashindex.hashers.numerics.rows import RowSource
-from pg_hashindex.hashers.supervision.labels import Labels, Supervision, labelled_rows
+from pg_hashindex.hashers.supervision.labels import (
+    Labels,
+    Supervision,
+    check_classes,
+    labelled_rows,
+)
 from pg_hashindex.models.layers import rbf
 
 
@@ -35,7 +40,7 @@ def test_labels_of_several_a_row():
 
 @given(
     arrays.arrays(
-        np.int64, st.tuples(st.integers(1, 8), st.integers(1, 5)), elements=st.integers(0, 1)
+        np.int64, st.tuples(st.integers(1, 8), st.integers(2, 5)), elements=st.integers(0, 1)
     )
 )
 def test_rows_of_the_same_label(y):
@@ -192,3 +197,16 @@ def test_kernel_values_and_width(rows):
         RowSource(np.repeat(rows[:4], 5, axis=0)), None, 30, np.random.default_rng(0)
     )
     assert len(few) == 4
+
+
+def test_a_column_is_one_label_a_row():
+    """MATLAB's files hold labels as (n, 1)."""
+    y = np.array([7, -1, 3, 7, 1])
+    flat, column = Labels.read(y, 5), Labels.read(y[:, None], 5)
+    assert np.array_equal(column.indicator.toarray(), flat.indicator.toarray())
+
+
+def test_two_classes_numbered_minus_1_and_1_are_explained():
+    labels = Labels.read(np.array([[1], [-1], [1]]), 3)
+    with pytest.raises(InvalidInputError, match="-1 means no label: number classes from 0"):
+        check_classes(labels)

@@ -1,7 +1,5 @@
 """Columns of type halfvec are indexed and searched as vectors of the same numbers are."""
 
-from dataclasses import replace
-
 import numpy as np
 import psycopg
 import pytest
@@ -13,7 +11,6 @@ from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.quality.tuning import Budget, Goal, apply, models, running, tune_table
 
 CASES = [("scan", "table", "l2"), ("scan", "column", "cosine"), ("landmarks", "table", "cosine")]
 
@@ -119,26 +116,3 @@ def test_recall_of_saved_queries(connection, halves):
         for column in ("embedding", "twin")
     ]
     assert logs[0] == logs[1]
-
-
-@pytest.mark.newest
-def test_the_advisor(connection, halves, whole_rows, monkeypatch):
-    """It tries codes and pgvector's HNSW on copies of the same type, and makes what it advises."""
-    every = models.of_table
-
-    def few(*arguments):
-        return [one for one in every(*arguments) if one.name == "lsh 64 bits"]
-
-    monkeypatch.setattr(running, "of_table", few)
-    advice = tune_table(
-        connection, halves, "embedding", Goal(0.9, k=5), Budget(queries=20), metric="l2"
-    )
-    expected = ("200 codes are read", "the vectors lie around 0")
-    assert not [r for r in advice.left_out if not any(part in r for part in expected)]
-    best = {trial.kind: trial for trial in sorted(advice.trials, key=lambda trial: trial.recall)}
-    assert set(best) == {"exact", "codes", "pgvector", "binary_quantize"}
-    # A graph of so few rows misses next to none.
-    assert best["pgvector"].recall > 0.98
-    index = apply(connection, replace(advice, recommended=best["codes"]), name="idx")
-    found = index.search(whole_rows[8], 6, candidates=200)
-    assert found == nearest(connection, "l2", Vector(whole_rows[8]), 6)

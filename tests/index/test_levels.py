@@ -10,7 +10,7 @@ from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 from pg_hashindex.models.model import Model
-from pg_hashindex.papers.code_scores import score_codes
+from pg_hashindex.quality.code_scores import score_codes
 
 pytestmark = pytest.mark.newest
 

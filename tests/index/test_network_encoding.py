@@ -217,16 +217,17 @@ def test_nothing_is_locked_while_the_network_runs(queued, url, monkeypatch, auto
 
 @pytest.fixture
 def torch_index(connection, items, monkeypatch):
-    """An index of a neural network that takes the signs of twelve sums, and who evaluates it."""
+    """An index of a neural network that takes the signs of twelve sums, and what evaluates it."""
     weights = np.random.default_rng(2).standard_normal((12, 8)).astype(np.float32)
     module = types.ModuleType("hash_network")
-    module.evaluate = lambda network, X: X @ network.arrays["w"].T  # type: ignore[attr-defined]
+    built = types.SimpleNamespace(project=lambda X: X @ weights.T)
+    module.build = lambda config, arrays, n_bits: built  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pg_hashindex.models.hash_network", module)
     monkeypatch.setattr(pg_hashindex.models, "hash_network", module, raising=False)
     model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
     store.save(connection, model)
     index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")
-    return index, module
+    return index, built
 
 
 def test_a_neural_network_knows_every_row(torch_index):
@@ -258,15 +259,15 @@ def test_trees_know_every_row(connection, items, vectors):
 
 
 def test_batches_grow_with_the_speed_of_the_network(torch_index, monkeypatch):
-    index, module = torch_index
-    evaluate, sizes, seconds_a_row = module.evaluate, [], 0.0
+    index, built = torch_index
+    project, sizes, seconds_a_row = built.project, [], 0.0
 
-    def watched(network, X):
+    def watched(X):
         sizes.append(len(X))
         time.sleep(seconds_a_row * len(X))
-        return evaluate(network, X)  # type: ignore[no-any-return]
+        return project(X)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(module, "evaluate", watched)
+    monkeypatch.setattr(built, "project", watched)
     assert index.encode() == 300
     assert sizes == [32, 128, 140]
     sizes.clear()

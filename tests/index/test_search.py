@@ -1,5 +1,6 @@
 """Answers: those that a plain reading of the definition gives, in the same order."""
 
+import asyncio
 import inspect
 import json
 import uuid
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from fixtures.items import one_layout
 from pgvector import Vector
 
+from pg_hashindex import AsyncHashIndex
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.errors import DatabaseStateError, InvalidInputError, UnknownIndexError
@@ -389,3 +391,11 @@ def test_a_function_of_a_dropped_index(connection):
         translated_errors(),
     ):
         connection.execute("SELECT hashindex.candidates_gone('[1]'::vector)")
+
+
+@pytest.mark.parametrize("wrong", ["postgresql://localhost/x", None])
+def test_open_wants_a_connection(wrong):
+    with pytest.raises(InvalidInputError, match=r"a connection of psycopg is needed, .*connect\("):
+        HashIndex.open(wrong, "items_idx")
+    with pytest.raises(InvalidInputError, match=r"needed, .*AsyncConnection.connect\("):
+        asyncio.run(AsyncHashIndex.open(wrong, "items_idx"))

@@ -19,8 +19,6 @@ from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import query_sets
 from pg_hashindex.quality.evaluate import evaluate
-from pg_hashindex.quality.tuning import Budget, Goal, running, tune_table
-from pg_hashindex.quality.tuning import models as tried_models
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
@@ -224,26 +222,6 @@ def test_its_model_is_swapped(index, vectors):
     assert connection.execute(left.encode()).fetchone() == (0,)
 
 
-def test_tune_tries_keys_as_they_are(connection, things, monkeypatch):
-    every = tried_models.of_table
-    monkeypatch.setattr(
-        running,
-        "of_table",
-        lambda *given: [
-            one for one in every(*given) if one.name in ("lsh 64 bits", "lsh 128 bits")
-        ],
-    )
-    advice = tune_table(
-        connection,
-        "things",
-        "embedding",
-        Goal(recall=0.5),
-        Budget(sample=300, queries=20, minutes=0.2),
-    )
-    assert advice.key_columns == ["tenant_id", "id"]
-    assert any(trial.kind == "codes" for trial in advice.trials)
-
-
 @pytest.mark.parametrize("key", ["bigint", 'text COLLATE "C"', "numeric"])
 def test_training_names_rows_by_their_text(connection, things, vectors, key):
     connection.execute(f"ALTER TABLE things ALTER id TYPE {key}".encode())
@@ -279,7 +257,7 @@ def test_commands(on, connection, things, vectors):
     assert [hit["columns"]["title"] for hit in hits] == [f"t{number}" for _, number in wanted]
     lines = on(*asked).stdout.splitlines()
     assert lines[1].startswith(f"{wanted[0][0]}, {wanted[0][1]} ")
-    on("within", "mine", "--like", "[1, 3]", "--radius", 3)
+    on("search", "mine", "--like", "[1, 3]", "--radius", 3)
     on("index", "check", "mine", "--full")
     connection.execute("ALTER TABLE things RENAME tenant_id TO tenant")
     done = on("index", "rebind", "mine", "--id", "tenant,id").stdout

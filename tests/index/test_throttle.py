@@ -83,7 +83,7 @@ def test_time_that_encoding_took_is_not_slept_again(clock):
 
 
 def test_a_long_pause_is_made_of_short_ones(clock):
-    """So that a slow job says that it is alive."""
+    """So that slow work says that it is alive."""
     slowed = Throttle(0.25)
     beats = []
     assert slowed.batch_size(10_000) == 1

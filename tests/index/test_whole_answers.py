@@ -11,7 +11,7 @@ from pgvector import Vector
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
-from pg_hashindex.db.jobs import Job
+from pg_hashindex.db.work import Work
 from pg_hashindex.errors import DatabaseStateError, HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -76,7 +76,7 @@ def test_a_first_encode_that_was_cut_off(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Job, "advance", cut)
+        patch.setattr(Work, "advance", cut)
         index.encode(batch_rows=50)
     assert not HashIndex.open(connection, "items_idx").encoded
     assert_exact(connection, -vectors[0])

@@ -25,6 +25,19 @@ def test_nearest(data, fraction):
         assert sorted(np.flatnonzero(line)) == sorted(nearest)
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_a_column_is_one_label_a_row(data, classes):
+    y = np.random.default_rng(0).integers(0, classes, 325)
+    queries, rows = y[:25], y[25:]
+    flat = metrics.same_label(queries, rows)
+    assert not flat.all()
+    assert np.array_equal(metrics.same_label(queries[:, None], rows[:, None]), flat)
+    assert np.array_equal(metrics.same_label(queries[:, None], rows), flat)
+    assert metrics.neighbour_error(
+        *data["codes"], queries[:, None], rows[:, None], 3
+    ) == metrics.neighbour_error(*data["codes"], queries, rows, 3)
+
+
 def test_one_label_a_row():
     marked = metrics.same_label([2, -1, 0], np.array([0, 2, -1, 2]))
     assert marked.tolist() == [

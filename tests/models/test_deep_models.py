@@ -13,7 +13,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
-from pg_hashindex.papers.code_scores import score_codes
+from pg_hashindex.quality.code_scores import score_codes
 from pg_hashindex.training import train
 
 pytest.importorskip("torch")

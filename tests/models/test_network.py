@@ -363,21 +363,22 @@ def replace_networks(monkeypatch, module):
 def test_a_network_of_torch_comes_after_the_layers(monkeypatch):
     seen = []
 
-    def evaluate(network, X):
-        seen.append((network.kind, X.dtype, X.shape))
+    def project(X):
+        seen.append((X.dtype, X.shape))
         return np.stack([X.sum(axis=1), -X[:, 0], X[:, 1], X[:, 2]], axis=1)
 
     module = types.ModuleType("hash_network")
-    module.evaluate = evaluate
+    built = types.SimpleNamespace(project=project)
+    module.build = lambda config, arrays, n_bits: built
     replace_networks(monkeypatch, module)
     model = Model("t", "dpsh", 3, [shift(np.array([1, 0, 0]))], network=torch_network())
     X = np.array([[1.0, 2, -3], [-4, -5, 6]])
     np.testing.assert_array_equal(model.project(X), [[1, -2, 2, -3], [-2, 3, -5, 6]])
     np.testing.assert_array_equal(model.encode(X), [[0b10100000], [0b01010000]])
-    assert seen[0] == ("torch", np.float32, (2, 3))
+    assert seen[0] == (np.float32, (2, 3))
     assert model.n_bits == 4
     assert model.network.knows(X).all()
-    monkeypatch.setattr(module, "evaluate", lambda _, X: np.full((len(X), 4), np.inf))
+    built.project = lambda X: np.full((len(X), 4), np.inf)
     with pytest.raises(InvalidInputError, match="row 0 is too large for this model"):
         model.encode(X)
 

@@ -15,6 +15,7 @@ from pgvector import Vector
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.work import claimed_work
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer, files
 
@@ -146,13 +147,22 @@ def test_functions_that_read(house, url):
         assert reader.execute("SELECT hashindex.recall('scanned', 5, 5, 240)").fetchone() == (1.0,)
 
 
+def test_it_cannot_tell_whether_work_runs(house, url, on):
+    with connect(house.url) as primary, claimed_work(primary, "encode", "scanned", "busy") as work:
+        work.phase("encoding", 9)
+        catch_up(house.url, url)
+        said = on("index", "show", "scanned").stderr
+    assert "encode of scanned: encoding, 0 of 9 rows" in said
+    assert "under way, or dead: only the primary can tell" in said
+
+
 def test_commands_that_read(on, tmp_path):
     names = [line.split("  ")[0] for line in on("index", "list").stdout.splitlines()[1:]]
     assert "By-Lists" in names
     for name in ("scanned", "By-Lists", "in_column", "In-Python", "swapped"):
         on("index", "show", name)
         on("search", name, "--like", 5)
-        on("within", name, "--like", 5, "--radius", 3)
+        on("search", name, "--like", 5, "--radius", 3)
     on("evaluate", "By-Lists", "--queries", 5, "--no-record")
     on("evaluate", "By-Lists", "--queries", 5)
     on("report", "By-Lists", "--queries", 5, "--html", tmp_path / "page.html")

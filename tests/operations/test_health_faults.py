@@ -217,3 +217,18 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
     found = findings(by_table)
     assert (found["rows_without_code"].value, found["codes_without_row"].value) == (900, 900)
     assert found["rows_without_code"].detail.startswith("900 of 18000 rows:")
+    # Rows without a vector need no code: half of those that have one are not found.
+    connection.execute(
+        "ALTER TABLE items DISABLE TRIGGER USER; "
+        "UPDATE items SET embedding = NULL WHERE id > 1800; "
+        "DELETE FROM hashindex.items_idx_codes WHERE id < 0 OR id > 1800 OR id % 2 = 0; "
+        "ALTER TABLE items ENABLE TRIGGER USER"
+    )
+    connection.execute("VACUUM items")
+    found = findings(by_table)["rows_without_code"]
+    (missing,) = connection.execute(
+        "SELECT count(*) FROM items i WHERE embedding IS NOT NULL "
+        "AND NOT EXISTS (SELECT FROM hashindex.items_idx_codes c WHERE c.id = i.id)"
+    ).fetchone()
+    assert (found.status, found.value) == ("broken", pytest.approx(missing, rel=0.2))
+    assert f"about {found.value:.0f} of {810 + found.value:.0f} rows" in found.detail

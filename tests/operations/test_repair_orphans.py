@@ -10,7 +10,6 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations.repairs import Orphan, drop_orphans, list_orphans
-from pg_hashindex.quality.tuning.bench import scratch
 
 pytestmark = pytest.mark.newest
 
@@ -120,45 +119,6 @@ def test_an_index_that_is_being_made_is_no_orphan(connection, other, items, mode
             drop_orphans(connection)
     assert drop_orphans(connection) == []
     assert HashIndex.open(connection, "fresh").encode() == 300
-
-
-def test_leftovers_of_a_killed_tune(connection, url, items, model):
-    before = contents(connection)
-    alive = connect(url)
-    with scratch(alive) as made:
-        (lively,) = alive.execute(
-            "SELECT nspname FROM pg_namespace WHERE nspname ~ '^hashindex_tune_'"
-        ).fetchone() or ("",)
-        connection.execute(
-            "CREATE SCHEMA hashindex_tune_0123456789ab;"
-            "CREATE TABLE hashindex_tune_0123456789ab.copies (id int PRIMARY KEY, v vector(8))"
-        )
-        connection.execute(
-            "INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, "
-            "parameters, training, layers, checksum) SELECT 'tune_0123456789ab_lsh', version, "
-            "method, dimension, n_bits, metric, parameters, training, layers, checksum "
-            "FROM hashindex.model"
-        )
-        HashIndex.create(
-            connection,
-            "tune_0123456789ab_1",
-            table="hashindex_tune_0123456789ab.copies",
-            column="v",
-            model="tune_0123456789ab_lsh",
-        )
-        expected = [
-            Orphan("index", "tune_0123456789ab_1"),
-            Orphan("model", "tune_0123456789ab_lsh:1"),
-            Orphan("schema", "hashindex_tune_0123456789ab"),
-        ]
-        assert list_orphans(connection) == expected
-        assert drop_orphans(connection) == expected
-        assert drop_orphans(connection) == []
-        row = connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", [lively]).fetchone()
-        assert row == (True,)
-        assert made.schema == lively
-    alive.close()
-    assert contents(connection) == before
 
 
 def test_a_database_without_the_package_rows(connection, url, items, model):

@@ -81,7 +81,6 @@ def test_the_administrator_does_everything(administrator, connection, vectors, a
     query_sets.save(index, query_sets.draw(index, 3), "few")
     query_sets.drop(index, "few")
     operations.repair(index)
-    assert administrator.execute("SELECT count(*) > 0 FROM hashindex.jobs").fetchone() == (True,)
     assert owners(connection) == {"keeper"}
     index.drop()
     assert [m.name for m in store.drop(administrator, "lsh2")] == ["lsh2"]
@@ -246,9 +245,7 @@ def test_catalog_vectors_are_private(administrator, connection, as_role):
     for column in ("layers", "bit_weights", "parameters", "training", "profile", "checksum"):
         with denied():
             nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
-    for table in (
-        "model_part", "class_code", "query_set", "saved_query", "recall_history", "job",
-    ):  # fmt: skip
+    for table in ("model_part", "query_set", "saved_query", "recall_history"):
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
                 nobody.execute(statement.format(table).encode())

@@ -11,11 +11,10 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.operations.report.charts import Chart, of_history
 from pg_hashindex.quality import plots
 from pg_hashindex.quality.evaluate import Evaluation
-from pg_hashindex.quality.measuring import OperatingPoint
+from pg_hashindex.quality.measuring import Measured, OperatingPoint
 from pg_hashindex.quality.plots.distributions import bins_of
 from pg_hashindex.quality.recall_history import HistoryPoint
-from pg_hashindex.quality.tuning import Goal, Trial
-from pg_hashindex.quality.tuning.advice import Advice
+from pg_hashindex.quality.tuning import Tuned
 
 POINTS = [OperatingPoint(50, 0.8, 1.0, 2.0), OperatingPoint(200, 0.9, 2.0, 4.0)]
 MEASURED = Evaluation("i", 30, 10, POINTS, 9.0, 9.5)
@@ -24,6 +23,14 @@ MEASURED = Evaluation("i", 30, 10, POINTS, 9.0, 9.5)
 def lines(panel):
     found = panel.get_lines()  # type: ignore[attr-defined]
     return {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in found}
+
+
+def tuned(name):
+    points = [
+        Measured(count, recall, ms, ms, name, "m:1", "scan", "hamming", None, 10, 30, 0)
+        for count, recall, ms in ((20, 0.8, 1.0), (50, 0.96, 2.0), (100, 0.95, 3.0))
+    ]
+    return Tuned(name, 0.95, 10, None, points, points[0], points[1], None, None, 9.0, 9.5)
 
 
 def history(*points):
@@ -48,6 +55,16 @@ def test_recall_and_times():
     (alone,) = plots.draw_recall(MEASURED, own=100).axes
     assert list(lines(alone)) == ["recall"]
     assert [tick.get_text() for tick in alone.get_xticklabels()] == ["50", "200"]
+
+
+def test_what_tuning_found():
+    (panel,) = plots.draw_frontier(tuned("i")).axes
+    found = lines(panel)
+    assert found["measured"] == [[0.8, 1], [0.96, 2], [0.95, 3]]
+    # The last one is slower and finds less.
+    assert found["best"] == [[0.8, 1], [0.96, 2]]
+    assert found["recommended"] == [[0.96, 2]]
+    assert [point[1] for point in found["exact search"]] == [9, 9]
 
 
 def test_numbers_of_candidates_do_not_stand_on_each_other():
@@ -148,9 +165,7 @@ def test_bits():
 def test_names_are_no_formulas(tmp_path):
     """And may be of letters that the font does not have."""
     name = "$x_$ 索引 \n" + "n" * 60
-    trials = [Trial("exact", 1.0, 0, 0.0, 1.0, 9.0, 9.5)]
-    advice = Advice(Goal(0.95), name, "v", ["id"], "l2", None, 9, 9, 9, 9, trials, None, "", [], {})
-    plots.save_figure(plots.draw_frontier(advice), tmp_path / "a.png")
+    plots.save_figure(plots.draw_frontier(tuned(name)), tmp_path / "a.png")
     evaluation = Evaluation(name, 30, 10, POINTS, 9, 9.5)
     plots.save_figure(plots.draw_evaluation(evaluation, own=50), tmp_path / "b.svg")
     points = history((0, name, name, 0.9), (1, name, "$y_$", 0.9))

@@ -22,7 +22,7 @@ def invoke(make_server, place, monkeypatch):
     return run
 
 
-def test_start_status_uri_stop(invoke, place):
+def test_start_status_stop(invoke, place):
     result = invoke("status")
     assert result.exit_code == 1
     assert "not running" in result.stdout
@@ -40,8 +40,6 @@ def test_start_status_uri_stop(invoke, place):
     result = invoke("start")
     assert result.stdout == f"{url}\n"
     assert "is running already" in result.stderr
-    assert invoke("uri").stdout == f"{url}\n"
-    assert invoke("uri", "--database", "demo").stdout == url.replace("/postgres?", "/demo?") + "\n"
     result = invoke("status")
     assert result.exit_code == 0
     assert url in result.stdout
@@ -67,7 +65,6 @@ def test_start_status_uri_stop(invoke, place):
 
 
 def test_errors(invoke, place):
-    assert isinstance(invoke("uri").exception, EmbeddedServerError)
     (place / "data").mkdir()
     (place / "data" / "precious").touch()
     result = invoke("start")

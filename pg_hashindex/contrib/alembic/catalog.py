@@ -14,10 +14,8 @@ _INDEXES = """
            i.key_columns AS key, i.metric, i.layout,
            coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
            CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
-           pg_catalog.array_remove(
-               pg_catalog.array_remove(i.filter_columns, i.tenant_column), i.label_column
-           ) AS filter_columns,
-           i.tenant_column AS tenant, i.label_column AS labels,
+           pg_catalog.array_remove(i.filter_columns, i.tenant_column) AS filter_columns,
+           i.tenant_column AS tenant,
            c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
            m.name AS model, m.version, m.dimension,
            m.metric AS model_metric, (hashindex._rankings(m))[1] AS model_ranking

@@ -189,8 +189,8 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
     if spec.model not in (found.spec.model, model):
         model = spec.model
     if spec.filter_columns is not None:
-        # An index keeps these two besides.
-        wanted = [name for name in spec.filter_columns if name not in (spec.tenant, spec.labels)]
+        # An index keeps the column of tenants besides.
+        wanted = [name for name in spec.filter_columns if name != spec.tenant]
         if not _same(wanted, found.spec.filter_columns):
             filters = wanted
     if model == _model(found) and filters is None:
@@ -210,7 +210,7 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
-    place = attrgetter("schema", "table", "column", "layout", "tenant", "labels")
+    place = attrgetter("schema", "table", "column", "layout", "tenant")
     if spec.key_columns is not None and not _same(spec.key_columns, was.key_columns):
         return True
     return place(spec) != place(was) or spec.metric not in (None, was.metric)
@@ -258,7 +258,7 @@ def _place(schema: str | None, table: str, default_schema: str | None) -> tuple[
 
 
 def _is_ours(schema: str | None) -> bool:
-    return schema == "hashindex" or (schema or "").startswith("hashindex_tune_")
+    return schema == "hashindex"
 
 
 def _leave_code_columns(

@@ -31,7 +31,7 @@ _log = logging.getLogger("pg_hashindex.django")
 
 # Changes of these need another index.
 _FIXED = (
-    "schema", "table", "column", "key", "metric", "layout", "filter_columns", "tenant", "labels",
+    "schema", "table", "column", "key", "metric", "layout", "filter_columns", "tenant",
 )  # fmt: skip
 
 # Django drops a table without a word to its indexes: the triggers go, and the codes stay.
@@ -78,8 +78,6 @@ class HashIndex(models.Index):  # type: ignore[misc]
         Fields that are copied beside the codes, so that filters on them drop rows early.
     tenant : str, optional
         The field of tenants, as for `pg_hashindex.HashIndex.create`; a foreign key, say.
-    labels : str, optional
-        The field of labels, as there.
     **options
         ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
         ``trust_owner``: as `pg_hashindex.contrib.sqlalchemy.HashIndex`.
@@ -136,7 +134,6 @@ class HashIndex(models.Index):  # type: ignore[misc]
             key=spec.key_columns and [column(name) for name in spec.key_columns],
             filter_columns=spec.filter_columns and [column(name) for name in spec.filter_columns],
             tenant=spec.tenant and column(spec.tenant),
-            labels=spec.labels and column(spec.labels),
         )
 
     def errors(self, model: type[models.Model]) -> Iterator[str]:
@@ -145,8 +142,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
         local = {field.name: field for field in meta.local_concrete_fields}
         kept: Iterable[Any] = self.options.get("filter_columns") or ()
         key = as_key_columns(self.options.get("key")) or ()
-        others = [name for what in ("tenant", "labels") if (name := self.options.get(what))]
-        for name in (*self.fields, *key, *kept, *others):
+        tenant = [name] if (name := self.options.get("tenant")) else []
+        for name in (*self.fields, *key, *kept, *tenant):
             if name not in local:
                 yield f"{named} names {name!r}, which is not a field of the model's own table"
         field = local.get(self.fields[0])

@@ -15,6 +15,7 @@ from pgvector.django import HalfVectorField, VectorField
 
 from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
+from ...index.catalog import check_index_name
 from ...index.search import as_count, as_optional_count, as_query
 from ..sqlalchemy.statements import read_key
 from .indexes import HashIndex, refuse_vendor
@@ -95,7 +96,9 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
                 f"{len(declared)} hash indexes are declared on {label}.{column}"
                 f"{': ' * bool(declared)}{', '.join(declared)}; name the one to search with index="
             )
-        name = index or next(iter(declared))
+        name = next(iter(declared)) if index is None else index
+        # Django's quote_name leaves quotes inside a name as they are.
+        check_index_name(name)
         if key is None and name in declared:
             key = declared[name].options.get("key")
         keys = list(meta.pk_fields)

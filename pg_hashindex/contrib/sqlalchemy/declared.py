@@ -52,8 +52,6 @@ class HashIndex(SchemaItem):
         before these are read; for layout ``table``.
     tenant : str, optional
         The column of tenants, as for `pg_hashindex.HashIndex.create`.
-    labels : str, optional
-        The column of labels, as there.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
     trust_owner : bool

@@ -38,7 +38,6 @@ class IndexOptions(TypedDict, total=False):
     probes: int | None
     filter_columns: Sequence[str] | None
     tenant: str | None
-    labels: str | None
     defer: bool
     trust_owner: bool
 
@@ -67,7 +66,6 @@ class IndexSpec:
     probes: int | None = None
     filter_columns: Sequence[str] | None = None
     tenant: str | None = None
-    labels: str | None = None
     defer: bool = False
     trust_owner: bool = False
 
@@ -90,12 +88,10 @@ class IndexSpec:
                 f"filter_columns of index {self.name!r} are a list of names, got "
                 f"{self.filter_columns!r}"
             )
-        for what in ("tenant", "labels"):
-            column = getattr(self, what)
-            if column is not None and not isinstance(column, str):
-                raise InvalidInputError(
-                    f"{what} of index {self.name!r} is the name of a column, got {column!r}"
-                )
+        if self.tenant is not None and not isinstance(self.tenant, str):
+            raise InvalidInputError(
+                f"tenant of index {self.name!r} is the name of a column, got {self.tenant!r}"
+            )
         if not isinstance(self.key, str) and not _are_names(self.key):
             raise InvalidInputError(
                 f"the key of index {self.name!r} is a name, or a list of names, got {self.key!r}"

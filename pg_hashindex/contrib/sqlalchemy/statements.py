@@ -16,7 +16,7 @@ from .specification import IndexSpec, qualified
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
     """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
     options = spec.options()
-    for placed in ("schema", "key", "filter_columns", "labels"):
+    for placed in ("schema", "key", "filter_columns"):
         options.pop(placed, None)
     values = {
         "name": spec.name,
@@ -26,7 +26,6 @@ def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
         **({} if spec.key is None else {"key_columns": spec.key_columns}),
         **options,
         **({"filter_columns": list(spec.filter_columns)} if spec.filter_columns else {}),
-        **({"label_column": spec.labels} if spec.labels else {}),
         **({} if encode else {"encode": False}),
     }
     return _call("declare_index", values)

@@ -128,11 +128,11 @@ class BGDH(DPSH):
     context_rate
         Learning rate of w on the graph. Once rows have vectors of their own, these and w have a
         quarter of it.
-    image_shape, input_size, dropout, weights, pairwise_loss, theta_scale, eta
+    image_shape, input_size, dropout, pairwise_loss, theta_scale, eta
         As in `DPSH`.
     rounds, batch_rows, weight_decay
         As in `DPSH`.
-    optimizer, learning_rate, validation, patience, device, checkpoint, progress, random_state
+    optimizer, learning_rate, validation, patience, device, progress, random_state
         As in `DPSH`.
 
     Attributes

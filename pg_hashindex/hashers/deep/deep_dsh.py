@@ -4,15 +4,11 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..parameters import NotNegative, Positive
-from ..supervision.labels import Labels
 from .deep_hasher import DeepHasher
 
 if TYPE_CHECKING:
-    from .objectives import Objective
+    from .losses import PairwiseLoss
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,26 +33,21 @@ class DeepDSH(DeepHasher):
         2 n_bits, as in the paper: half of the bits differ.
     alpha
         Weight of the regulariser.
-    features, hidden, image_shape, input_size, dropout, weights
+    features, hidden, image_shape, input_size, dropout
         As in `DPSH`.
     rounds, batch_rows, optimizer, learning_rate, weight_decay
         As in `DPSH`.
-    validation, patience, device, checkpoint, progress, random_state
+    validation, patience, device, progress, random_state
         As in `DPSH`.
     """
 
     method = "deep-dsh"
-    learns_from = ("labels", "pairs")
 
     margin: Positive | None = None
     alpha: NotNegative = 0.01
 
-    def _objective(
-        self, labels: Labels, kept: NDArray[np.intp], rng: np.random.Generator
-    ) -> "Objective":
+    def _loss(self) -> "PairwiseLoss":
         from .losses import deep_dsh_loss
-        from .objectives import PairObjective
 
         margin = 2.0 * self.n_bits_ if self.margin is None else float(self.margin)
-        loss = functools.partial(deep_dsh_loss, margin=margin, alpha=float(self.alpha))
-        return PairObjective(loss)
+        return functools.partial(deep_dsh_loss, margin=margin, alpha=float(self.alpha))

@@ -3,12 +3,10 @@
 torch is imported when they learn.
 """
 
-import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -18,7 +16,6 @@ from ...errors import InvalidInputError
 from ...models.codes import pack
 from ...models.layers import Layer
 from ...models.network import Network, known_rows
-from ...models.vectors import SparseRows
 from ..base import Hasher
 from ..numerics.bipartite import BipartiteGraph
 from ..numerics.kernels import mean_squared_distance
@@ -36,7 +33,7 @@ from ..supervision.pairs import GivenPairs
 if TYPE_CHECKING:
     from ...models.hash_network import Architecture, HashNetwork
     from .learning import Schedule, Trainer
-    from .objectives import Objective
+    from .losses import PairwiseLoss
 
 _INSTALL = "pip install 'pg_hashindex[deep]'"
 _MOST_UNITS = 16_000
@@ -53,15 +50,14 @@ class DeepHasher(Hasher):
     parameters.
     """
 
-    learns_from: ClassVar[tuple[str, ...]] = ("labels",)
-    runtime_parameters = ("device", "checkpoint", "progress")
+    learns_from: ClassVar[tuple[str, ...]] = ("labels", "pairs")
+    runtime_parameters = ("device", "progress")
 
     features: Literal["perceptron", "cnn-f"] = "perceptron"
     hidden: Sequence[int] = (512,)
     image_shape: Sequence[int] | None = None
     input_size: int = 224
     dropout: float = 0.5
-    weights: str | Path | None = None
     rounds: Annotated[int, integer(1, MOST_STEPS)] = 50
     batch_rows: Annotated[int, integer(2, MOST_STEPS)] = 128
     optimizer: Literal["adam", "sgd"] = "adam"
@@ -70,7 +66,6 @@ class DeepHasher(Hasher):
     validation: Annotated[float, number(0, 0.5)] = 0.1
     patience: Annotated[int, integer(1, MOST_STEPS)] = 5
     device: str = "auto"
-    checkpoint: str | Path | None = None
     progress: bool = False
 
     def check_parameters(self) -> None:
@@ -81,17 +76,8 @@ class DeepHasher(Hasher):
             _check_image_shape(self.image_shape)
             check_integer("input_size", self.input_size, 39, 4096)
             number(0, 1, "[)")("dropout", self.dropout)
-        elif self.image_shape is not None or self.weights is not None:
-            raise InvalidInputError(
-                "image_shape and weights are for images, so they need features='cnn-f'"
-            )
-        for name, path in (("weights", self.weights), ("checkpoint", self.checkpoint)):
-            if not isinstance(path, str | Path | None):
-                raise InvalidInputError(f"{name} must be a path, got {path!r}")
-        if self.checkpoint is not None and self.random_state is None:
-            raise InvalidInputError(
-                "checkpoint needs a random_state: without it each training is different"
-            )
+        elif self.image_shape is not None:
+            raise InvalidInputError("image_shape is for images, so it needs features='cnn-f'")
 
     def default_bits(self, dimension: int) -> int:  # noqa: D102
         return 64
@@ -134,14 +120,10 @@ class DeepHasher(Hasher):
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         _check_kinds(given)
         _import_torch()
-        from .checkpoints import Checkpoint
         from .export import to_layers, to_network
         from .learning import Trainer, find_device
 
         device = find_device(self.device)
-        if self.checkpoint is not None:
-            # Refuse a folder that cannot be written to before any work.
-            Checkpoint(Path(self.checkpoint), {})
         every = rows
         mean = every.mean()
         # The root mean square of the centred values.
@@ -157,16 +139,14 @@ class DeepHasher(Hasher):
         X = gathered(rows.blocks(), (rows.n_rows, rows.dimension))
         network = self._network_for(X, mean, scale, device, rng)
         held_back = self._held_back(labels, rng)
-        objective = self._objective(labels, np.setdiff1d(labels.labelled, held_back), rng)
         trainer = Trainer(
-            network, X, labels, held_back, graph, self._schedule(), objective, rng, pairs
+            network, X, labels, held_back, graph, self._schedule(), self._loss(), rng, pairs
         )
-        trainer.run(self._checkpoint(X, labels, given.pairs, graph), progress=self.progress)
+        trainer.run(progress=self.progress)
         self._keep_summary(trainer, graph)
-        self._keep_learned(trainer)
         self._kept: Network | None = None
         if self.transductive:
-            self.codes_ = pack(network.project(X, device) > 0)
+            self.codes_ = pack(network.project(X) > 0)
             assert graph is not None  # noqa: S101  (it is what makes a method transductive)
             self._of_rows = network.cpu(), graph
             self._kept = known_rows(every.untransformed().blocks(), self.codes_, self.n_bits_)
@@ -199,18 +179,11 @@ class DeepHasher(Hasher):
             network.phi.dropout = float(self.dropout)
             network.phi.generator = torch.Generator(device).manual_seed(int(rng.integers(2**63)))
             network.phi.pixels.fit_statistics(X)
-            if self.weights is not None:
-                network.phi.load_weights(Path(self.weights))
         return network.to(device)
 
     @abstractmethod
-    def _objective(
-        self, labels: Labels, kept: NDArray[np.intp], rng: np.random.Generator
-    ) -> "Objective":
-        """Return what a batch costs; ``kept`` are the labelled rows that are not held back."""
-
-    def _keep_learned(self, trainer: "Trainer") -> None:
-        """Keep what a method has learned besides the network."""
+    def _loss(self) -> "PairwiseLoss":
+        """Return what the pairs of a batch cost."""
 
     def _held_back(self, labels: Labels, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw labelled rows to hold back, never the last row of a label."""
@@ -221,31 +194,6 @@ class DeepHasher(Hasher):
         gone = np.asarray((labels.indicator[held] @ ~left).astype(bool))
         result: NDArray[np.intp] = np.sort(held[~gone])
         return result
-
-    def _checkpoint(
-        self,
-        X: NDArray[np.float32],
-        labels: Labels,
-        pairs: NDArray[np.intp] | None,
-        graph: BipartiteGraph | None,
-    ) -> Any:
-        if self.checkpoint is None:
-            return None
-        from .checkpoints import Checkpoint
-
-        training = {
-            name: str(_plain(value))
-            for name, value in self.get_params().items()
-            if name not in self.runtime_parameters
-        }
-        training |= {
-            "method": self.method,
-            "rows": _digest(X),
-            "labels": _digest_of_sparse(labels.indicator),
-            "pairs": "none" if pairs is None else _digest(pairs),
-            "graph": "none" if graph is None else _digest_of_sparse(graph.edges),
-        }
-        return Checkpoint(Path(self.checkpoint), training)
 
     def _keep_summary(self, trainer: "Trainer", graph: BipartiteGraph | None) -> None:
         self._summarized: dict[str, Any] = {
@@ -316,7 +264,7 @@ def _plain(value: Any) -> Any:
         return [int(size) for size in value]
     if callable(value):
         return getattr(value, "__qualname__", repr(value))
-    return str(value) if isinstance(value, Path) else value
+    return value
 
 
 def _import_torch() -> None:
@@ -326,17 +274,3 @@ def _import_torch() -> None:
         raise InvalidInputError(
             f"this method trains a neural network, which needs torch: {_INSTALL}"
         ) from error
-
-
-def _digest(*arrays: NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:16]
-
-
-def _digest_of_sparse(matrix: SparseRows) -> str:
-    # Indices may have 32 or 64 bits, depending on how the matrix was made.
-    places = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
-    return _digest(*places, matrix.data)

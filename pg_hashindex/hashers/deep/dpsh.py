@@ -5,15 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..parameters import NotNegative, Positive, check_annotated
-from ..supervision.labels import Labels
 from .deep_hasher import DeepHasher
 
 if TYPE_CHECKING:
-    from .objectives import Objective
+    from .losses import PairwiseLoss
 
 #: A name, or a function of tensors: projections (n, n_bits), which rows are similar, bool (n, n),
 #: and, if pairs are given, which pairs are known, bool (n, n). It returns the sum of the losses of
@@ -51,8 +47,6 @@ class DPSH(DeepHasher):
         channel at 64, and 36 at 224 as in the paper.
     dropout
         Dropout of CNN-F, while training.
-    weights
-        A file of weights that CNN-F starts from; see `pg_hashindex.models.cnn.CNNF.load_weights`.
     pairwise_loss
         "dpsh" is the first sum above; "balanced" gives half of its weight to similar pairs. A
         function takes u, float32 tensor (n, n_bits), and which rows are similar, bool tensor (n,
@@ -82,9 +76,6 @@ class DPSH(DeepHasher):
         measurements below the best, and keeps the network that had the best.
     device
         "auto" for a GPU if there is one, or a name that torch knows.
-    checkpoint
-        A file for the state of the training, written every 20 seconds, or less often if it is
-        large. If the file exists, training continues from it. Needs a random_state.
     progress
         Whether to draw a bar on stderr, with the losses.
     random_state
@@ -93,7 +84,6 @@ class DPSH(DeepHasher):
     """
 
     method = "dpsh"
-    learns_from = ("labels", "pairs")
 
     pairwise_loss: PairLoss = "dpsh"
     theta_scale: Positive = 1.0
@@ -105,11 +95,8 @@ class DPSH(DeepHasher):
         if not callable(self.pairwise_loss):
             check_annotated("pairwise_loss", self.pairwise_loss, Literal["dpsh", "balanced"])
 
-    def _objective(
-        self, labels: Labels, kept: NDArray[np.intp], rng: np.random.Generator
-    ) -> "Objective":
-        from .losses import balanced_loss, dpsh_loss
-        from .objectives import PairObjective
+    def _loss(self) -> "PairwiseLoss":
+        from .losses import balanced_loss, dpsh_loss, with_quantization
 
         loss: Callable[..., Any]
         if callable(self.pairwise_loss):
@@ -117,4 +104,4 @@ class DPSH(DeepHasher):
         else:
             named = {"dpsh": dpsh_loss, "balanced": balanced_loss}[self.pairwise_loss]
             loss = functools.partial(named, scale=float(self.theta_scale))
-        return PairObjective(loss, float(self.eta))
+        return with_quantization(loss, float(self.eta))

@@ -1,8 +1,6 @@
 """Algorithm 2 of BGDH: alternate batches of labelled rows and batches of contexts in the graph."""
 
 import copy
-import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,13 +19,8 @@ from ...models.hash_network import HashNetwork
 from ..numerics.bipartite import BipartiteGraph
 from ..supervision.labels import Labels
 from ..supervision.pairs import GivenPairs
-from .checkpoints import Checkpoint
-from .losses import GraphLoss, graph_loss
-from .objectives import Batch, Objective
+from .losses import GraphLoss, PairwiseLoss, graph_loss
 
-# Seconds between checkpoints, but at least this many times as long as writing the last one took.
-_CHECKPOINT_SECONDS = 20.0
-_CHECKPOINT_SHARE = 20.0
 # Rounds between measurements on the held-back rows.
 _LOOK_ROUNDS = 5
 # Most rows that a measurement ranks.
@@ -91,7 +84,7 @@ class Trainer:
         held_back: NDArray[np.intp],
         graph: BipartiteGraph | None,
         schedule: Schedule,
-        objective: Objective,
+        loss: PairwiseLoss,
         rng: np.random.Generator,
         pairs: GivenPairs | None = None,
     ) -> None:
@@ -103,7 +96,7 @@ class Trainer:
         self.pairs = pairs
         self.schedule, self.rng = schedule, rng
         self.device = network.mean.device
-        self.objective = objective.to(self.device)
+        self.loss = loss
         self.held_back = held_back
         self.labelled = np.setdiff1d(labels.labelled, held_back)
         self.contexts: nn.Embedding | None = None
@@ -118,7 +111,6 @@ class Trainer:
         own = [p for name, p in network.named_parameters() if name.startswith("embeddings.")]
         known = {id(p) for p in (*embedding, *own)}
         rest = [p for p in network.parameters() if id(p) not in known]
-        rest += self.objective.parameters()
         groups: list[dict[str, Any]] = [{"params": rest}]
         if embedding:
             groups.append({"params": embedding, "lr": s.embedding_rate})
@@ -153,20 +145,14 @@ class Trainer:
             return torch.optim.SGD(given, lr=rate)
         return torch.optim.SparseAdam(given, lr=rate)
 
-    def run(self, checkpoint: Checkpoint | None = None, *, progress: bool = False) -> None:
-        """Train to the end, from the checkpoint if there is one, and keep the best network.
+    def run(self, *, progress: bool = False) -> None:
+        """Train to the end, and keep the best network.
 
-        The checkpoint is read first if its file exists, then written every 20 seconds, less often
-        if writing takes long, and at the end. A loss or weight that is no longer finite raises
-        `TrainingError`; the last checkpoint stays.
+        A loss or weight that is no longer finite raises `TrainingError`.
         """
-        if checkpoint is not None:
-            checkpoint.read(self.load_state, self.device)
         s = self.schedule
-        save_at = time.monotonic() + _CHECKPOINT_SECONDS
         with tqdm(
             total=self._n_pretrain + s.rounds * (s.supervised_steps + self._graph_steps),
-            initial=self._steps_done,
             unit="batch",
             desc="training",
             disable=None if progress else True,
@@ -174,15 +160,7 @@ class Trainer:
             for done in self._rounds():
                 bar.update(done)
                 bar.set_postfix(self._shown())
-                if checkpoint is not None and time.monotonic() >= save_at:
-                    started = time.monotonic()
-                    self._check_weights()
-                    checkpoint.write(self.state())
-                    pause = _CHECKPOINT_SHARE * (time.monotonic() - started)
-                    save_at = time.monotonic() + max(_CHECKPOINT_SECONDS, pause)
         self._check_weights()
-        if checkpoint is not None:
-            checkpoint.write(self.state())
         if self.best is not None:
             self.network.load_state_dict(self.best[2])
 
@@ -199,10 +177,6 @@ class Trainer:
     def _graph_steps(self) -> int:
         # With lambda = 0 steps on the graph would change nothing.
         return self.schedule.graph_steps if self.graph is not None and self.schedule.lam else 0
-
-    @property
-    def _steps_done(self) -> int:
-        return self.pretrained + self.round * (self.schedule.supervised_steps + self._graph_steps)
 
     @property
     def _patience_is_over(self) -> bool:
@@ -225,10 +199,8 @@ class Trainer:
             if self._own and self.pretrained == s.pretrain:
                 self._scale_rates(_FREE_RATE, "contexts")
             yield n_steps
-        if not self.round:
-            self._weigh_graph()
+        self._weigh_graph()
         while self.round < s.rounds and not self._patience_is_over:
-            self.objective.start_round(self.round / s.rounds, self.projections, self.rng)
             self._batches("labels", self._supervised_step, s.supervised_steps)
             self._batches("graph", self._graph_step, self._graph_steps)
             self.round += 1
@@ -268,7 +240,7 @@ class Trainer:
 
     def _check_weights(self) -> None:
         """Refuse weights that are not finite; the last step may have made them so."""
-        held = [*self.network.named_parameters(), *self.objective.named_parameters()]
+        held = [*self.network.named_parameters()]
         held += [] if self.contexts is None else [*self.contexts.named_parameters("contexts")]
         for name, parameter in held:
             if not torch.isfinite(parameter).all():
@@ -304,7 +276,7 @@ class Trainer:
         """Minimise L_s on one batch (Algorithm 2, lines 6 to 10).
 
         A batch has ``batch_rows`` labelled rows, and the rows of half as many given pairs; all
-        known pairs among them count. The objective is a mean, so that one learning rate suits
+        known pairs among them count. The loss is a mean, so that one learning rate suits
         batches of any size.
         """
         size = min(self.schedule.batch_rows, len(self.labelled))
@@ -318,7 +290,7 @@ class Trainer:
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
-        similar, known = self.labels.same(rows, rows), None
+        similar, known = self.labels.same(rows, rows), []
         n_pairs = len(rows) * (len(rows) - 1)
         if self.pairs is not None:
             given = self.signs[rows][:, rows].toarray()
@@ -326,14 +298,9 @@ class Trainer:
             labelled = np.isin(rows, self.labelled)
             counting = np.outer(labelled, labelled) | (given != 0)
             np.fill_diagonal(counting, False)
-            n_pairs, known = int(counting.sum()), torch.from_numpy(counting).to(self.device)
-        batch = Batch(rows, torch.from_numpy(similar).to(self.device), known, max(1, n_pairs))
-        loss: torch.Tensor = self.objective(u, batch)
-        return loss
-
-    def projections(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the projections of rows by number, as the network is now."""
-        return self.network.project(self.X[rows], self.device, rows)
+            n_pairs, known = int(counting.sum()), [torch.from_numpy(counting).to(self.device)]
+        loss = self.loss(u, torch.from_numpy(similar).to(self.device), *known)
+        return loss / max(1, n_pairs)
 
     def _step(self, names: tuple[str, ...], loss: torch.Tensor) -> None:
         used = [self.optimizers[name] for name in names if name in self.optimizers]
@@ -346,6 +313,9 @@ class Trainer:
 
     def _rows(self, numbers: NDArray[np.intp]) -> torch.Tensor:
         return torch.from_numpy(self.X[numbers]).to(self.device)
+
+    def _codes(self, rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        return pack(self.network.project(self.X[rows], rows) > 0)
 
     def _look(self) -> None:
         """Keep the network if its MAP on the held-back rows is the best so far."""
@@ -362,43 +332,6 @@ class Trainer:
         because it measures how sure the network is of its mistakes.
         """
         beside = self.labelled[:: -(-len(self.labelled) // _MOST_BESIDE)]
-        query_codes, codes = (pack(self.projections(rows) > 0) for rows in (self.held_back, beside))
+        query_codes, codes = (self._codes(rows) for rows in (self.held_back, beside))
         shared = self.labels.same(self.held_back, beside)
         return mean_average_precision(query_codes, codes, shared, ties="average")
-
-    def state(self) -> dict[str, Any]:
-        """Return everything that training changes, for `load_state`."""
-        generator = getattr(self.network.phi, "generator", None)
-        return {
-            "network": self.network.state_dict(),
-            "contexts": None if self.contexts is None else self.contexts.state_dict(),
-            "objective": self.objective.state_dict(),
-            "optimizers": {name: o.state_dict() for name, o in self.optimizers.items()},
-            # Torch's files cannot hold the 128-bit integers of NumPy's state, and JSON can.
-            "rng": json.dumps(self.rng.bit_generator.state),
-            "generator": None if generator is None else generator.get_state(),
-            "device": self.device.type,
-            "pretrained": self.pretrained,
-            "round": self.round,
-            "losses": self.losses,
-            "best": self.best,
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Restore a `state`; the next batches are the same as they would have been."""
-        self.network.load_state_dict(state["network"])
-        if self.contexts is not None:
-            self.contexts.load_state_dict(state["contexts"])
-        self.objective.load_state_dict(state["objective"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.rng.bit_generator.state = json.loads(state["rng"])
-        generator = getattr(self.network.phi, "generator", None)
-        if generator is not None:
-            if state["device"] == self.device.type:
-                generator.set_state(state["generator"].cpu())
-            else:
-                # Another kind of device has another kind of generator state.
-                generator.manual_seed(int(self.rng.integers(2**63)))
-        self.pretrained, self.round = state["pretrained"], state["round"]
-        self.losses, self.best = state["losses"], state["best"]

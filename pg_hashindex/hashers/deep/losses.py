@@ -1,7 +1,6 @@
-"""The losses of the papers: sums over pairs, triplets, rows, or contexts in the graph.
+"""The losses of the papers: sums over pairs, rows, or contexts in the graph.
 
-Projections u are float32 (n, n_bits). HashNet, CSQ and ADSH bound them: h = tanh(beta u), or a
-sigmoid.
+Projections u are float32 (n, n_bits).
 """
 
 from collections.abc import Callable
@@ -70,6 +69,11 @@ def quantization(u: torch.Tensor) -> torch.Tensor:
     return (codes - u).square().sum()
 
 
+def with_quantization(loss: PairwiseLoss, eta: float) -> PairwiseLoss:
+    """Return a loss of pairs plus ``eta`` times the distance of u from its signs."""
+    return lambda u, *pairs: loss(u, *pairs) + eta * quantization(u)
+
+
 def graph_loss(scores: torch.Tensor, signs: torch.Tensor, kind: GraphLoss) -> torch.Tensor:
     """Compute the mean loss of predicting contexts (equation 2).
 
@@ -79,88 +83,6 @@ def graph_loss(scores: torch.Tensor, signs: torch.Tensor, kind: GraphLoss) -> to
     if kind == "square":
         return (signs - scores).square().mean()
     return F.softplus(-signs * scores).mean()
-
-
-def hashnet_loss(
-    u: torch.Tensor,
-    similar: torch.Tensor,
-    known: torch.Tensor | None = None,
-    *,
-    alpha: float,
-    beta: float,
-) -> torch.Tensor:
-    """Compute the weighted likelihood of which pairs are similar (HashNet, equation 4).
-
-    With h = tanh(beta u), the sum of w (log(1 + exp(alpha h_i'h_j)) - s alpha h_i'h_j) over all
-    ordered pairs of two rows. w is the number of pairs, divided by that of the similar ones, or by
-    that of the others (equation 2, with c = 1). ``similar`` and ``known`` are as in `dpsh_loss`.
-    """
-    # The balanced loss has half of these weights, and Theta = scale h_i'h_j / 2.
-    return 2 * balanced_loss(torch.tanh(beta * u), similar, known, scale=2 * alpha)
-
-
-def csq_loss(u: torch.Tensor, targets: torch.Tensor, weight: float) -> torch.Tensor:
-    """Compute the distance of rows from their hash centres (CSQ, L_C + lambda L_Q).
-
-    With h = 1 / (1 + exp(-u)), L_C is the binary cross-entropy of h and the centres (n, n_bits) of
-    0 and 1, summed over rows and bits and divided by n_bits; L_Q, weighted by lambda, is the sum of
-    log cosh(|2 h - 1| - 1), which draws h to 0 or 1.
-    """
-    central = F.binary_cross_entropy_with_logits(u, targets, reduction="sum") / u.shape[1]
-    # 2 h - 1 = tanh(u / 2)
-    rounding = torch.log(torch.cosh(torch.tanh(u / 2).abs() - 1)).sum()
-    return central + weight * rounding
-
-
-def greedyhash_loss(
-    u: torch.Tensor, shares: torch.Tensor, weights: torch.Tensor, penalty: float
-) -> torch.Tensor:
-    """Compute the cross-entropy of classes predicted from codes, and a penalty (GreedyHash).
-
-    Codes b = sgn(u) pass the gradient that they get on to u as it is. Class scores are W b, W (c,
-    n_bits), and ``shares`` (n, c) are the parts of each row's labels, which add up to 1. The
-    penalty is the sum of |u - sgn(u)|^3, sgn(u) held fixed.
-    """
-    codes = torch.where(u.detach() > 0, 1.0, -1.0)
-    passing = u + (codes - u).detach()
-    entropy = F.cross_entropy(passing @ weights.T, shares, reduction="sum")
-    return entropy + penalty * (u - codes).abs().pow(3).sum()
-
-
-def dtsh_loss(u: torch.Tensor, triplets: torch.Tensor, margin: float) -> torch.Tensor:
-    """Compute the negative log-likelihood of triplets (DTSH).
-
-    With Theta_ij = u_i'u_j / 2, the sum of log(1 + exp(x)) - x, x = Theta_qp - Theta_qn - margin,
-    over triplets (q, p, n), int64 (t, 3), where q is more similar to p than to n.
-    """
-    theta = u @ u.T / 2
-    query, positive, negative = triplets.T
-    # log(1 + exp(x)) - x = log(1 + exp(-x))
-    return F.softplus(margin - theta[query, positive] + theta[query, negative]).sum()
-
-
-def adsh_loss(
-    u: torch.Tensor,
-    own: torch.Tensor,
-    sums: torch.Tensor,
-    squares: torch.Tensor,
-    gram: torch.Tensor,
-    gamma: float,
-) -> torch.Tensor:
-    """Compute the squared errors of products with known codes (ADSH), of the batch.
-
-    With h = tanh(u), codes V (m, n_bits) of -1 and 1, and S_ij that says whether two rows share a
-    label, it is
-
-        sum (h_i'v_j - n_bits S_ij)^2 + gamma sum ||v_i - h_i||^2
-
-    where v_i, ``own`` (n, n_bits), are the codes of the batch. The first sum is expanded, so that
-    it needs only ``gram`` = V'V, ``sums`` = S V (n, n_bits), and ``squares`` (n,), the sums of
-    S_ij^2 over j. If all three and gamma are divided by m, so is the loss.
-    """
-    h, n_bits = torch.tanh(u), u.shape[1]
-    errors = ((h @ gram) * h).sum() - 2 * n_bits * (sums * h).sum() + n_bits**2 * squares.sum()
-    return errors + gamma * (own - h).square().sum()
 
 
 def deep_dsh_loss(

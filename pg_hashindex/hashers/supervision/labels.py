@@ -1,13 +1,13 @@
 """Supervision of training rows: labels, pairs, triplets and graphs, in one checked form."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import InvalidInputError
-from ...models.vectors import SparseRows, as_array, as_rows
+from ...models.vectors import SparseRows, as_labels, as_rows
 from ..numerics.rows import RowSource
 from .relations import read_graph, read_pairs, read_triplets
 
@@ -26,18 +26,16 @@ class Labels:
     """
 
     indicator: SparseRows
-    #: The label, or the number of the column, that was given for each class, (c,).
-    classes: NDArray[np.integer]
 
     @classmethod
     def read(cls, y: ArrayLike, n_rows: int) -> "Labels":
         """Check labels as ``fit`` takes them: integers (n,), or 0 and 1 (n, c), dense or sparse.
 
-        -1, or a line of zeros, marks an unlabelled row.
+        A dense column (n, 1) is one label a row. -1, or a line of zeros, marks an unlabelled row.
         """
         if scipy.sparse.issparse(y):
             return cls._from_sparse(scipy.sparse.csr_array(y), n_rows)
-        array = as_array("labels", y)
+        array = as_labels(y)
         if array.ndim not in (1, 2):
             raise InvalidInputError(
                 "labels must be integers of shape (n,), or 0 and 1 of shape (n, c), got shape "
@@ -70,8 +68,7 @@ class Labels:
                 f"{indicator.indices[place]} is {indicator.data[place]}"
             )
         # Leave out columns without any row: they are not classes.
-        classes = np.unique(indicator.indices)
-        return cls(indicator.astype(np.float32)[:, classes], classes)
+        return cls(indicator.astype(np.float32)[:, np.unique(indicator.indices)])
 
     @classmethod
     def _from_numbers(cls, numbers: NDArray[np.integer]) -> "Labels":
@@ -84,7 +81,7 @@ class Labels:
         classes, places = np.unique(numbers[labelled], return_inverse=True)
         ones = np.ones(len(labelled), np.float32)
         shape = (len(numbers), len(classes))
-        return cls(scipy.sparse.csr_array((ones, (labelled, places)), shape=shape), classes)
+        return cls(scipy.sparse.csr_array((ones, (labelled, places)), shape=shape))
 
     @property
     def n_classes(self) -> int:
@@ -116,7 +113,7 @@ class Labels:
 
     def take(self, rows: NDArray[np.integer]) -> "Labels":
         """Return the labels of some rows, with the same classes."""
-        return replace(self, indicator=self.indicator[rows])
+        return Labels(self.indicator[rows])
 
     def hidden(self, rows: NDArray[np.integer]) -> "Labels":
         """Return the labels without those of some rows, with the same classes."""
@@ -124,7 +121,7 @@ class Labels:
         line_of = np.repeat(np.arange(indicator.shape[0]), np.diff(indicator.indptr))
         indicator.data[np.isin(line_of, rows)] = 0
         indicator.eliminate_zeros()
-        return replace(self, indicator=indicator)
+        return Labels(indicator)
 
     def same(
         self, rows: NDArray[np.integer] | slice, others: NDArray[np.integer] | slice = _EVERY
@@ -208,8 +205,10 @@ def check_classes(labels: Labels) -> None:
             f"none of the {labels.indicator.shape[0]} rows has a label; label some first"
         )
     if labels.n_classes < 2:
+        some_unlabelled = n_labelled < labels.indicator.shape[0]
+        hint = ", and -1 means no label: number classes from 0" if some_unlabelled else ""
         raise InvalidInputError(
-            f"all {n_labelled} labelled rows have the same label; two or more are needed"
+            f"all {n_labelled} labelled rows have the same label; two or more are needed{hint}"
         )
 
 

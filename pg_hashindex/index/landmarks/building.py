@@ -4,11 +4,12 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read in the order of their place (ctid), partition after partition, each block in a
-transaction of its own. A block's codes are written together with the place where it ended, so an
-interrupted run continues there. Another thread reads the next block while the codes and landmarks
-of this one are computed. If the table was rewritten (VACUUM FULL, TRUNCATE) or its partitions
-changed, its rows have other places, and it is read again from the start.
+Rows are read by ranges of pages, partition after partition, each range in a transaction of its own,
+so no statement relies on an order that the planner chooses. The codes of a range are written
+together with the place where it ended, so an interrupted run continues there. Another thread reads
+the next block while the codes and landmarks of this one are computed. If the table was rewritten
+(VACUUM FULL, TRUNCATE) or its partitions changed, its rows have other places, and it is read again
+from the start.
 """
 
 import hashlib
@@ -24,11 +25,11 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ...db.connection import EXTENSION
-from ...db.jobs import Job
 from ...db.locks import retry_while_locked
 from ...db.progress import Progress
 from ...db.statements import execute
 from ...db.throttle import Throttle
+from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...models.quantization import row_numbers
@@ -72,7 +73,10 @@ _MOST_STARTS = 5
 _FEW_KEYS = 1000
 _MOST_APPLIED = 100
 
-# The progress of a build as one number: partition, page, line; or all read and put in order.
+# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
+_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
+
+# The progress of a build as one number, partition and page; or all read and put in order.
 _START, _IN_ORDER = 0, -1
 
 # The leaf partitions, or the table itself, with their files.
@@ -86,34 +90,31 @@ _LEAVES: LiteralString = """
     ORDER BY c.oid
 """
 
-# One process scans by ctid from the first page, so rows come in the order of their place.
-_IN_ORDER_OF_PLACE: LiteralString = (
-    "SET LOCAL synchronize_seqscans TO off; "
-    "SET LOCAL max_parallel_workers_per_gather TO 0; SET LOCAL enable_seqscan TO off"
-)
+_PAGES_OF_LEAF: LiteralString = """
+    SELECT pg_relation_size($1::bigint::oid)
+        / pg_catalog.current_setting('block_size')::bigint
+"""
 
 _ROWS: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
 # With the codes that Python has written; the encoder takes care of rows without one.
 _CODED_ROWS: LiteralString = """
-    SELECT {key}, b.ctid, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
     CROSS JOIN LATERAL (
         SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
     ) c
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL LIMIT {rows}
+    WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
+
+_PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
 
 # A random share of the rows, chosen by their place.
 _SHARE_OF_ROWS: LiteralString = """
       AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
           OPERATOR(pg_catalog.<) {share}
-"""
-_DRAWN_ROWS: LiteralString = """
-    SELECT {key}, b.ctid, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE b.ctid > {place}::tid AND b.{column} IS NOT NULL {part} LIMIT {rows}
 """
 _SHARES = 1 << 20
 
@@ -138,7 +139,7 @@ _NUMBERED_TENANTS: LiteralString = """
 """
 
 _ROWS_OF_TENANT: LiteralString = """
-    SELECT {key_text}, b.ctid, 0::integer, b.{column} FROM {table} b
+    SELECT {key_text}, 0::integer, b.{column} FROM {table} b
     WHERE b.{tenant} = {value}::{tenant_type} AND b.{column} IS NOT NULL
 """
 
@@ -163,7 +164,7 @@ _LANDMARKS_OF_TENANTS: LiteralString = """
     FROM pg_temp.hashindex_centres c ORDER BY c.landmark
 """
 
-_LANDMARKS: LiteralString = "SELECT l.landmark, l.ctid, l.centre FROM {landmarks} l ORDER BY 1"
+_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
     SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
@@ -188,14 +189,14 @@ class LandmarkBuild:
     def __init__(
         self,
         index: IndexRow,
-        job: Job,
+        work: Work,
         throttle: Throttle,
         *,
         access: str | None = None,
         building: str | None = "landmarks",
         memory: int,
     ) -> None:
-        self.index, self.job, self.throttle = index, job, throttle
+        self.index, self.work, self.throttle = index, work, throttle
         self.connection = index.connection
         self._access, self._building = access, building
         self._memory = memory
@@ -208,6 +209,8 @@ class LandmarkBuild:
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
+        # Pages to read next, as many as their rows fit in a block.
+        self._pages = _FIRST_PAGES
         self._key_columns = len(index.key_columns)
         self._names = index.names | {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
@@ -268,7 +271,7 @@ class LandmarkBuild:
             raise InvalidInputError(
                 f"index {self.index.name!r} is on a distributed table; rebalance all of it"
             )
-        self.job.phase("training landmarks")
+        self.work.phase("training landmarks")
         table = self.index.landmarks
         assert table is not None  # noqa: S101
         self._names["landmarks"] = table
@@ -290,7 +293,7 @@ class LandmarkBuild:
         def exchange() -> int:
             self._lock_table()
             self._lock_entry()
-            self.job.phase("putting codes in the order of landmarks")
+            self.work.phase("putting codes in the order of landmarks")
             _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
             points = self._halves(centres)
             self._write_landmarks(points, first)
@@ -370,12 +373,12 @@ class LandmarkBuild:
 
     def _begin(self) -> bool:
         """Train landmarks, and have triggers log written keys; return False if there is no row."""
-        self.job.phase("training landmarks")
+        self.work.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
         centres = self._train(rows)
         if centres is None:
             return False
-        self.job.phase("waiting for a lock to start logging writes")
+        self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._halves(centres))
@@ -445,24 +448,49 @@ class LandmarkBuild:
         """Read a random share of the rows, each block in a transaction of its own."""
         leaves = self._leaves()
         for leaf in leaves:
-            page, line = 0, 0
+            page: int | None = 0
+            while page is not None:
+                block, page = self._read_pages(leaves, leaf, page, _ROWS, _part(share, seed))
+                yield block
+
+    def _read_pages(
+        self,
+        leaves: list[_Leaf],
+        leaf: _Leaf,
+        first: int,
+        statement: LiteralString,
+        part: sql.Composable,
+    ) -> tuple[Block, int | None]:
+        """Read a block of a leaf from a page on.
+
+        Returns its rows, in any order, and the page after them, None at the end of the leaf.
+        """
+        most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
+        with self.connection.transaction():
+            # Rows that are written into later pages are logged by triggers.
+            (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
             while True:
-                query = sql.SQL(_DRAWN_ROWS).format(
+                end = min(first + self._pages, pages)
+                range_of_pages = sql.SQL(_PAGES).format(
+                    first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
+                )
+                query = sql.SQL(statement + " LIMIT {most}").format(
                     **self._names,
                     leaf=sql.Identifier(leaf.schema, leaf.name),
-                    place=sql.Literal(f"({page},{line})"),
-                    part=_part(share, seed),
-                    rows=sql.Literal(self._block_rows),
+                    pages=range_of_pages,
+                    part=part,
+                    most=sql.Literal(most + 1),
                 )
-                with self.connection.transaction():
-                    self._execute(_IN_ORDER_OF_PLACE)
-                    block = self._read(query, coded=False)
-                    if self._leaves() != leaves:
-                        raise _MovedError
-                yield block
-                if len(block) < self._block_rows:
+                block = self._read(query, coded=statement == _CODED_ROWS)
+                if len(block) <= most:
                     break
-                page, line = block.last
+                self._pages = max(1, (end - first) // 2)
+            # Read under the same lock as the rows.
+            if self._leaves() != leaves:
+                raise _MovedError
+        fitting = (end - first) * self._block_rows // max(1, len(block))
+        self._pages = max(1, min(fitting, 4 * self._pages, _MOST_PAGES))
+        return block, end if end < pages else None
 
     def _begin_logging(self) -> None:
         self._lock_table()
@@ -570,7 +598,7 @@ class LandmarkBuild:
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
             "- (SELECT count(*) FROM {staged})"
         ).fetchone()
-        self.job.phase("reading rows", max(0, rows))
+        self.work.phase("reading rows", max(0, rows))
         try:
             self._stage(leaves, place, landmarks, means, max(0, rows))
         except _MovedError:
@@ -590,10 +618,10 @@ class LandmarkBuild:
         read: Block | None = None
         with (
             ThreadPoolExecutor(1) as reader,
-            Progress("reading", rows, job=self.job) as bar,
+            Progress("reading", rows, work=self.work) as bar,
         ):
             while True:
-                ended, more = place, place >> 48 < len(leaves)
+                ended, more = place, place >> 32 < len(leaves)
                 # The other thread uses the connection until its result is there.
                 coming = reader.submit(self._next_block, leaves, place) if more else None
                 computed = None
@@ -604,30 +632,19 @@ class LandmarkBuild:
                 if computed is not None and read is not None:
                     self._write(computed, ended)
                     bar.update(len(read))
-                    self.throttle.wait(len(read), self.job.advance)
+                    self.throttle.wait(len(read), self.work.advance)
                 if coming is None:
                     return
                 read = following
 
     def _next_block(self, leaves: list[_Leaf], place: int) -> tuple[Block, int]:
         """Read a block; return it and the place where it ends."""
-        number, page, line = place >> 48, place >> 16 & 0xFFFFFFFF, place & 0xFFFF
+        number, page = place >> 32, place & 0xFFFFFFFF
         coded = self.index.encoded_in == "python"
-        query = sql.SQL(_CODED_ROWS if coded else _ROWS).format(
-            **self._names,
-            leaf=sql.Identifier(leaves[number].schema, leaves[number].name),
-            place=sql.Literal(f"({page},{line})"),
-            rows=sql.Literal(self._block_rows),
+        block, following = self._read_pages(
+            leaves, leaves[number], page, _CODED_ROWS if coded else _ROWS, sql.SQL("")
         )
-        with self.connection.transaction():
-            self._execute(_IN_ORDER_OF_PLACE)
-            block = self._read(query, coded=coded)
-            # Read under the same lock as the rows.
-            if self._leaves() != leaves:
-                raise _MovedError
-        if len(block) < self._block_rows:
-            return block, number + 1 << 48
-        return block, number << 48 | block.last[0] << 16 | block.last[1]
+        return block, number + 1 << 32 if following is None else number << 32 | following
 
     def _computed(
         self, block: Block, landmarks: Landmarks | TenantLandmarks, means: ListMeans | None
@@ -674,7 +691,7 @@ class LandmarkBuild:
             raise configured_otherwise(self.index)
 
     def _index_landmarks(self, points: NDArray[np.float16], means: ListMeans | None) -> None:
-        self.job.phase("indexing landmarks")
+        self.work.phase("indexing landmarks")
         with self.connection.transaction():
             if means is not None:
                 centres, moved = means.centres()
@@ -686,25 +703,25 @@ class LandmarkBuild:
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
     def _put_in_order(self) -> None:
-        self.job.phase("putting codes in the order of landmarks")
+        self.work.phase("putting codes in the order of landmarks")
         with self.connection.transaction():
             self._execute("SELECT hashindex._order_build($1)", [self.index.name])
             self._keep_place(_IN_ORDER)
 
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
-        self.job.phase("applying writes made meanwhile")
+        self.work.phase("applying writes made meanwhile")
         for _ in range(_MOST_APPLIED):
             with self.connection.transaction():
                 self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 applied = self._apply_touched()
-            self.job.advance(max(0, applied))
+            self.work.advance(max(0, applied))
             if applied < 0:
                 return None
             if applied < _FEW_KEYS:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
-        self.job.phase("waiting for a lock to switch to the new landmarks")
+        self.work.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(
             self.connection, lambda: self._finish(rows), table=self.index.qualified_table
         ):

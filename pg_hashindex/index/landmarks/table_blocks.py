@@ -29,8 +29,6 @@ _HEADER = _SIGNATURE + bytes(8)
 _TRAILER = b"\xff\xff"
 # The number of columns; each of them begins with its length.
 _COUNT_BYTES, _LENGTH_BYTES = 2, 4
-# A block number and a line number.
-_CTID_BYTES = 6
 _TENANT_BYTES = 4
 # The dimension and an unused number.
 _VECTOR_HEADER_BYTES = 4
@@ -48,28 +46,25 @@ class Block:
     """Rows of a table: keys, vectors (n, d), and codes (n, width) if the query has them.
 
     ``tenants`` (n,) are the numbers of the rows' tenants, if the query has them.
-
-    ``last`` is the page and line of the last row; (0, 0) without rows.
     """
 
     keys: Keys
     vectors: NDArray[np.float32]
     codes: NDArray[np.uint8] | None
-    last: tuple[int, int]
     tenants: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def select(self, wanted: NDArray[np.bool_]) -> "Block":
-        """Return the rows for which ``wanted`` (n,) is True; ``last`` stays."""
+        """Return the rows for which ``wanted`` (n,) is True."""
         if wanted.all():
             return self
         keys = self.keys
         kept = keys[wanted] if isinstance(keys, np.ndarray) else list(compress(keys, wanted))
         codes = None if self.codes is None else self.codes[wanted]
         tenants = None if self.tenants is None else self.tenants[wanted]
-        return Block(kept, self.vectors[wanted], codes, self.last, tenants)
+        return Block(kept, self.vectors[wanted], codes, tenants)
 
 
 def read_block(
@@ -81,7 +76,7 @@ def read_block(
     has_tenants: bool = False,
     key_columns: int = 1,
 ) -> Block:
-    """Read a query of key, ``ctid``, code where ``code_bits`` is given, and vector or halfvec.
+    """Read a query of key, code where ``code_bits`` is given, and vector or halfvec.
 
     The number of the tenant, an integer, comes before the vector where there are tenants. None of
     them is NULL, and the query has no parameters. A vector of another dimension raises
@@ -135,12 +130,12 @@ def _parse(
 ) -> Block:
     """Cut rows into their parts, by places that are counted from the end of the key."""
     # The numbers of the vector begin here.
-    tenant_end = _LENGTH_BYTES + _CTID_BYTES + code_part + tenant_part
+    tenant_end = code_part + tenant_part
     start = tenant_end + _LENGTH_BYTES + _VECTOR_HEADER_BYTES
     if not rows:
         codes = np.empty((0, 0), np.uint8) if code_part else None
         tenants = np.empty(0, np.intp) if tenant_part else None
-        return Block([], np.empty((0, dimension), np.float32), codes, (0, 0), tenants)
+        return Block([], np.empty((0, dimension), np.float32), codes, tenants)
     key = _end_of_key(rows[0], key_columns)
     # The part after the key is equally long in all rows if their vectors are.
     tail = len(rows[0]) - key
@@ -163,7 +158,6 @@ def _parse(
     if (tails[:, header : header + 2] != np.array([dimension], ">u2").view(np.uint8)).any():
         raise WrongDimensionError
     vectors = np.ascontiguousarray(tails[:, start:]).view(">f4" if number == 4 else ">f2")
-    ctid = tails[-1, _LENGTH_BYTES : _LENGTH_BYTES + _CTID_BYTES].tobytes()
     codes = None
     if code_part:
         end = tenant_end - tenant_part
@@ -172,8 +166,7 @@ def _parse(
     if tenant_part:
         numbers = np.ascontiguousarray(tails[:, tenant_end - _TENANT_BYTES : tenant_end])
         tenants = numbers.view(">i4")[:, 0].astype(np.intp)
-    last = int.from_bytes(ctid[:4], "big"), int.from_bytes(ctid[4:], "big")
-    return Block(keys, vectors.astype(np.float32), codes, last, tenants)
+    return Block(keys, vectors.astype(np.float32), codes, tenants)
 
 
 def texts_of(keys: Keys) -> list[str]:

@@ -22,7 +22,6 @@ from ...quality.evaluate import Evaluation
 from ...quality.plots.distributions import bins_of
 from ...quality.plots.figures import drawing
 from ...quality.recall_history import HEADINGS, HistoryPoint
-from ...quality.tuning import Advice, frontier
 from .gathering import Bits, Lists
 
 if TYPE_CHECKING:
@@ -132,31 +131,6 @@ def of_measurement(found: Evaluation, own: int) -> Iterator[Chart]:
         ["from ms", "to ms", "queries"],
         list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)),
     )
-
-
-def of_advice(advice: Advice) -> Iterator[Chart]:
-    """Yield the frontier."""
-    shown = frontier(advice.trials)
-    yield Chart(
-        "frontier",
-        "Frontier",
-        f"Recall against the time of the median query, estimated for {advice.rows} rows of "
-        f"{advice.table}; the grey line is the required recall, "
-        f"{advice.goal.recall:g}.",
-        plots.draw_frontier(advice),
-        [
-            "system", "setting", f"recall@{advice.goal.k}", "p50 ms", "p95 ms", "MB", "build s",
-            "frontier", "recommended",
-        ],
-        [
-            [
-                trial.system, trial.setting, trial.recall, trial.p50_ms, trial.p95_ms,
-                trial.bytes / 1e6, trial.build_s, trial in shown, trial == advice.recommended,
-            ]
-            for trial in sorted(advice.trials, key=lambda trial: -trial.recall)
-        ],
-        wide=True,
-    )  # fmt: skip
 
 
 def of_indexes(found: Diagnosis) -> Iterator[Chart]:

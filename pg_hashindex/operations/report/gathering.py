@@ -13,7 +13,7 @@ from psycopg import sql
 from ...db.connection import EXTENSION
 from ...db.server_errors import translated_errors
 from ...db.statements import execute, one_row
-from ...errors import ConnectionFailedError, HashIndexError, InvalidInputError, MissingSchemaError
+from ...errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ...index.catalog import HasRow, IndexRow, IndexSummary, ListSummary
 from ...index.search import as_count
 from ...index.verifying import as_bits, draw_codes, percent_of_codes
@@ -21,7 +21,6 @@ from ...quality.evaluate import CANDIDATES, Evaluation, default_candidates, eval
 from ...quality.query_sets import draw, load
 from ...quality.recall_history import HistoryPoint, history
 from ...quality.tenant_recall import Tenant, measure, tenants
-from ...quality.tuning import Advice
 from ..health import Health, check
 
 T = TypeVar("T")
@@ -30,13 +29,6 @@ _LENGTHS: LiteralString = """
     SELECT pg_catalog.count(c.landmark) FROM {landmarks} l LEFT JOIN {codes} c USING (landmark)
     GROUP BY l.landmark ORDER BY 1
 """
-
-_SAME_TABLE: LiteralString = """
-    SELECT coalesce(
-        to_regclass($1::text)::oid = to_regclass($2::text)::oid, $1::text = $2::text
-    )
-"""
-
 
 # The most codes to draw, and the pages to draw them from; reading eight million bits takes about a
 # second.
@@ -104,8 +96,6 @@ class Report:
         None where there are no landmarks.
     tenants
         None where there are none.
-    advice
-        The result of tuning.
     """
 
     index: IndexRow
@@ -119,7 +109,6 @@ class Report:
     lists: Lists | Missing | None
     tenants: Tenants | Missing | None
     history: list[HistoryPoint] | Missing
-    advice: Advice | None
 
 
 def gather(
@@ -129,7 +118,6 @@ def gather(
     query_set: str | None = None,
     k: int = 10,
     candidates: Sequence[int] = CANDIDATES,
-    advice: Advice | None = None,
     random_state: int = 0,
 ) -> Report:
     """Read and measure what the report of an index shows.
@@ -147,16 +135,13 @@ def gather(
         Answers compared.
     candidates
         Numbers of candidates to try; the index's own is always among them.
-    advice
-        Of `pg_hashindex.quality.tuning`, whose frontier is shown.
     random_state
         Seed of the draws.
 
     Raises
     ------
     InvalidInputError
-        If a number is out of range, there is no such set of queries, or the advice is about
-        another column.
+        If a number is out of range, or there is no such set of queries.
     UnknownIndexError
         If the index is gone.
     """
@@ -165,8 +150,6 @@ def gather(
     for count in candidates:
         as_count("candidates", count)
     row = index.row
-    if advice is not None:
-        _check_advice(row, advice)
     saved = None if query_set is None else load(row, query_set)
     own = default_candidates(row, k)
 
@@ -191,7 +174,6 @@ def gather(
         lists=_found(lambda: _lists(row)),
         tenants=None if row.tenant_column is None else _found(lambda: _tenants(row)),
         history=_found(lambda: history(row)),
-        advice=advice,
     )
 
 
@@ -219,17 +201,6 @@ def _tenants(index: IndexRow) -> Tenants:
     found = tenants(index)
     places = sorted({*range(min(_SHOWN_TENANTS, len(found))), len(found) // 2, len(found) - 1})
     return Tenants(len(found), [measure(index, found[p]) for p in places if 0 <= p < len(found)])
-
-
-def _check_advice(index: IndexRow, advice: Advice) -> None:
-    with translated_errors():
-        (same,) = one_row(index.connection, _SAME_TABLE, [advice.table, index.qualified_table])
-    if not same or (advice.column, advice.metric) != (index.column_name, index.metric):
-        raise InvalidInputError(
-            f"the advice is about {advice.table}.{advice.column} by {advice.metric}, and index "
-            f"{index.name!r} is of {index.qualified_table}.{index.column_name} by {index.metric}; "
-            "tune this one"
-        )
 
 
 def _versions(index: IndexRow) -> str:

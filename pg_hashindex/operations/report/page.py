@@ -39,7 +39,6 @@ def page(report: Report) -> str:
         verdict=verdict.of_index(report),
         charts={
             "search": _drawn(charts.of_measurement, report.measurement, report.candidates),
-            "tune": _drawn(charts.of_advice, report.advice),
             "bits": _drawn(charts.of_bits, report.bits),
             "lists": _drawn(charts.of_lists, report.lists),
             "history": _drawn(charts.of_history, report.history),

@@ -14,7 +14,6 @@ from .recall import (
 
 __all__ = [
     "check_plot",
-    "draw",
     "draw_correlation",
     "draw_evaluation",
     "draw_frontier",

@@ -1,4 +1,4 @@
-"""Figures of recall and time: against candidates, over time, and of the trials of tuning."""
+"""Figures of recall and time: against candidates, over time, and of tuning."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidInputError
-from ..tuning import Advice, frontier
 from .figures import (
     COLOURS,
     drawing,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ..doctor_findings import Diagnosis
     from ..evaluate import Evaluation
     from ..recall_history import HistoryPoint
+    from ..tuning import Tuned
 
 _INCHES = (5.4, 3.4)
 # Labels of numbers of candidates that are closer than this would overlap.
@@ -276,10 +276,10 @@ def _label_milliseconds(panel: Axes) -> None:
 
 
 @drawing()
-def draw_frontier(advice: Advice) -> Figure:
-    """Draw recall against the time of the median query, a line for each system.
+def draw_frontier(tuned: Tuned) -> Figure:
+    """Draw recall against the time of the median query: what was measured, and its frontier.
 
-    Trials beaten by another one of their system are left out; the recommended one has a ring.
+    The recommended settings have a ring; a grey line is exact search.
 
     Raises
     ------
@@ -288,21 +288,19 @@ def draw_frontier(advice: Advice) -> Figure:
     """
     figure: Figure = new_figure((7.5, 4.5))
     panel = figure.subplots()
-    systems = dict.fromkeys(trial.system for trial in advice.trials)
-    for system, style in zip(systems, styles(), strict=False):
-        shown = frontier([trial for trial in advice.trials if trial.system == system])
-        points = [(trial.recall, trial.p50_ms) for trial in shown]
-        panel.plot(*zip(*points, strict=True), label=plain(system), **style)
-    if advice.recommended is not None:
-        chosen = advice.recommended
+    for points, style, label in ((tuned.points, ".", "measured"), (tuned.frontier, "o-", "best")):
+        line = [(point.recall, point.p50_ms) for point in points]
+        colour = COLOURS[int(points is not tuned.points)]
+        panel.plot(*zip(*line, strict=True), style, color=colour, label=label)
+    if tuned.cause is None:
         panel.plot(
-            chosen.recall, chosen.p50_ms, "o", markersize=12, markerfacecolor="none",
-            color="black", label="recommended",
+            tuned.best.recall, tuned.best.p50_ms, "o", markersize=12, markerfacecolor="none",
+            color="black", label="recommended", linestyle="none",
         )  # fmt: skip
-    panel.axvline(advice.goal.recall, color="grey", linewidth=0.8)
+    panel.axvline(tuned.recall, color="grey", linewidth=0.8)
+    panel.axhline(tuned.exact_p50_ms, color="grey", linestyle=":", label="exact search")
     panel.set_yscale("log")
     _label_milliseconds(panel)
-    title = f"{plain(advice.table)}, {advice.rows} rows"
-    name_panel(panel, title, f"recall@{advice.goal.k}", "p50 ms")
+    name_panel(panel, plain(tuned.index), f"recall@{tuned.k}", "p50 ms")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
     return figure

@@ -1,15 +1,16 @@
-"""The measures of a comparison, all from one ranking for each ground truth."""
+"""The measures of the papers, all from one ranking for each ground truth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import metrics
 from ..errors import InvalidInputError
+from ..hashers.supervision.labels import Labels
 from ..metrics.blocks import check_count
 from ..metrics.ranking import (
     Distances,
@@ -22,8 +23,12 @@ from ..metrics.ranking import (
     precision_measure,
     share_measure,
 )
+from ..metrics.truth import Relevant, RelevantRows, relevant_by_label
 from ..models.model import Model
-from .splits import Split, Truth
+from ..models.vectors import SparseRows
+
+#: One label of each row, or several as 0 and 1 in columns; -1 or a line of zeros for none.
+LabelArray: TypeAlias = NDArray[np.integer] | SparseRows
 
 
 @dataclass(frozen=True)
@@ -115,48 +120,70 @@ def score(
     model: Model,
     queries: NDArray[np.floating],
     codes: NDArray[np.uint8],
-    split: Split,
-    truths: Sequence[Truth],
+    relevant: Mapping[str, Relevant],
     measures: Measures,
+    *,
+    labels: tuple[LabelArray, LabelArray] | None = None,
     distances: Distances | None = None,
 ) -> dict[str, Scores]:
-    """Take all measures of a model's codes of a split's database, by the name of the truth.
+    """Take all measures of a model's codes, by the name of the truth.
 
     Rankings are by `Model.ranking_codes` of the queries, and by ``distances`` if they are given;
     measures within a radius always use Hamming distance.
+
+    Parameters
+    ----------
+    codes
+        Of the database.
+    relevant
+        Which rows of the database are relevant to which query, by the name of the truth; ``label``
+        for a shared label.
+    labels
+        Of the queries and of the database, which vote by the truth ``label`` if each row has one.
     """
     query_codes = model.encode(queries)
     ranked_by, weights = model.ranking_codes(queries)
     ranks = curve_ranks(len(codes))
     taken = _ranking_measures(measures)
     result = {}
-    for truth in truths:
-        relevant = split.relevant(truth)
+    for name, truth in relevant.items():
         *means, curve = mean_over_queries(
             ranked_by,
             codes,
-            relevant,
+            truth,
             [*taken.values(), curve_measure(ranks)],
             ties=measures.ties,
             weights=weights,
             distances=distances,
         )
-        values = {name: float(mean) for name, mean in zip(taken, means, strict=True)}
+        values = {measure: float(mean) for measure, mean in zip(taken, means, strict=True)}
         values[f"PH{measures.radius}"] = metrics.precision_within_radius(
-            query_codes, codes, relevant, measures.radius
+            query_codes, codes, truth, measures.radius
         )
-        if truth.kind == "label" and _one_label_each(split):
+        if name == "label" and labels is not None and all(map(_one_each, labels)):
             values[f"{measures.neighbours}-NN error"] = metrics.neighbour_error(
                 ranked_by,
                 codes,
-                split.query_labels,  # type: ignore[arg-type]  # there, as _one_label_each saw
-                split.labels,  # type: ignore[arg-type]
+                *labels,
                 measures.neighbours,
                 weights=weights,
                 distances=distances,
             )
-        result[truth.name] = Scores(values, metrics.Curve(ranks, *curve))
+        result[name] = Scores(values, metrics.Curve(ranks, *curve))
     return result
+
+
+def sharing_labels(query_labels: LabelArray, labels: LabelArray) -> RelevantRows:
+    """Return which rows share a label with which query; refuse labels that none share."""
+    relevant = relevant_by_label(query_labels, labels)
+    if not relevant.any():
+        queries, rows = (len(Labels.read(y, y.shape[0]).labelled) for y in (query_labels, labels))
+        raise InvalidInputError(
+            f"none of the {query_labels.shape[0]} queries shares a label with a row of the "
+            f"database ({queries} queries and {rows} rows have one); label more rows, or take "
+            "nearest-fraction or nearest-k as truth"
+        )
+    return relevant
 
 
 def _ranking_measures(measures: Measures) -> dict[str, Measure]:
@@ -170,8 +197,5 @@ def _ranking_measures(measures: Measures) -> dict[str, Measure]:
     return result
 
 
-def _one_label_each(split: Split) -> bool:
-    return all(
-        labels is not None and labels.ndim == 1 and bool((labels >= 0).all())
-        for labels in (split.query_labels, split.labels)
-    )
+def _one_each(labels: LabelArray) -> bool:
+    return labels.ndim == 1 and bool((labels >= 0).all())

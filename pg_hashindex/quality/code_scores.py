@@ -6,14 +6,15 @@ from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels
 from ..index.catalog import HasRow
 from ..index.search import as_count
+from ..metrics.truth import relevant_by_distance, rows_of_fraction
 from ..training.sampling import sample_table
-from . import Measures, Scores, Split, Truth
-from .scores import score
+from .scores import Measures, Scores, score, sharing_labels
 
 __all__ = ["CODE_ROWS", "score_codes"]
 
 #: The most rows to draw from the table, including the queries.
 CODE_ROWS = 20_000
+_FRACTION = 0.02
 
 
 def score_codes(
@@ -72,10 +73,10 @@ def score_codes(
         rows=rows,
         random_state=random_state,
     )
-    X, y, truth = sample.X, None, Truth("nearest-fraction", 0.02)
+    X, y = sample.X, None
     if labels is not None:
         labelled = Labels.read(sample.y, len(X)).labelled
-        X, y, truth = X[labelled], sample.y[labelled], Truth("label")
+        X, y = X[labelled], sample.y[labelled]
     model = index.loaded_model
     if model.network is not None and model.network.kind == "rows":
         # Other rows have no code, and so no place in the ranking.
@@ -95,5 +96,16 @@ def score_codes(
     query, database = np.sort(order[:n_queries]), np.sort(order[n_queries:])
     measures = measures or Measures(k=(min(100, len(database)),))
     measures.check(len(database))
-    split = Split.of(compared, y, numbers={"query": query, "database": database, "train": database})
-    return score(model, X[query], model.row_codes(X[database]), split, [truth], measures)
+    if y is not None:
+        labels_of = y[query], y[database]
+        relevant = {"label": sharing_labels(*labels_of)}
+    else:
+        labels_of = None
+        nearest = rows_of_fraction(_FRACTION, len(database))
+        relevant = {
+            f"nearest {100 * _FRACTION:g} %": relevant_by_distance(
+                compared[query], compared[database], nearest
+            )
+        }
+    codes = model.row_codes(X[database])
+    return score(model, X[query], codes, relevant, measures, labels=labels_of)

@@ -1,4 +1,4 @@
-"""The advisor's estimates: true neighbours, their places by code, and how figures grow."""
+"""True neighbours among rows that come in blocks, and their places by code."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.quantization import quantize
-from pg_hashindex.quality.tuning.models import Candidate, EncodedSample
 
 ROWS, DIMENSION = 1500, 16
 
@@ -132,29 +131,3 @@ def test_rows_of_zeros_are_no_answers_by_cosine():
     numbers, right = nearest.found()
     assert numbers[0][right[0]].tolist() == [0, 10, 20, 30, 40]
     assert (right * nearest.weights()).sum() == 5
-
-
-def test_recall_that_is_lost_on_the_sample_is_lost_of_the_full_table():
-    rng = np.random.default_rng(0)
-    X, Q = rng.standard_normal((2, 900, 16)).astype(np.float32)
-    Q = Q[:50]
-    model = ITQ(n_bits=16, random_state=0).fit(X).to_model("itq")
-    ranks = []
-    for rows in (X, X[:300]):
-        nearest = NearestRows(Q, 10, "l2")
-        nearest.add(rows)
-        ranks.append(CodeRanks(model.orders(Q, None), model.encode(rows), *nearest.found(), 10))
-    full, sample = ranks
-    coded = EncodedSample(
-        Candidate("itq", lambda: model), model, 0.0, ("asymmetric",), full, 1.0, sample
-    )
-    by_scan, on_sample = (one.recall(30, "asymmetric") for one in ranks)
-    assert by_scan < on_sample
-    assert coded.recall(30, "asymmetric") == by_scan
-    assert coded.recall(30, "asymmetric", on_sample) == by_scan
-    assert coded.recall(30, "asymmetric", 0.9 * on_sample) == pytest.approx(0.9 * by_scan)
-    # No more than all codes: what was found beyond is chance.
-    assert coded.recall(30, "asymmetric", 1.0) == by_scan
-    least = coded.least(by_scan, "asymmetric", (10, 20, 30, 50))
-    assert least == 30
-    assert coded.least(2.0, "asymmetric", (10, 20, 30, 50)) == 50

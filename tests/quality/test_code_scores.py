@@ -9,8 +9,8 @@ from fixtures.items import one_layout
 from pg_hashindex import metrics, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.papers import Measures
-from pg_hashindex.papers.code_scores import score_codes
+from pg_hashindex.quality.code_scores import score_codes
+from pg_hashindex.quality.scores import Measures
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest

@@ -1,0 +1,230 @@
+"""Work on an index that one session does at a time, and how far it is.
+
+The row of ``hashindex.claim`` is the work: the session holds the row's lock while it works, and
+writes its progress in short transactions of their own. If that fails, because somebody locks the
+table say, the work continues. A row whose session no longer holds its lock is dead work, which the
+next run takes over.
+"""
+
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, LiteralString
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from ..errors import InUseError
+from .connection import Connection
+from .locks import claim, release
+from .owners import prepare_schema
+from .progress import Progress
+from .server_errors import translated_errors
+from .statements import execute, read_as
+
+__all__ = ["Work", "WorkKind", "WorkRow", "claimed_work", "list_work"]
+
+WorkKind = Literal["encode", "swap", "rebalance", "repair"]
+
+# Seconds between two writes of a row; the start of a phase is written at once.
+_BEAT = 1.0
+
+# Writes wait for no lock, and not for the disk.
+_SETTINGS: LiteralString = """
+    SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s';
+    SET LOCAL synchronous_commit TO off
+"""
+
+_WRITE: LiteralString = """
+    UPDATE hashindex.claim
+    SET phase = $3, rows_done = $4, rows_total = $5,
+        phase_started_at = CASE WHEN $6 THEN clock_timestamp() ELSE phase_started_at END
+    WHERE work = $1 AND name = $2 AND pid = pg_backend_pid()
+"""
+
+# Dead work that left nothing to continue is not listed: the next run of its kind takes it over.
+_LIST: LiteralString = """
+    SELECT CASE WHEN c.work <> 'access' THEN c.work WHEN i.building IS NULL THEN 'rebalance'
+                ELSE 'encode' END AS work,
+           i.name, i.swap_of, s.is_running, c.phase, c.rows_done, c.rows_total,
+           extract(epoch FROM clock_timestamp() - c.phase_started_at)::double precision
+               AS phase_seconds,
+           c.started_at, c.role, c.pid, n.model AS next_model
+    FROM hashindex.claim c
+    JOIN hashindex.index i ON i.name = c.name
+    LEFT JOIN LATERAL (
+        SELECT pg_catalog.format('%s:%s', m.name, m.version) AS model
+        FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id
+        WHERE x.swap_of = coalesce(i.swap_of, i.name) AND x.swap_state IN ('next', 'ready')
+    ) n ON true
+    CROSS JOIN LATERAL (SELECT hashindex._is_running(c.work, c.name, c.pid, c.lock)) s(is_running)
+    WHERE s.is_running OR pg_catalog.pg_is_in_recovery() OR s.is_running = false AND CASE c.work
+        WHEN 'access' THEN i.building IS NOT NULL OR i.next_generation IS NOT NULL
+        WHEN 'swap' THEN n.model IS NOT NULL
+        ELSE true END
+    ORDER BY i.name, c.started_at
+"""
+
+
+class Work:
+    """Work that this session has claimed; others see its phase and its rows.
+
+    Progress inside a transaction is not written.
+    """
+
+    def __init__(self, connection: Connection, work: str, name: str) -> None:
+        self.connection = connection
+        self._claimed = [work, name]
+        self._phase: str | None = None
+        self._done = 0
+        self._total: int | None = None
+        self._new_phase = False
+        self._next_beat = 0.0
+
+    def phase(self, name: str, total: int | None = None, unit: str = "row") -> Progress:
+        """Begin a phase, of so many rows if that is known.
+
+        Count rows by `advance`, or to have a bar too, by the progress returned.
+        """
+        self._phase, self._done, self._total, self._new_phase = name, 0, total, True
+        self._write()
+        return Progress(name, total, unit, self)
+
+    def expect(self, total: int) -> None:
+        """Set the number of rows of the phase, once it is known."""
+        self._total = total
+        self._write()
+
+    def advance(self, rows: int = 0) -> None:
+        """Count rows that are done; others see it within a second."""
+        self._done += rows
+        if self._total is not None:
+            # The total may be an estimate, and writers add rows.
+            self._total = max(self._total, self._done)
+        if time.monotonic() >= self._next_beat:
+            self._write()
+
+    def _write(self) -> None:
+        self._next_beat = time.monotonic() + _BEAT
+        if (
+            self.connection.closed
+            or self.connection.info.transaction_status != TransactionStatus.IDLE
+        ):
+            return
+        values = [*self._claimed, self._phase, self._done, self._total, self._new_phase]
+        try:
+            with self.connection.transaction():
+                execute(self.connection, _SETTINGS)
+                execute(self.connection, _WRITE, values)
+        except psycopg.Error as error:
+            # A cancelled statement was meant to stop the run.
+            if self.connection.closed or isinstance(error, psycopg.errors.QueryCanceled):
+                with translated_errors():
+                    raise
+        else:
+            self._new_phase = False
+
+
+@contextmanager
+def claimed_work(connection: Connection, work: str, name: str, busy: str) -> Iterator[Work]:
+    """Keep other sessions from the same work on an index.
+
+    Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
+    name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
+    it.
+    """
+    if not claim(connection, work, name):
+        raise InUseError(busy)
+    try:
+        yield Work(connection, work, name)
+    finally:
+        if not connection.closed:
+            release(connection, work, name)
+
+
+@dataclass(frozen=True)
+class WorkRow:
+    """Work on an index: under way, or dead.
+
+    Parameters
+    ----------
+    work
+        An encode builds the access path too.
+    name
+        The index, or the row beside it that a swap fills.
+    swap_of
+        The index that is being swapped, if this is the row beside it.
+    is_running
+        False if it was cut off; None on a standby, which does not see the locks of its primary.
+    rows_done, rows_total
+        In this phase.
+    phase_seconds
+        The time since this phase began.
+    pid
+        The server's process that it runs on, or ran on.
+    next_model
+        The new model, while the index is being swapped.
+    """
+
+    work: WorkKind
+    name: str
+    swap_of: str | None
+    is_running: bool | None
+    phase: str | None
+    rows_done: int
+    rows_total: int | None
+    phase_seconds: float
+    started_at: datetime
+    role: str
+    pid: int
+    next_model: str | None
+
+    @property
+    def share(self) -> float | None:
+        """The share of the phase's rows that are done, if their number is known."""
+        return self.rows_done / self.rows_total if self.rows_total else None
+
+    @property
+    def time_left(self) -> timedelta | None:
+        """Estimated for this phase, while it runs."""
+        if not self.is_running or not self.rows_done or self.rows_total is None:
+            return None
+        left = max(self.rows_total - self.rows_done, 0)
+        return timedelta(seconds=round(self.phase_seconds * left / self.rows_done))
+
+    @property
+    def resume(self) -> str | None:
+        """The command that continues dead work."""
+        if self.is_running is not False:
+            return None
+        words = [self.work, self.name]
+        if self.next_model is not None and (self.work == "swap" or self.swap_of is not None):
+            words = ["swap", self.swap_of or self.name, "--model", self.next_model]
+        return f"pg-hashindex index {shlex.join(words)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields, the share, the seconds left, and the command."""
+        left = None if self.time_left is None else self.time_left.total_seconds()
+        return asdict(self) | {"time_left": left, "share": self.share, "resume": self.resume}
+
+
+def list_work(connection: Connection, index: str | None = None) -> list[WorkRow]:
+    """Return the work on indexes that runs, and dead work that can be continued.
+
+    Parameters
+    ----------
+    index
+        Only the work on this index, and on the row beside it.
+
+    Returns
+    -------
+    list of WorkRow
+        By index, the oldest first.
+    """
+    with translated_errors():
+        prepare_schema(connection)
+        found = read_as(WorkRow, connection, _LIST)
+    return [work for work in found if index in (None, work.name, work.swap_of)]

@@ -1,0 +1,328 @@
+"""Find the candidates and probes with which an index reaches a recall the fastest.
+
+Both are arguments of a search, so the index itself is measured, as it is, and nothing is written.
+"""
+
+import shlex
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, LiteralString
+
+from ..db.progress import Progress
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
+from ..errors import InvalidInputError
+from ..index.catalog import HasRow, IndexRow
+from ..index.handle import HashIndex
+from ..index.search import as_count
+from ..models.quantization import bits_of
+from .measuring import Measured, Measuring
+from .query_sets import QuerySet, draw
+
+CANDIDATES = (20, 50, 100, 200, 400, 800)
+_MOST_CANDIDATES = 6400
+_MOST_PROBES = 1000
+# Recalls that differ by less count as equal.
+_GAIN = 0.005
+# Medians that differ by less count as equal.
+_SAME_TIME, _SAME_MS = 1.1, 0.05
+# A search that takes so long, and longer than the exact one, is of no use.
+_SLOW_MS = 10.0
+
+_USUAL_ACCESS: LiteralString = """
+    SELECT hashindex._usual_access(i, ROW(m.*)::hashindex.model)
+    FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
+"""
+
+# Measures a search with some probes and candidates, once.
+_At = Callable[[int | None, int], Measured]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The settings that were measured, and the best of them.
+
+    Attributes
+    ----------
+    recall, k, max_ms
+        The goal.
+    points
+        By probes and candidates.
+    own, best
+        With the index's settings of now; and with those that reach the goal the fastest, or else
+        find the most.
+    cause, remedy
+        What keeps the index from the goal, and what to do then; None if it is reached.
+    exact_p50_ms, exact_p95_ms
+        Times of exact search.
+    """
+
+    index: str
+    recall: float
+    k: int
+    max_ms: float | None
+    points: list[Measured]
+    own: Measured
+    best: Measured
+    cause: str | None
+    remedy: str | None
+    exact_p50_ms: float
+    exact_p95_ms: float
+
+    @property
+    def frontier(self) -> list[Measured]:
+        """The points that no other one beats in recall and median time, by recall."""
+        found: list[Measured] = []
+        for point in sorted(self.points, key=lambda point: (point.p50_ms, -point.recall)):
+            if not found or point.recall > found[-1].recall:
+                found.append(point)
+        return found
+
+    @property
+    def goal(self) -> str:
+        """The goal in words."""
+        return f"recall {self.recall:g}" + (f" within {self.max_ms:g} ms" if self.max_ms else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; ``recommended`` is None if nothing reaches the goal."""
+        frontier = self.frontier
+        values = asdict(self)
+        del values["best"]
+        return values | {
+            "points": [asdict(point) | {"frontier": point in frontier} for point in self.points],
+            "recommended": asdict(self.best) if self.cause is None else None,
+        }
+
+
+def tune(
+    index: HasRow,
+    recall: float,
+    *,
+    k: int = 10,
+    max_ms: float | None = None,
+    queries: int | QuerySet = 100,
+    random_state: int = 0,
+) -> Tuned:
+    """Find the candidates and probes with which an index reaches a recall the fastest.
+
+    Tries more candidates first. If these are not enough, it doubles either number, or both,
+    whatever finds the most, until the recall is reached or neither helps. Then it tries fewer and
+    more probes, each with the fewest candidates that are enough. Works in a read-only session.
+
+    Parameters
+    ----------
+    recall
+        The part of the true k nearest to find, above 0 and at most 1.
+    k
+        Answers compared.
+    max_ms
+        The most milliseconds that the median query may take.
+    queries
+        Rows to draw from the table, each left out of its own answers; or other queries. If the
+        index has tenants, a row is searched for within its own.
+    random_state
+        Seed of the draw.
+
+    Raises
+    ------
+    InvalidInputError
+        If a number is out of range, or there is nothing to search.
+    """
+    if not 0 < recall <= 1:
+        raise InvalidInputError(f"recall must be above 0 and at most 1, got {recall:g}")
+    if max_ms is not None and not max_ms > 0:
+        raise InvalidInputError(f"max_ms must be above 0, got {max_ms:g}")
+    as_count("k", k)
+    row = index.row
+    asked = queries if isinstance(queries, QuerySet) else draw(row, queries, random_state)
+    measuring = Measuring([row], asked, k)
+    # As searches for k answers keep them.
+    usual = row.candidates * max(k, 10) // 10
+    counts = sorted({max(count, k) for count in (*CANDIDATES, usual)})
+    measured: dict[tuple[int | None, int], Measured] = {}
+    steps = len(measuring.asked) * (1 + len(counts))
+    with Progress(f"measuring {row.name}", steps, "query") as bar:
+        exact_ms = measuring.find_truth(bar.update)
+
+        def at(probes: int | None, candidates: int) -> Measured:
+            place = probes, candidates
+            if place not in measured:
+                bar.total = max(bar.total, bar.n + len(measuring.asked))
+                measured[place] = measuring.measure(row, candidates, bar.update, probes=probes)
+            return measured[place]
+
+        # The most first, since the first searches read from disk.
+        top, *_ = [at(row.probes, count) for count in reversed(counts)]
+        cause = None
+        if max(point.recall for point in measured.values()) < recall:
+            top, cause = _climb(at, top, recall, row, exact_ms[0])
+        if cause is None and row.access == "landmarks":
+            _try_probes(at, top.probes or 1, sorted({count for _, count in measured}), recall)
+    points = sorted(measured.values(), key=_size)
+    best, cause = _best(points, recall, max_ms, cause)
+    return Tuned(
+        row.name,
+        recall,
+        k,
+        max_ms,
+        points,
+        measured[row.probes, max(usual, k)],
+        best,
+        cause,
+        None if cause is None else _remedy(row, points, recall, max_ms, exact_ms[0]),
+        *exact_ms,
+    )
+
+
+def apply(index: HashIndex, tuned: Tuned) -> HashIndex:
+    """Store the best candidates and probes as the defaults of the index's searches."""
+    best = tuned.best
+    return index.configure(
+        # Searches for more than ten rows keep more in proportion.
+        candidates=-(-10 * best.candidates // max(tuned.k, 10)),
+        probes=best.probes if best.access == "landmarks" else None,
+    )
+
+
+def describe(point: Measured) -> str:
+    """Return the settings of a measurement in words."""
+    probes = "" if point.access != "landmarks" else f" of {point.probes} probes"
+    return f"{point.candidates} candidates{probes}"
+
+
+def _climb(
+    at: _At, top: Measured, recall: float, row: IndexRow, exact_ms: float
+) -> tuple[Measured, str | None]:
+    """Double candidates and probes until they reach the recall, or return why they do not."""
+    cause = None
+    while top.recall < recall and cause is None:
+        tried = [at(*choice) for choice in _more(top, row.access == "landmarks")]
+        top, cause = _step(top, tried, row.model_name, exact_ms)
+    return top, cause
+
+
+def _more(top: Measured, has_probes: bool) -> list[tuple[int | None, int]]:
+    """Return what to try next: twice the candidates, twice the probes, and both."""
+    more = 2 * top.candidates
+    found: list[tuple[int | None, int]] = []
+    if more <= _MOST_CANDIDATES:
+        found.append((top.probes, more))
+    if has_probes and top.probes is not None and 2 * top.probes <= _MOST_PROBES:
+        found += [(2 * top.probes, c) for c in (top.candidates, more) if c <= _MOST_CANDIDATES]
+    return found
+
+
+def _step(
+    top: Measured, tried: Sequence[Measured], model: str, exact_ms: float
+) -> tuple[Measured, str | None]:
+    """Return the next settings; or those of before, and why no other ones are better."""
+    found = f"{describe(top)} find {top.recall:.3g}"
+    if not tried:
+        return top, f"{found}, and more are not tried"
+    best = max(tried, key=lambda point: point.recall)
+    # Among equal recalls, prefer the point with one number doubled to that with both.
+    best = _cheapest([point for point in tried if point.recall >= best.recall - _GAIN])
+    if best.recall < top.recall + _GAIN:
+        others = "; ".join(f"{describe(point)} find {point.recall:.3g}" for point in tried)
+        return top, (
+            f"{found}, and more do not help ({others}): by the codes of model {model} the missing "
+            "rows are not near"
+        )
+    if best.p50_ms > max(exact_ms, _SLOW_MS):
+        return top, f"{found}, and with more of them an exact search is faster"
+    return best, None
+
+
+def _try_probes(at: _At, start: int, counts: Sequence[int], recall: float) -> None:
+    """Measure fewer and more probes than ``start``, as long as searches do not become slower.
+
+    Each with the fewest candidates that reach the recall, and the others that the way there takes.
+    """
+
+    def least(probes: int) -> Measured | None:
+        place = bisect_left(counts, recall, key=lambda count: at(probes, count).recall)
+        return at(probes, counts[place]) if place < len(counts) else None
+
+    first = least(start)
+    for factor in (0.5, 2.0):
+        last, probes = first, int(factor * start)
+        while last is not None and 1 <= probes <= _MOST_PROBES:
+            point = least(probes)
+            slower = point is not None and point.p50_ms > last.p50_ms * _SAME_TIME + _SAME_MS
+            last = None if slower else point
+            probes = int(factor * probes)
+
+
+def _best(
+    points: Sequence[Measured], recall: float, max_ms: float | None, cause: str | None
+) -> tuple[Measured, str | None]:
+    """Return the fastest settings that reach the goal, or else the nearest, and why not."""
+    allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
+    reaching = [point for point in points if point.recall >= recall]
+    # Fewer candidates or probes are never slower: if they were measured so, it was chance.
+    times = {
+        point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
+    }
+    needed = [
+        point
+        for point in reaching
+        if not any(other != point and _within(other, point) for other in reaching)
+    ]
+    within = [point for point in needed if point in allowed]
+    if within:
+        return _fastest(within, times), None
+    if needed:
+        fastest = _fastest(needed, times)
+        nearest = _cheapest(allowed) if allowed else fastest
+        return nearest, f"{describe(fastest)} find {fastest.recall:.3g} in {fastest.p50_ms:.3g} ms"
+    return _cheapest(allowed or points), cause
+
+
+def _fastest(points: Sequence[Measured], times: Mapping[Measured, float]) -> Measured:
+    """Return the fastest point; of equal times, that with the fewest candidates and probes."""
+    most = min(times[point] for point in points) * _SAME_TIME + _SAME_MS
+    return min((point for point in points if times[point] <= most), key=lambda p: sum(_size(p)))
+
+
+def _cheapest(points: Iterable[Measured]) -> Measured:
+    """Return the fewest probes and candidates that find as much as any."""
+    points = list(points)
+    most = max(point.recall for point in points)
+    return min((point for point in points if point.recall > most - _GAIN), key=_size)
+
+
+def _size(point: Measured) -> tuple[int, int]:
+    return point.probes or 0, point.candidates
+
+
+def _within(one: Measured, other: Measured) -> bool:
+    return all(a <= b for a, b in zip(_size(one), _size(other), strict=True))
+
+
+def _remedy(
+    row: IndexRow, points: Sequence[Measured], recall: float, max_ms: float | None, exact_ms: float
+) -> str:
+    """Return what to do if no candidates and probes reach the goal."""
+    configure = f"pg-hashindex index configure {shlex.quote(row.name)}"
+    if row.access == "scan":
+        with translated_errors(table=row.qualified_table):
+            # No row for readers who may not read the model.
+            usual = execute(row.connection, _USUAL_ACCESS, [row.name]).fetchone()
+        if usual == ("landmarks",):
+            return f"read some lists of codes instead of all: {configure} --access landmarks"
+    if any(point.recall >= recall for point in points):
+        if max_ms is not None and exact_ms <= max_ms:
+            return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
+        return "allow more time, or a lower recall"
+    if row.levels == 2 and row.ranking == "hamming" and row.encoded_in == "sql":
+        return f"rank by the query's projections: {configure} --ranking asymmetric"
+    if row.n_bits >= 2 * row.dimension:
+        return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
+    model, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
+    bits = min(2 * row.n_bits // bits_of(row.levels), row.dimension)
+    return (
+        f"take more bits: pg-hashindex model train {model} --table {table} --column "
+        f"{shlex.quote(row.column_name)} --bits {bits} --levels 4; then pg-hashindex index swap "
+        f"{shlex.quote(row.name)} --model {model}"
+    )

@@ -1,0 +1,219 @@
+"""The progress of real runs: encoding, building, rebalancing, swapping."""
+
+import subprocess
+import sys
+import time
+
+import psycopg
+import pytest
+from fixtures.checks import assert_fresh
+from fixtures.work import seen
+
+from pg_hashindex import operations, store
+from pg_hashindex.db.work import Work, list_work
+from pg_hashindex.errors import InUseError, InvalidInputError
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index import encoding
+from pg_hashindex.index.catalog import IndexRow
+from pg_hashindex.index.handle import HashIndex
+
+pytestmark = pytest.mark.newest
+
+
+@pytest.fixture
+def batches(other, always, monkeypatch):
+    """What another session sees of the work before each batch is written."""
+    found = []
+    write = encoding._Encoder._write
+
+    def looked_at(self, batch):
+        found.extend(list_work(other))
+        return write(self, batch)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(encoding._Encoder, "_write", looked_at)
+    return found
+
+
+def test_encoding_is_seen_batch_by_batch(bare, batches):
+    bare.encode(batch_rows=70)
+    assert {(one.work, one.name, one.phase, one.is_running) for one in batches} == {
+        ("encode", "items_idx", "encoding", True)
+    }
+    assert [one.rows_done for one in batches] == [0, 70, 140, 210, 280]
+    assert {one.rows_total for one in batches} == {300}
+
+
+@pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
+def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, partitions, monkeypatch):
+    connection.execute(
+        f"CREATE TABLE large (id int PRIMARY KEY, v vector(8)) {partitions}".encode()
+    )
+    for part in range(2) if partitions else ():
+        connection.execute(
+            f"CREATE TABLE part_{part} PARTITION OF large "
+            f"FOR VALUES WITH (MODULUS 2, REMAINDER {part})".encode()
+        )
+    connection.execute(
+        "INSERT INTO large "
+        "SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20000) n"
+    )
+    index = HashIndex.create(
+        connection, "large", table="large", column="v", model="lsh", access="scan"
+    )
+    connection.execute(
+        "INSERT INTO hashindex.large_codes (id, code) "
+        "SELECT id, B'000000000000' FROM large WHERE id % 4 = 0"
+    )
+    expected = []
+    expect = Work.expect
+
+    def kept(self, total):
+        expected.append(total)
+        expect(self, total)
+
+    monkeypatch.setattr(Work, "expect", kept)
+    waiting = IndexRow.waiting
+
+    def counted(row, *, codes=None, percent=None):
+        assert percent is not None, "the whole table was read"
+        return waiting(row, codes=codes, percent=percent)
+
+    monkeypatch.setattr(IndexRow, "waiting", counted)
+    # The table has some 200 pages; the deviation of the estimate is about a tenth.
+    monkeypatch.setattr(encoding, "_COUNTED_PAGES", 60)
+    assert index.encode() == 15_000
+    assert 7_500 < expected[0] < 30_000
+
+
+def test_on_a_connection_that_is_not_in_autocommit_mode(bare, other, always):
+    bare.connection.autocommit = False
+    with bare.connection.transaction():
+        bare.configure(access="landmarks")
+    assert bare.encode(batch_rows=100) == 300
+    assert not bare.connection.autocommit
+    assert bare.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert seen(other) == []
+    assert_fresh(HashIndex.open(other, "items_idx"))
+
+
+def test_a_batch_that_fails(bare, other):
+    bare.connection.execute(
+        "CREATE TABLE odd (id int PRIMARY KEY, v vector); "
+        "INSERT INTO odd SELECT n, array_fill(n, ARRAY[8])::vector FROM generate_series(1, 20) n"
+    )
+    index = HashIndex.create(bare.connection, "odd", table="odd", column="v", model="lsh")
+    bare.connection.execute(
+        "SET session_replication_role = replica; UPDATE odd SET v = '[1,2]' WHERE id = 17; "
+        "RESET session_replication_role"
+    )
+    with pytest.raises(InvalidInputError, match='row 17 of "public"."odd" has 2 dimensions'):
+        index.encode(batch_rows=5)
+    assert seen(other) == []
+    codes = other.execute("SELECT count(*) FROM hashindex.odd_codes").fetchone()
+    assert codes == (15,)
+
+
+def test_a_repeated_run_does_nothing(bare, other):
+    """It is refused: the first one runs, and is not taken over."""
+    with encoding.only_encoder(bare.row, None):
+        with pytest.raises(InUseError, match="being encoded by another session"):
+            HashIndex.open(other, "items_idx").encode()
+        assert seen(other) == [("encode", "items_idx", True)]
+
+
+def test_progress_that_cannot_be_written(bare, other, always, monkeypatch):
+    """Somebody locks the table; the work continues."""
+    write = encoding._Encoder._write
+
+    def locked(self, batch):
+        done = write(self, batch)
+        other.execute("BEGIN; LOCK TABLE hashindex.claim IN SHARE MODE")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding._Encoder, "_write", locked)
+        patch.setattr(Work, "_write", unlocking(Work._write, other))
+        assert bare.encode(batch_rows=150) == 300
+    assert_fresh(bare)
+
+
+def unlocking(write, other):
+    """End the other session's transaction once a write has given up."""
+
+    def written(self):
+        write(self)
+        other.execute("ROLLBACK")
+
+    return written
+
+
+def test_access_paths_say_what_they_are_at(bare, phases, always):
+    for access, steps in (
+        ("landmarks", [
+            "training landmarks", "waiting for a lock to start logging writes",
+            "reading rows", "indexing landmarks", "putting codes in the order of landmarks",
+            "applying writes made meanwhile",
+            "waiting for a lock to switch to the new landmarks",
+        ]),
+    ):  # fmt: skip
+        before = phases()
+        bare.configure(access=access).encode()  # type: ignore[arg-type]
+        assert phases()[len(before) :] == steps
+
+
+def test_a_rebalance_says_what_it_is_at(listed, phases):
+    listed.rebalance()
+    steps = phases()
+    assert steps.index("training landmarks") < steps.index("reading rows") < len(steps) - 1
+
+
+def test_a_swap_and_the_encoding_within_it(bare, batches, vectors, phases):
+    longer = LSH(n_bits=40, random_state=1).fit(vectors).to_model("longer")
+    store.save(bare.connection, longer)
+    bare.encode()
+    del batches[:]
+    operations.swap(bare, "longer", queries=20)
+    assert [(one.work, one.name, one.phase) for one in batches] == [
+        ("swap", "items_idx", "preparing"),
+        ("encode", "items_idx~2", "encoding"),
+    ]
+    steps = phases()
+    assert steps.index("preparing") < steps.index("comparing") < steps.index("switching")
+
+
+ENCODE = """
+import sys
+from pg_hashindex import HashIndex, connect
+HashIndex.open(connect(sys.argv[1]), "items_idx").encode(rows_per_second=40)
+"""
+
+
+@pytest.fixture
+def victim(bare, url):
+    """Another process that encodes 40 rows a second."""
+    with subprocess.Popen([sys.executable, "-c", ENCODE, url]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_killed_process_leaves_dead_work_and_another_continues_it(bare, other, victim):
+    def wait_for(condition):
+        until = time.monotonic() + 30
+        while not condition():
+            assert victim.poll() is None or victim.returncode < 0
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    wait_for(lambda: any(one.rows_done for one in list_work(other)))
+    (one,) = list_work(other)
+    assert (one.is_running, one.rows_total, one.resume) == (True, 300, None)
+    assert one.rows_done % 20 == 0
+    victim.kill()
+    wait_for(lambda: list_work(other)[0].is_running is False)
+    (one,) = list_work(other)
+    assert one.resume == "pg-hashindex index encode items_idx"
+    written = bare.summary().codes
+    assert 0 < written < 300
+    assert bare.encode() == 300 - written
+    assert_fresh(bare)
+    assert list_work(other) == []
