@@ -7,12 +7,12 @@ from typing import Any
 import common
 import memory_report
 import numpy as np
-import protocols
+import papers
 import retrieval_report
 import scale_report
 import tenants
 from common import RESULTS, ROOT, table
-from hashing_entrants import DEEP
+from papers_methods import DEEP
 
 Record = dict[str, Any]
 NOT_YET = "Not measured yet."
@@ -287,23 +287,9 @@ def few_labels() -> str:
     )
 
 
-def devices() -> str:
-    found = read("semi_supervised")["devices"]
-    if "speed_up" not in found:
-        return f"Devices were not compared: {found.get('skipped', 'not run yet')}."
-    rows = {f"{found['threads']} threads": "cpu", found["gpu"]: "cuda"}
-    return table(
-        [f"{found['method']}, {task(found)}, {found['bits']} bits", "training wall s", "MAP@5000"],
-        [
-            [words, f"{found[name]['train_wall_s']:.1f}", f"{found[name]['MAP@5000']:.3f}"]
-            for words, name in rows.items()
-        ],
-    )
-
-
 def protocol_table(figure: str, *measures: str) -> str:
     """Write measures against bits, a line for each method of a paper's figure."""
-    found = protocols.measured().get(figure)
+    found = papers.measured().get(figure)
     if found is None:
         return NOT_YET
     cells = []
@@ -364,7 +350,7 @@ def chosen() -> str:
     return listed(
         (
             outcome | {"data": found["data"]}
-            for found in protocols.measured().values()
+            for found in papers.measured().values()
             for outcome in found["outcomes"]
             if outcome.get("chosen")
         ),
@@ -410,7 +396,7 @@ def preset_changes() -> str:
             (
                 f"{one['method']}, {one['change']}",
                 f"{one['dataset'].upper()}, {one['bits']} bits",
-                f"{one['MAP']:.3f} / {one['PH2']:.3f}",
+                f"{one['scores']['MAP_label']:.3f} / {one['scores']['PH2_label']:.3f}",
             )
             for one in sorted(presets("changes"), key=lambda one: one["method"])
             if one["codes"] == "hashed"
@@ -421,22 +407,19 @@ def preset_changes() -> str:
 
 def reference_rows() -> str:
     """What the programs' settings score more than the reference, by measure."""
-    heads = {
-        "MAP_label": "label MAP",
-        "P100_label": "label P@100",
-        "PH2_label": "label PH2",
-        "MAP_euclid2pct": "MAP of the nearest 2 %",
-        "P100_euclid2pct": "P@100 of the nearest 2 %",
-    }
+    heads = ["label MAP", "label P@100", "label PH2"]
+    heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
     found = [one for one in presets("reference") if one["codes"] == "hashed"]
-    return listed(
-        sorted(found, key=lambda one: (one["method"], one["dataset"], one["bits"])),
-        {"program, data, bits": lambda one: f"{one['method']} {one['dataset']} {one['bits']}"}
-        | {
-            head: lambda one, part=part: f"{one['difference'][part]:+.4f}"
-            for part, head in heads.items()
-        }
-        | {"seeds": lambda one: f"{one['seeds']}"},
+    return table(
+        ["program, data, bits", *heads, "seeds"],
+        [
+            [
+                f"{one['method']} {one['dataset']} {one['bits']}",
+                *(f"{one['difference'][part]:+.4f}" for part in papers.COMPARED),
+                f"{one['seeds']}",
+            ]
+            for one in sorted(found, key=lambda one: (one["method"], one["dataset"], one["bits"]))
+        ],
     )
 
 
@@ -467,7 +450,7 @@ def sadih_tasks() -> str:
             (
                 f"{one['dataset']}, {one['task']}, {one['bits']}",
                 one["method"],
-                f"{one['MAP']:.3f} ± {one['spread']:.3f}",
+                f"{one['scores']['MAP_label']:.3f} ± {one['standard_deviation']['MAP_label']:.3f}",
             )
             for one in sorted(found, key=lambda one: (one["dataset"], one["task"], one["bits"]))
         ),
@@ -484,7 +467,7 @@ def sadih_lengths() -> str:
             (
                 f"{one['dataset']}, {one['method']}, {one['codes']} codes",
                 f"{one['bits']} bits",
-                f"{one['MAP']:.3f} / {one['P@100']:.3f}",
+                f"{one['scores']['MAP_label']:.3f} / {one['scores']['P100_label']:.3f}",
             )
             for one in found
         ),
@@ -956,7 +939,6 @@ TABLES = {
     "semi-supervised-32": semi_supervised_32,
     "semi-supervised": semi_supervised,
     "given-graphs": given_graphs,
-    "devices": devices,
     "retrieval": retrieval,
     "retrieval-systems": retrieval_systems,
     "memory": memory,

@@ -69,7 +69,7 @@ def search(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Search INDEX for the rows nearest to a vector, or to another row (left out itself)."""
+    """Search INDEX for the rows nearest to a vector or row, or within a radius of bits."""
     if radius is not None and any(value is not None for value in (k, *options.values())):
         raise click.UsageError(
             "--radius finds every row by its code: leave out -k, --candidates, --probes, --filter"

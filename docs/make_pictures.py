@@ -4,7 +4,7 @@ Most are drawn from the packages of the demo. Everything but the diagram of the 
 projections, codes, centres and recalls. Those of memory and scale show what benchmarks/memory.py
 and scale.py measured.
 With the word "papers", only the figures of the papers' protocols are drawn, from the results of
-benchmarks/protocols.py and semi_supervised.py.
+benchmarks/papers.py.
 """
 
 import io
@@ -26,7 +26,7 @@ from pg_hashindex.server.data import load_packages
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import memory_report
-import protocols
+import papers as paper_runs
 import scale_report
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
@@ -351,7 +351,7 @@ def papers(*named: str) -> None:
 
     figures = {
         name: [Outcome.from_dict(outcome) for outcome in found["outcomes"]]
-        for name, found in protocols.measured().items()
+        for name, found in paper_runs.measured().items()
     }
     for name, outcomes in {**figures, "few_labels": few_labels()}.items():
         if named and name not in named:
@@ -363,11 +363,11 @@ def papers(*named: str) -> None:
 
 
 def few_labels() -> list[Outcome]:
-    """Return the means of benchmarks/semi_supervised.py, which kept no curves, as outcomes.
+    """Return the means of the table semi_supervised, which kept no curves, as outcomes.
 
     Methods that were run with one number of bits make no line.
     """
-    results = json.loads((protocols.RESULTS / "semi_supervised.json").read_text())["results"]
+    results = json.loads((paper_runs.RESULTS / "semi_supervised.json").read_text())["results"]
     lines = {one["method"] for one in results if one["bits"] == 12}
     groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for result in results:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from fixtures.clusters import clustered
 from pg_hashindex.cli.main import main
 
-from pg_hashindex.papers import load_split
+from pg_hashindex.papers import Method, Split, load_split
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -33,40 +33,28 @@ def retrieval(monkeypatch):
 
 
 @pytest.fixture
-def semi_supervised(monkeypatch):
-    return parts_of("semi_supervised", monkeypatch)
+def papers(monkeypatch):
+    return parts_of("papers", monkeypatch)
 
 
-def test_queries_of_sift_are_held_out(monkeypatch, tmp_path):
-    """Rows 3 and 5 are the queries, and their own nearest neighbours."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    base = np.random.default_rng(0).integers(0, 255, (8, 4))
-    np.savez(tmp_path / "sift10k.npz", base=base, query=base[[3, 5]], neighbours=[[3, 1], [5, 0]])
-    split = import_module("hashing").read_split(tmp_path, "sift10k")
-    assert np.array_equal(split.queries, base[[3, 5]])
-    assert np.array_equal(split.database, base[[0, 1, 2, 4, 6, 7]])
-    assert np.array_equal(split.train, split.database)
-
-
-def test_the_benchmark_of_hashing_agrees_with_the_command(monkeypatch, tmp_path):
+def test_a_line_of_hashing_agrees_with_the_command(papers, tmp_path):
     """The same split, settings and seeds: the same means and standard deviations in the JSON."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    hashing, entrants = import_module("hashing"), import_module("hashing_entrants")
+    module, methods = papers(), papers("_methods")
     X, y = clustered()
     rows = np.arange(40, 400)
     numbers = {"query": np.arange(40), "database": rows, "train": rows[:300]}
     files = tmp_path / "data.npz", tmp_path / "split.npz"
     np.savez(files[0], X=X, y=y)
     np.savez(files[1], **numbers, anchors=np.arange(299, -1, -1), labelled=np.arange(0, 300, 2))
-    entrant = entrants.Entrant(
-        "mine", 3, {}, hasher="sgh", parameters=entrants._anchors(40, scale="unit")
-    )
-    few = entrants.ENTRANTS["s3plh"]
+    mine = Method("sgh", {"anchors": "split", "n_anchors": 40, "scale": "unit"}, "mine")
+    few = methods.ENTRANTS["s3plh"].method
     split = load_split(*files)
+    theirs = dict.fromkeys(module.COMPARED, 0.1)
     ours = [
-        hashing.result("d", outcomes, None)
-        for one, seeds in ((entrant, 3), (few, 1))
-        for outcomes in hashing.runs(split, one, 8, seeds)
+        next(
+            module.Part({"bits": 8}, one, lambda _: split, range(seeds), theirs).lines(module.FIRST)
+        )
+        for one, seeds in ((mine, 3), (few, 1))
     ]
     common = ["--data", *files[:1], "--split", *files[1:], "--bits", 8, "--json", "-k", "50,100"]
     commands = [
@@ -79,26 +67,27 @@ def test_the_benchmark_of_hashing_agrees_with_the_command(monkeypatch, tmp_path)
         arguments = [str(word) for word in ("bench", "hash", *common, *truths, *options)]
         printed = CliRunner().invoke(main, arguments, catch_exceptions=False)
         (outcome,) = json.loads(printed.stdout)
-        assert (outcome["method"], outcome["seeds"]) == (result["method"], result["seeds"])
+        assert outcome["seeds"] == result["seeds"]
         spread = outcome["standard_deviation"].get("scores")
-        for name, (truth, measure) in hashing.SCORES.items():
+        for name, (truth, measure) in list(module.SCORES.items())[:-1]:
             mean = outcome["scores"][truth.name][measure]
             assert result["scores"][name] == round(mean, 4)
             deviation = spread[truth.name][measure] if spread else 0
             assert result["standard_deviation"][name] == round(deviation, 4)
+        for name, value in result["difference"].items():
+            assert value == round(result["scores"][name] - 0.1, 4)
 
 
 def training(seed, score, **others):
     return {
         "dataset": "mnist", "labels": 50, "method": "itq", "bits": 12, "seed": seed,
-        "settings": {"sizes": [3, 4]}, "scoring": 1, "labelled_rows": 500, "threads": 1,
-        "scores": {"MAP@5000": score}, "train_wall_s": 10.0 * score, "train_cpu_s": 1.0,
-        "encode_wall_s": 0.0,
+        "settings": {"sizes": [3, 4]}, "scoring": 1, "scores": {"MAP@5000": score},
+        "train_wall_s": 10.0 * score, "train_cpu_s": 1.0, "encode_wall_s": 0.0,
     } | others  # fmt: skip
 
 
-def test_packages_are_joined_with_the_words_of_their_names(semi_supervised):
-    data = semi_supervised("_data")
+def test_packages_are_joined_with_the_words_of_their_names(papers):
+    data = papers("_data")
     names = ["libfoo2-dev", "LibFoo-doc", "foo3-x-dev", "dev-tools", "x"]
     two, three = np.log(2), np.log(3)
     # dev has three packages, libfoo two; doc, foo and tools have one; x is too short.
@@ -114,48 +103,53 @@ def test_packages_are_joined_with_the_words_of_their_names(semi_supervised):
     np.testing.assert_allclose(both.sum(axis=1), [2, 2, 1, 1, 0])
 
 
-def test_training_with_other_settings_is_not_reused(semi_supervised, tmp_path):
-    kept, common = semi_supervised("_runs"), import_module("common")
-    first, part = tmp_path / "a.json", kept.part_path(tmp_path / "a.json", 1, 2)
-    stale = [training(1, 0.1, settings={"sizes": [5]}), training(3, 0.1, scoring=0)]
-    common.write(first, {"runs": [training(0, 0.2), *stale, training(2, 0.3, method="gone")]})
-    common.write(part, {"runs": [training(0, 0.4)]})
-    assert kept.parts_of(first) == [part]
-    now = {"settings": {"sizes": [3, 4]}, "scoring": 1}
-    found = kept.read_runs([first, part, tmp_path / "none"], {("mnist", "itq"): now})
-    assert found == {("mnist", 50, "itq", 12, 0): json.loads(json.dumps(training(0, 0.4)))}
+def test_a_table_continues_and_replaces_what_is_stale(papers, monkeypatch, tmp_path, capsys):
+    """What was measured with other settings is measured again, in its place."""
+    module = papers()
+    X, y = clustered()
+    numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
+    split = Split.of(X, y, numbers=numbers)
+
+    def parts(quick):
+        for name in ("lsh", "pcah"):
+            for bits in (4, 8):
+                yield module.Part({"method": name, "bits": bits}, Method(name), lambda _: split)
+
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setitem(module.TABLES, "mine", (parts, module.FIRST))
+    path = module.run_table("mine", {"bits": ["8"]}, None)
+    whole = json.loads(path.read_text())["results"]
+    assert [(line["method"], line["bits"]) for line in whole] == [("lsh", 8), ("pcah", 8)]
+    stale = [{**whole[0], "settings": {"center": 5}, "scores": {}}, whole[1]]
+    path.write_text(json.dumps({"results": stale}))
+    capsys.readouterr()
+    module.run_table("mine", {}, None)
+    lines = json.loads(path.read_text())["results"]
+    assert [line["method"] for line in lines] == ["lsh", "pcah", "lsh", "pcah"]
+    assert [line["bits"] for line in lines] == [8, 8, 4, 4]
+    assert lines[0]["scores"]["MAP_label"] == whole[0]["scores"]["MAP_label"]
+    assert lines[1] == whole[1]
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_means_are_over_seeds(semi_supervised):
-    means = semi_supervised("_runs").means
+def test_means_are_over_seeds(papers):
+    means = papers().means
     runs = [training(0, 0.2), training(1, 0.4), training(0, 0.9, bits=24)]
     twelve, more = means(runs)
     assert (twelve["bits"], twelve["seeds"], more["bits"]) == (12, [0, 1], 24)
     assert twelve["scores"]["MAP@5000"] == 0.3
     assert twelve["standard_deviation"]["MAP@5000"] == 0.1
-    assert twelve["longest_wall_s"] == 4.0
     (failed,) = means([training(0, 0.2), {**training(1, 0.2), "error": "NaN"}])
     assert failed["error"] == "NaN"
     assert "scores" not in failed
 
 
-def test_processes_share_the_work(semi_supervised):
-    plan = semi_supervised().plan
-    entrants = semi_supervised("_entrants")
-
-    def places(number, parts):
-        return plan(
-            argparse.Namespace(
-                data=list(entrants.LABELS), labels=None, bits=entrants.BITS, seeds=(0, 1, 2),
-                methods=list(entrants.ENTRANTS), part=(number, parts),
-            )
-        )  # fmt: skip
-
-    # Seven methods with their own graph or none, four more of MNIST, four of packages at 32 bits.
-    assert len(places(1, 1)) == 7 * 4 * 4 * 3 + 4 * 3 * 4 * 3 + 4 * 3
-    shared = [places(number, 3) for number in (1, 2, 3)]
-    assert sorted(place for part in shared for place in part) == sorted(places(1, 1))
-    assert max(map(len, shared)) - min(map(len, shared)) <= 12
+def test_the_choices_of_defaults_are_those_of_the_measurements(papers):
+    """The committed choices follow from the committed scores."""
+    module = papers()
+    committed = module.read(module.RESULTS / "defaults.json")
+    for chosen in committed["chosen"]:
+        assert module.choose(chosen["method"], committed["results"]) == chosen
 
 
 def drawn(retrieval, n=400, d=16, m=6):

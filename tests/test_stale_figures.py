@@ -1,7 +1,6 @@
 """No committed score was made with other settings than the method of its name has today."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -24,29 +23,29 @@ def made(entry):
 
 
 def test_scores_of_all_methods():
-    entrants = script("benchmarks/hashing_entrants.py").ENTRANTS
+    entrants = script("benchmarks/papers_methods.py").ENTRANTS
     stale = {
         (e["dataset"], e["method"])
         for e in read("hashing")["results"]
         if "error" not in e
         and made(e) != {"settings": entrants[e["method"]].method.settings(), "scoring": SCORING}
     }
-    assert stale == set(), f"{AGAIN}: python benchmarks/hashing.py --keep --methods ..."
+    assert stale == set(), f"{AGAIN}: python benchmarks/papers.py hashing"
 
 
 def test_scores_with_few_labels():
-    entrants = script("benchmarks/semi_supervised_entrants.py").ENTRANTS
+    few_method = script("benchmarks/papers_methods.py").few_method
     for name in ("semi_supervised", "semi_supervised_rivals"):
         stale = {
             (run["dataset"], run["method"])
             for run in read(name)["runs"]
             if made(run)
             != {
-                "settings": entrants[run["method"]].method(run["dataset"]).settings(),
+                "settings": few_method(run["dataset"], run["method"]).settings(),
                 "scoring": SCORING,
             }
         }
-        assert stale == set(), f"{name}: {AGAIN}: python benchmarks/semi_supervised.py"
+        assert stale == set(), f"{AGAIN}: python benchmarks/papers.py {name}"
 
 
 def test_scores_of_the_presets():
@@ -61,39 +60,24 @@ def test_scores_of_the_presets():
             for name, value in now.items()
             if name not in ("normalize", "loss") and line["settings"].get(name, "none") != value
         }
-    assert stale == set(), f"{AGAIN}: python benchmarks/presets.py"
+    assert stale == set(), f"{AGAIN}: python benchmarks/papers.py presets"
 
 
-def compared(options):
-    """Return the methods of a command line of ``bench hash`` by the names that they have there."""
-    named = re.search(r"--methods (\S+)", options)
-    assert named is not None
-    hashers = dict(word.partition("=")[::2] for word in named[1].split(","))
-    given: dict[str, dict[str, object]] = {name: {} for name in hashers}
-    for method, key, text in re.findall(r"--param ([\w-]+)\.(\w+)=(\S+)", options):
-        try:
-            given[method][key] = json.loads(text)
-        except json.JSONDecodeError:
-            given[method][key] = text
-    return {name: Method(hasher or name, given[name]) for name, hasher in hashers.items()}
-
-
-@pytest.mark.parametrize("figure", [name for name, f in FIGURES.items() if f.kind == "hash"])
+@pytest.mark.parametrize("figure", [name for name, f in FIGURES.items() if f.command])
 def test_figures_of_the_papers(figure):
     if not (RESULTS / f"protocol_{figure}.json").exists():
         pytest.skip("the figure is not committed")
-    methods = compared(FIGURES[figure].options)
+    compared = FIGURES[figure].compared
     stale = set()
     for outcome in read(f"protocol_{figure}")["outcomes"]:
         if outcome.get("error") is not None:
             continue
-        now = methods[outcome["method"]].settings()
-        # What was chosen on rows held back is not a setting.
-        open_ = set(re.findall(rf"--validate {outcome['method']}\.(\w+)=", FIGURES[figure].options))
-        then = outcome["parameters"]
+        name, then = outcome["method"], outcome["parameters"]
+        now = Method(compared.methods[name], compared.parameters.get(name, {})).settings()
         stale |= {
-            (outcome["method"], key, then.get(key, "none"), value)
+            (name, key, then.get(key, "none"), value)
             for key, value in now.items()
-            if key not in open_ and then.get(key, "none") != value
+            # What was chosen on rows held back is not a setting.
+            if key not in compared.choices.get(name, ()) and then.get(key, "none") != value
         }
-    assert stale == set(), f"{AGAIN}: python benchmarks/protocols.py {figure}"
+    assert stale == set(), f"{AGAIN}: python benchmarks/papers.py {figure}"

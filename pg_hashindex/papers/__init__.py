@@ -4,8 +4,9 @@ Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 """
 
 from ..quality.scores import Measures, Scores
+from .comparison import Comparison, compare
 from .methods import Method, default_methods
-from .outcomes import Outcome, average, compare
+from .outcomes import Outcome, average
 from .splits import (
     PROTOCOLS,
     QUERIES,
@@ -23,6 +24,7 @@ __all__ = [
     "PROTOCOLS",
     "QUERIES",
     "TRAIN_ROWS",
+    "Comparison",
     "Measures",
     "Method",
     "Outcome",

@@ -166,13 +166,7 @@ class Method:
                 f"{self.name} is to see the labels of the 'labelled' training rows alone, but the "
                 "split does not name any"
             )
-        unlabelled = np.ones(len(X), dtype=bool)
-        unlabelled[split.labelled] = False
-        if scipy.sparse.issparse(y):
-            return X, scipy.sparse.csr_array(y).multiply(~unlabelled[:, None]).tocsr()
-        seen = y.astype(np.int64)
-        seen[unlabelled] = -1 if y.ndim == 1 else 0
-        return X, seen
+        return X, _labels_at(y[split.labelled], split.labelled, len(X))
 
     def transductive_data(
         self, split: Split
@@ -184,15 +178,7 @@ class Method:
         """
         _, y = self.training_data(split)
         X, places = np.concatenate([split.database, split.queries]), self._places(split)
-        if y is None:
-            return X, None
-        if scipy.sparse.issparse(y):
-            lines = scipy.sparse.coo_array(y)
-            shape = (len(X), y.shape[1])
-            return X, scipy.sparse.csr_array((lines.data, (places[lines.row], lines.col)), shape)
-        known = np.full((len(X), *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
-        known[places] = y
-        return X, known
+        return X, None if y is None else _labels_at(y, places, len(X))
 
     def _places(self, split: Split) -> NDArray[np.intp]:
         if split.train_places is None:
@@ -201,6 +187,18 @@ class Method:
                 "queries; take training rows from the database"
             )
         return split.train_places
+
+
+def _labels_at(
+    y: NDArray[np.integer] | SparseRows, places: NDArray[np.intp], n: int
+) -> NDArray[np.integer] | SparseRows:
+    """Return labels of n rows, of which those at some places alone have one."""
+    if scipy.sparse.issparse(y):
+        lines, shape = scipy.sparse.coo_array(y), (n, y.shape[1])
+        return scipy.sparse.csr_array((lines.data, (places[lines.row], lines.col)), shape)
+    known = np.full((n, *y.shape[1:]), -1 if y.ndim == 1 else 0, np.int64)
+    known[places] = y
+    return known
 
 
 def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:

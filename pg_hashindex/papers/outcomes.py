@@ -1,28 +1,13 @@
-"""Train, encode and score methods on one data set."""
+"""Results of a comparison, and their means over seeds and splits."""
 
-import time
-import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..errors import HashIndexError, InvalidInputError
-from ..hashers import Hasher, make_hasher
-from ..hashers.supervision.labels import Labels
-from ..metrics.ranking import spherical_ranking
 from ..models.quantization import Levels, Ranking
-from ..models.vectors import SparseRows
-from ..quality.scores import Measures, Scores
-from .methods import Method
-from .splits import Split, Truth
-from .validation import HeldBack
-
-if TYPE_CHECKING:
-    from .results import Results
+from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
@@ -100,6 +85,11 @@ class Outcome:
     tried: Sequence[Mapping[str, Any]] = ()
     splits: int = 1
 
+    @property
+    def database_rows(self) -> int:
+        """How many rows were encoded: the curves end there."""
+        return int(next(iter(self.scores.values())).curve.at[-1])
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Outcome":
         """Read what `as_dict` wrote."""
@@ -111,125 +101,11 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; if the method failed, only the error."""
         if self.error is not None:
-            return {
-                "method": self.method,
-                "n_bits": self.n_bits,
-                "seed": self.seed,
-                "error": self.error,
-            }
+            return {name: getattr(self, name) for name in ("method", "n_bits", "seed", "error")}
         result = asdict(replace(self, scores={}))
         del result["error"]
         result["scores"] = {truth: scores.as_dict() for truth, scores in self.scores.items()}
         return result
-
-
-_WARM_UP_ROWS = 500
-
-
-def compare(
-    split: Split,
-    methods: Sequence[Method],
-    bits: Sequence[int],
-    *,
-    truths: Sequence[Truth],
-    measures: Measures | None = None,
-    random_state: int = 0,
-    seeds: int = 1,
-    memory: bool = True,
-    results: "Results | None" = None,
-) -> Iterator[Outcome]:
-    """Train each method at each number of bits, encode the queries and the database, and score.
-
-    With the first seed each method is trained twice, to measure times and then memory, unless
-    ``memory`` is false. If a method
-    learned from the rows of the database and keeps their codes, a second outcome has the database
-    with these codes. With 2 levels `sph` has a second outcome too, ranked by the distance of its
-    paper. A transductive method, which has codes only for its training rows, learns from
-    all rows of the database and from the queries, without labels; it has one outcome, with the
-    codes from training. Parameters with several values to choose from are chosen at each number of
-    bits, by the first truth and with the first seed.
-
-    Parameters
-    ----------
-    random_state
-        Seed of every training.
-    seeds
-        Train each method with so many seeds, from ``random_state`` on; `average` joins them.
-    memory
-        Measure memory, by a second training with the first seed.
-    results
-        Outcomes to add to; those it has are not measured again.
-
-    Yields
-    ------
-    Outcome
-        Outcomes, as they are ready. If a method fails, its outcome has the error, and the others
-        continue.
-
-    Raises
-    ------
-    InvalidInputError
-        Before any work, if there is no such method or parameter, a truth or measure does not fit
-        the data, or the split lacks what a method is to learn from.
-    """
-    if seeds < 1:
-        raise InvalidInputError(f"seeds must be 1 or more, got {seeds}")
-    measures = measures or Measures()
-    measures.check(len(split.database))
-    methods = [method.with_anchors(split) for method in methods]
-    for method in methods:
-        method.make(1, random_state)
-        for variant in method.variants() if method.choices else ():
-            variant.make(bits[0], random_state).check_parameters()
-    for truth in truths:
-        split.relevant(truth)
-    held_back = {
-        method.name: HeldBack.of(split, method, truths[0], random_state)
-        for method in methods
-        if method.choices
-    }
-
-    def outcomes() -> Iterator[Outcome]:
-        _warm_up(split)
-        for method in methods:
-            for n_bits in bits:
-                chosen = method
-                tried: list[dict[str, Any]] = []
-                for seed in range(random_state, random_state + seeds):
-                    outcome = Outcome(
-                        method.name, n_bits, seed, ties=measures.ties, levels=method.levels
-                    )
-                    if results is not None and (known := results.known(method, n_bits, seed)):
-                        chosen = method.with_chosen(known[0].chosen)
-                        tried = list(map(dict, known[0].tried))
-                        yield from known
-                        continue
-                    try:
-                        if method.choices and seed == random_state:
-                            rows = held_back[method.name]
-                            chosen, tried = rows.choose(method, n_bits, measures, random_state)
-                        values = {key: chosen.parameters[key] for key in method.choices}
-                        outcome = replace(outcome, chosen=values, tried=tried)
-                        found = list(
-                            _run(
-                                split,
-                                chosen,
-                                outcome,
-                                truths,
-                                measures,
-                                with_memory=memory and seed == random_state,
-                            )
-                        )
-                    # Whatever error a method raises, compare the others.
-                    except Exception as error:
-                        yield replace(outcome, error=_reason(error))
-                        break
-                    if results is not None:
-                        results.add(method, n_bits, seed, found)
-                    yield from found
-
-    # The checks above refuse what cannot work before the first outcome is asked for.
-    return outcomes()
 
 
 def average(outcomes: Iterable[Outcome], *, splits: int = 1) -> list[Outcome]:
@@ -273,14 +149,9 @@ def _mean(outcomes: Sequence[Outcome]) -> Outcome:
     first = outcomes[0]
     if len(outcomes) == 1:
         return first
-    costs: dict[str, Any] = {
-        name: [getattr(outcome, name) for outcome in outcomes] for name in _COSTS
-    }
+    costs = {name: [getattr(outcome, name) for outcome in outcomes] for name in _COSTS}
     means: dict[str, Any] = {name: float(np.mean(values)) for name, values in costs.items()}
-    scores = {
-        truth: Scores.spread([outcome.scores[truth] for outcome in outcomes])
-        for truth in first.scores
-    }
+    scores = {t: Scores.spread([outcome.scores[t] for outcome in outcomes]) for t in first.scores}
     chosen = {key: _same([outcome.chosen[key] for outcome in outcomes]) for key in first.chosen}
     tried = _same([outcome.tried for outcome in outcomes])
     if tried is not first.tried:
@@ -301,96 +172,3 @@ def _mean(outcomes: Sequence[Outcome]) -> Outcome:
 def _same(values: Sequence[Any]) -> Any:
     """Return the value that all of them are, or else all of them."""
     return values[0] if all(value == values[0] for value in values) else values
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, HashIndexError) else f"{type(error).__name__}: {text}"
-
-
-def _warm_up(split: Split) -> None:
-    """Train once before measuring: the first time loads libraries and starts their threads."""
-    with suppress(HashIndexError):
-        make_hasher("sgh", n_bits=8, random_state=0).fit(split.train[:_WARM_UP_ROWS])
-
-
-def _run(
-    split: Split,
-    method: Method,
-    outcome: Outcome,
-    truths: Sequence[Truth],
-    measures: Measures,
-    *,
-    with_memory: bool,
-) -> Iterator[Outcome]:
-    hasher = method.make(outcome.n_bits, outcome.seed)
-    transductive = hasher.transductive
-    X, y, known = method.fit_arguments(split, hasher)
-    wall, cpu = time.perf_counter(), time.process_time()
-    hasher.fit(X, y, **known)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    trained = replace(outcome, train_rows=len(X), train_wall_s=wall, train_cpu_s=cpu)
-    if with_memory:
-        again = method.make(outcome.n_bits, outcome.seed)
-        peak = _peak_memory(lambda: again.fit(X, y, **known))
-        trained = replace(trained, train_peak_bytes=peak)
-    model = hasher.to_model(method.hasher, levels=method.levels)
-    plain: Ranking = "hamming" if model.bit_weights is None else "weighted"
-    wall, cpu = time.perf_counter(), time.process_time()
-    hashed = model.encode(split.database)
-    encoded = replace(
-        trained,
-        encode_wall_s=time.perf_counter() - wall,
-        encode_cpu_s=time.process_time() - cpu,
-        distance=plain if model.levels == 2 else "asymmetric",
-        parameters=dict(model.parameters),
-    )
-    protocols: dict[Protocol, NDArray[np.uint8] | None] = {
-        "learned" if transductive else "hashed": hashed
-    }
-    # Codes from training are signs.
-    if not transductive and model.levels == 2:
-        protocols["learned"] = _learned(split, hasher, y, hashed)
-    for protocol, codes in protocols.items():
-        if codes is not None:
-            scores = split.score(model, codes, truths, measures)
-            yield replace(encoded, codes=protocol, scores=scores)
-    if method.hasher == "sph" and model.levels == 2:
-        scores = split.score(model, hashed, truths, measures, spherical_ranking)
-        yield replace(encoded, distance="spherical", scores=scores)
-
-
-def _peak_memory(train: Callable[[], object]) -> int:
-    """Return the peak of bytes that training allocates; tracing slows it down."""
-    already = tracemalloc.is_tracing()
-    if not already:
-        tracemalloc.start()
-    tracemalloc.reset_peak()
-    held = tracemalloc.get_traced_memory()[0]
-    try:
-        train()
-        return tracemalloc.get_traced_memory()[1] - held
-    finally:
-        if not already:
-            tracemalloc.stop()
-
-
-def _learned(
-    split: Split,
-    hasher: Hasher,
-    y: NDArray[np.integer] | SparseRows | None,
-    hashed: NDArray[np.uint8],
-) -> NDArray[np.uint8] | None:
-    """Return the codes of the database from training, if the method learned from all of it."""
-    learned = getattr(hasher, "codes_", None)
-    places = split.train_places
-    if learned is None or places is None or len(places) < len(split.database):
-        return None
-    if y is not None and "labels" in hasher.learns_from:
-        places = places[Labels.read(y, y.shape[0]).labelled]
-    if len(learned) != len(places):
-        return None
-    # Rows without a label have no learned code, and keep their hashed one.
-    result = hashed.copy()
-    result[places] = learned
-    return result

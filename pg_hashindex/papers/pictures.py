@@ -42,6 +42,21 @@ class FeatureMap:
     similarity: NDArray[np.float64]
     approximation: NDArray[np.float64]
 
+    @drawing()
+    def draw(self) -> Figure:
+        """Draw both functions on [-1, 1], as SGH's Figure 1, and both similarities of pairs."""
+        figure: Figure = new_figure((8.4, 3.6))
+        functions, pairs = figure.subplots(1, 2)
+        x = np.linspace(-1, 1, 101)
+        functions.plot(x, np.exp(x), color=COLOURS[0], label="exp(x)")
+        functions.plot(x, linear_exponential(x), color=COLOURS[1], linestyle="--", label="line")
+        functions.legend(frameon=False)
+        name_panel(functions, "the function", "x", "")
+        pairs.plot(self.similarity, self.approximation, ".", color=COLOURS[0], markersize=1)
+        pairs.plot([-1, 1], [-1, 1], color=COLOURS[1], linewidth=1)
+        name_panel(pairs, "pairs of rows", "similarity", "P(x)'Q(y)")
+        return figure
+
 
 def linear_exponential(x: NDArray[np.floating]) -> NDArray[np.floating]:
     """Return (e^2 - 1) / (2 e) x + (e^2 + 1) / (2 e), which SGH takes for e^x on [-1, 1]."""
@@ -82,22 +97,6 @@ def measure_feature_map(split: Split) -> FeatureMap:
     )
 
 
-@drawing()
-def draw_feature_map(found: FeatureMap) -> Figure:
-    """Draw both functions on [-1, 1], as SGH's Figure 1, and both similarities of pairs."""
-    figure: Figure = new_figure((8.4, 3.6))
-    functions, pairs = figure.subplots(1, 2)
-    x = np.linspace(-1, 1, 101)
-    functions.plot(x, np.exp(x), color=COLOURS[0], label="exp(x)")
-    functions.plot(x, linear_exponential(x), color=COLOURS[1], linestyle="--", label="line")
-    functions.legend(frameon=False)
-    name_panel(functions, "the function", "x", "")
-    pairs.plot(found.similarity, found.approximation, ".", color=COLOURS[0], markersize=1)
-    pairs.plot([-1, 1], [-1, 1], color=COLOURS[1], linewidth=1)
-    name_panel(pairs, "pairs of rows", "similarity", "P(x)'Q(y)")
-    return figure
-
-
 @dataclass(frozen=True, eq=False)
 class Retrieved:
     """Queries, and the rows whose codes are nearest to theirs (CGHash's Figure 8).
@@ -117,6 +116,38 @@ class Retrieved:
     def values(self) -> dict[str, float]:
         """The share of answers with the query's label."""
         return {"right": float(self.right.mean())}
+
+    @drawing()
+    def draw(self) -> Figure:
+        """Draw a line of images for each query: the query, then its answers; wrong ones are framed.
+
+        Raises
+        ------
+        InvalidInputError
+            If rows are not square images.
+        """
+        side = round(self.queries.shape[1] ** 0.5)
+        if side**2 != self.queries.shape[1]:
+            raise InvalidInputError(
+                f"rows of {self.queries.shape[1]} dimensions are not square images"
+            )
+        n, k = self.right.shape
+        figure: Figure = new_figure((0.6 * (k + 1), 0.62 * n + 0.3))
+        axes = figure.subplots(n, k + 1, squeeze=False)
+        for query, answers, right, line in zip(
+            self.queries, self.answers, self.right, axes, strict=True
+        ):
+            for panel, image, frame in zip(
+                line, [query, *answers], [COLOURS[0], *_frames(right)], strict=True
+            ):
+                panel.imshow(image.reshape(side, side), cmap="gray_r")
+                panel.set_xticks([])
+                panel.set_yticks([])
+                panel.spines[:].set_color(frame)
+                panel.spines[:].set_linewidth(0.5 if frame == "lightgrey" else 2)
+        axes[0, 0].set_title("query", fontsize=8)
+        axes[0, 1].set_title("nearest", fontsize=8)
+        return figure
 
 
 def retrieve(
@@ -143,39 +174,6 @@ def retrieve(
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     right = labels[nearest] == y[chosen][:, None]
     return Retrieved(split.queries[chosen], split.database[nearest], right)
-
-
-@drawing()
-def draw_retrieved(found: Retrieved) -> Figure:
-    """Draw a line of images for each query: the query, then its answers; wrong ones are framed.
-
-    Raises
-    ------
-    InvalidInputError
-        If rows are not square images.
-    """
-    side = round(found.queries.shape[1] ** 0.5)
-    if side**2 != found.queries.shape[1]:
-        raise InvalidInputError(
-            f"rows of {found.queries.shape[1]} dimensions are not square images"
-        )
-    n, k = found.right.shape
-    figure: Figure = new_figure((0.6 * (k + 1), 0.62 * n + 0.3))
-    axes = figure.subplots(n, k + 1, squeeze=False)
-    for query, answers, right, line in zip(
-        found.queries, found.answers, found.right, axes, strict=True
-    ):
-        for panel, image, frame in zip(
-            line, [query, *answers], [COLOURS[0], *_frames(right)], strict=True
-        ):
-            panel.imshow(image.reshape(side, side), cmap="gray_r")
-            panel.set_xticks([])
-            panel.set_yticks([])
-            panel.spines[:].set_color(frame)
-            panel.spines[:].set_linewidth(0.5 if frame == "lightgrey" else 2)
-    axes[0, 0].set_title("query", fontsize=8)
-    axes[0, 1].set_title("nearest", fontsize=8)
-    return figure
 
 
 def _frames(right: NDArray[np.bool_]) -> list[str]:

@@ -1,23 +1,28 @@
-"""The figures and tables of the five papers: which data, and which command line of `bench hash`.
+"""The figures and tables of the five papers, each a comparison of methods on one data set.
 
-`figures_of` names the figures of a paper, `Figure.files` makes the files that its command reads.
-Two figures are not comparisons of methods; `papers.pictures` makes those.
+`figures_of` names the figures of a paper. Two are not comparisons; `papers.pictures` makes those.
 """
 
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UNREADABLE, InvalidInputError
-from .splits import ROW_NUMBERS
+from ..errors import InvalidInputError
+from ..quality.scores import Measures
+from ..training.array_files import ArrayFile
+from .comparison import Comparison, Tell
+from .outcomes import Outcome
+from .splits import ROW_NUMBERS, Truth, load_split
+
+if TYPE_CHECKING:
+    from .pictures import FeatureMap, Retrieved
 
 Paper = Literal["sgh", "cghash", "bgdh", "sadih", "s3plh"]
-#: How a figure is made: by ``bench hash``, or by a function of `papers.pictures`.
-Kind = Literal["hash", "feature-map", "retrieved"]
 
 #: The arrays of each data set, by the name of the file. The row numbers of a split stand in a file
 #: of their own.
@@ -43,49 +48,63 @@ class Figure:
         Its number in the paper.
     data
         A key of `DATA`.
-    options
-        Those of ``bench hash`` besides the files.
-    kind
-        How it is made.
+    compared
+        The comparison; or the function of `papers.pictures` that makes the figure.
     rows
         Where given, the first so many training rows are the whole database: the figure then takes
         minutes, and methods that keep the codes of their training rows have those too. With several
         splits, these are drawn from the first so many queries and training rows.
-    splits
-        How many random splits the figure is the mean of; with one, it has the split of its data.
     """
 
     paper: Paper
     original: str
     data: str
-    options: str = ""
-    kind: Kind = "hash"
+    compared: Comparison | Literal["measure_feature_map", "retrieve"]
     rows: int | None = None
-    splits: int = 1
 
     @property
-    def command(self) -> str:
-        """The command line of ``bench hash``, for files in the current folder."""
+    def splits(self) -> int:
+        """How many random splits it is the mean of; with one, it has the split of its data."""
+        return self.compared.splits if isinstance(self.compared, Comparison) else 1
+
+    @property
+    def command(self) -> str | None:
+        """The command line of ``bench hash`` that makes it, for files in the current folder."""
+        if not isinstance(self.compared, Comparison):
+            return None
         name = self.data if self.rows is None else f"{self.data}-{self.rows}"
         split = f"--split {name}_split.npz" if self.splits == 1 else f"--splits {self.splits}"
-        return f"pg-hashindex bench hash --data {name}.npz {split} {self.options}"
+        return f"pg-hashindex bench hash --data {name}.npz {split} {self.compared.options}"
 
-    def files(self, folder: Path, scratch: Path, *, quick: bool = False) -> list[Path]:
-        """Write the data set and its split as ``bench hash`` reads them.
+    def run(
+        self, folder: Path, *, quick: bool = False, kept: Path | None = None, tell: Tell = print
+    ) -> "list[Outcome] | FeatureMap | Retrieved":
+        """Make the figure.
 
         Parameters
         ----------
         folder
             Where the files of `DATA` lie.
-        scratch
-            A folder to write to, where they do not serve as they are.
         quick
-            Keep 100 queries, and 2,000 rows of database and training.
+            On 100 queries, and 2,000 rows of database and training, with one seed.
+        kept
+            As `Comparison.run` takes it.
+        """
+        with tempfile.TemporaryDirectory(prefix="pg_hashindex-") as scratch:
+            files = self.files(folder, Path(scratch), quick=quick)
+            if isinstance(self.compared, Comparison):
+                compared = _quick(self.compared) if quick else self.compared
+                return compared.run(*files, kept=kept, tell=tell)
+            # They load hashers, which no other figure needs before its work.
+            from . import pictures
 
-        Returns
-        -------
-        list of Path
-            The rows, and their split where it is not drawn.
+            found: FeatureMap | Retrieved = getattr(pictures, self.compared)(load_split(*files))
+            return found
+
+    def files(self, folder: Path, scratch: Path, *, quick: bool = False) -> list[Path]:
+        """Write the data set, and its split where it is not drawn, as ``bench hash`` reads them.
+
+        They lie in ``scratch`` where the files of the folder do not serve as they are.
 
         Raises
         ------
@@ -96,14 +115,14 @@ class Figure:
         rows = _QUICK_ROWS if quick else self.rows
         if self.data in ("mnist", "usps") and rows is None:
             return [folder / name for name in DATA[self.data]][: 2 if self.splits == 1 else 1]
-        arrays, numbers = _read(self.data, folder)
+        arrays, numbers = read_data(self.data, folder)
         path = scratch / f"{self.data}.npz"
         if self.splits > 1:
             kept = np.concatenate([numbers["query"], numbers["train"]])[:rows]
             np.savez(path, allow_pickle=False, **{name: a[kept] for name, a in arrays.items()})
             return [path]
         if rows is not None:
-            numbers = _fewer(numbers, rows)
+            numbers = fewer(numbers, rows)
         if quick:
             numbers["query"] = numbers["query"][:_QUICK_QUERIES]
         split = scratch / f"{self.data}_split.npz"
@@ -114,7 +133,10 @@ class Figure:
     def check(self, folder: Path) -> None:
         """Refuse a folder that lacks a file of the data set, or an array in it."""
         for name, needed in DATA[self.data].items():
-            missing = set(needed) - set(_names(folder / name, needed))
+            try:
+                missing = set(needed) - set(ArrayFile(folder / name).shapes)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"{error}; it needs {', '.join(needed)}") from error
             if missing:
                 raise InvalidInputError(
                     f"{folder / name} has no array {', '.join(sorted(missing))}; "
@@ -122,78 +144,111 @@ class Figure:
                 )
 
 
-_NEAREST = "--truth nearest-fraction"
-_SGH = f"--methods sgh,itq,pcah,lsh,sh,agh-1=agh --param agh-1.n_layers=1 {_NEAREST} -k 100,1000"
-_ANCHORS = "--param sgh.anchors=split --param agh-1.anchors=split"
+_NEAREST = (Truth("nearest-fraction", 0.02),)
+_TO_512 = (32, 64, 128, 256, 512)
+_FIRST_1000 = Measures((100, 1000))
+
+
+def _named(text: str) -> dict[str, str]:
+    """Return hashers by the names of their lines, from words such as ``itq`` or ``mine=itq``."""
+    pairs = (word.partition("=") for word in text.split())
+    return {name: hasher or name for name, _, hasher in pairs}
+
+
+_SGH = Comparison(
+    _named("sgh itq pcah lsh sh agh-1=agh"),
+    {"agh-1": {"n_layers": 1}},
+    bits=_TO_512,
+    truths=_NEAREST,
+    measures=_FIRST_1000,
+    seeds=3,
+)
+_ANCHORED = replace(
+    _SGH, parameters={"sgh": {"anchors": "split"}, "agh-1": {"n_layers": 1, "anchors": "split"}}
+)
 # The settings of the authors' program, steps within the bound of the paper, and `ssh` beside.
-_S3PLH = (
-    "--labelled --methods s3plh,s3plh-program=s3plh,s3plh-bounded=s3plh,ssh,sdh,pcah,sh,sikh,lsh "
-    "--bits 12,16,24,32,48,64 "
-    "--param s3plh-program.eta=0.005005005005005005 --param s3plh-program.step=1 "
-    "--param s3plh-program.step_by=data --param s3plh-program.balance=false "
-    "--param s3plh-bounded.step=1 --param s3plh-bounded.step_by=rows "
-    "--param s3plh-bounded.balance=false -k 100,500"
+_S3PLH = Comparison(
+    _named("s3plh s3plh-program=s3plh s3plh-bounded=s3plh ssh sdh pcah sh sikh lsh"),
+    {
+        "s3plh-program": {"eta": 0.005005005005005005, "step": 1, "step_by": "data"}
+        | {"balance": False},
+        "s3plh-bounded": {"step": 1, "step_by": "rows", "balance": False},
+    },
+    bits=(12, 16, 24, 32, 48, 64),
+    measures=Measures((100, 500)),
+    rows={"labelled": "labelled"},
 )
-_C = "C=0.003,0.01,0.03"
+_USPLH = Comparison(
+    _named("usplh pcah sh sikh lsh"),
+    bits=(12, 16, 24, 32, 48, 64, 96, 128),
+    truths=_NEAREST,
+    measures=Measures((100, 500)),
+    seeds=3,
+)
 _NEIGHBOURS = (3, 10, 20, 30)
-_RIVALS = "--methods cghash,sth,sbre,agh,s3plh,sh,itq,lsh --bits 16,32,60 -k 50"
-# FastH takes too long for several splits of the others.
-_WITH_FASTH = _RIVALS.replace("cghash,", "cghash,fasth,")
-_BGDH = (
-    "--methods bgdh,dpsh,deep-dsh,sdh,lfh,cosdish,itq,isohash,sph --bits 12,32 --top 5000 -k 100"
+_CGHASH = Comparison(
+    {f"k{k}": "cghash" for k in _NEIGHBOURS} | _named("ksh itq lsh"),
+    {f"k{k}": {"n_neighbours": k} for k in _NEIGHBOURS},
+    {f"k{k}": {"C": [0.003, 0.01, 0.03]} for k in _NEIGHBOURS},
+    bits=(16, 32, 60),
+    measures=Measures((50,)),
+    rows={"labelled": 100},
 )
-_SADIH = (
-    "--methods l1=sadih,l21=sadih,l1-paper=sadih,l21-paper=sadih,itq,sgh,dsh,itq-cca,ksh,lfh,"
-    "cosdish,sdh,fsdh --param l21.loss=l21 --param l21-paper.loss=l21 "
-    + " ".join(
-        f"--param {name}.hash_function=encoder --param {name}.balance=false "
-        f"--param {name}.start=random"
-        for name in ("l1-paper", "l21-paper")
-    )
-    + " --bits 8,16,32,64,96,128 -k 100,1000"
+_RIVALS = Comparison(
+    _named("cghash sth sbre agh s3plh sh itq lsh"), bits=(16, 32, 60), measures=Measures((50,))
+)
+# FastH takes too long for the others.
+_WITH_FASTH = replace(
+    _RIVALS, methods=_named("cghash fasth sth sbre agh s3plh sh itq lsh"), splits=5
+)
+_BGDH = Comparison(
+    _named("bgdh dpsh deep-dsh sdh lfh cosdish itq isohash sph"),
+    bits=(12, 32),
+    measures=Measures((100,), top=(5000,)),
+)
+_OF_TEXT = {"hash_function": "encoder", "balance": False, "start": "random"}
+_SADIH = Comparison(
+    _named(
+        "l1=sadih l21=sadih l1-paper=sadih l21-paper=sadih itq sgh dsh itq-cca ksh lfh cosdish sdh "
+        "fsdh"
+    ),
+    {"l21": {"loss": "l21"}, "l1-paper": _OF_TEXT, "l21-paper": {"loss": "l21", **_OF_TEXT}},
+    bits=(8, 16, 32, 64, 96, 128),
+    measures=_FIRST_1000,
 )
 #: The figures, by the names of their results.
 FIGURES: Mapping[str, Figure] = {
-    "sgh_map_usps": Figure("sgh", "Figure 1", "usps", kind="feature-map"),
-    "sgh_map_mnist": Figure("sgh", "Figure 1", "mnist", kind="feature-map"),
-    "sgh_map_sift10k": Figure("sgh", "Figure 1", "sift10k", kind="feature-map"),
-    "sgh_usps": Figure(
-        "sgh", "Table 1", "usps", f"{_SGH} {_ANCHORS} --bits 32,64,128,256,512 --seeds 3"
+    "sgh_map_usps": Figure("sgh", "Figure 1", "usps", "measure_feature_map"),
+    "sgh_map_mnist": Figure("sgh", "Figure 1", "mnist", "measure_feature_map"),
+    "sgh_map_sift10k": Figure("sgh", "Figure 1", "sift10k", "measure_feature_map"),
+    "sgh_usps": Figure("sgh", "Table 1", "usps", _ANCHORED),
+    "sgh_sift10k": Figure("sgh", "Table 1", "sift10k", _SGH),
+    "sgh_mnist": Figure(
+        "sgh", "Table 1", "mnist", replace(_ANCHORED, bits=(32, 64, 96, 128, 256), seeds=1)
     ),
-    "sgh_sift10k": Figure(
-        "sgh", "Table 1", "sift10k", f"{_SGH} --bits 32,64,128,256,512 --seeds 3"
-    ),
-    "sgh_mnist": Figure("sgh", "Table 1", "mnist", f"{_SGH} {_ANCHORS} --bits 32,64,96,128,256"),
     "s3plh_usps": Figure("s3plh", "Figure 3", "usps", _S3PLH),
     "s3plh_mnist": Figure("s3plh", "Figure 3", "mnist", _S3PLH),
-    "usplh_sift10k": Figure(
-        "s3plh",
-        "Figure 6",
-        "sift10k",
-        "--methods usplh,pcah,sh,sikh,lsh --bits 12,16,24,32,48,64,96,128 "
-        f"{_NEAREST} -k 100,500 --seeds 3",
-    ),
-    "cghash_usps": Figure(
-        "cghash",
-        "Figure 7",
-        "usps",
-        f"--labelled 100 --methods {','.join(f'k{k}=cghash' for k in _NEIGHBOURS)},ksh,itq,lsh "
-        + " ".join(f"--param k{k}.n_neighbours={k} --validate k{k}.{_C}" for k in _NEIGHBOURS)
-        + " --bits 16,32,60 -k 50",
-    ),
-    "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _WITH_FASTH, splits=5),
+    "usplh_sift10k": Figure("s3plh", "Figure 6", "sift10k", _USPLH),
+    "cghash_usps": Figure("cghash", "Figure 7", "usps", _CGHASH),
+    "cghash_rivals_usps": Figure("cghash", "Figure 5", "usps", _WITH_FASTH),
     "cghash_rivals_mnist": Figure("cghash", "Figure 3", "mnist", _RIVALS, rows=10_000),
     "cghash_rivals_packages": Figure(
-        "cghash", "Figures 1, 2", "packages", _RIVALS, rows=11_000, splits=3
+        "cghash", "Figures 1, 2", "packages", replace(_RIVALS, splits=3), rows=11_000
     ),
-    "cghash_retrieved_mnist": Figure("cghash", "Figure 8", "mnist", kind="retrieved"),
-    "cghash_retrieved_usps": Figure("cghash", "Figure 8", "usps", kind="retrieved"),
-    "bgdh_500": Figure("bgdh", "Table 2", "usps", f"--labelled 500 {_BGDH}"),
-    "bgdh_250": Figure("bgdh", "Table 3", "usps", f"--labelled 250 {_BGDH}"),
-    "bgdh_50": Figure("bgdh", "Table 3", "usps", f"--labelled 50 {_BGDH}"),
+    "cghash_retrieved_mnist": Figure("cghash", "Figure 8", "mnist", "retrieve"),
+    "cghash_retrieved_usps": Figure("cghash", "Figure 8", "usps", "retrieve"),
+    "bgdh_500": Figure("bgdh", "Table 2", "usps", replace(_BGDH, rows={"labelled": 500})),
+    "bgdh_250": Figure("bgdh", "Table 3", "usps", replace(_BGDH, rows={"labelled": 250})),
+    "bgdh_50": Figure("bgdh", "Table 3", "usps", replace(_BGDH, rows={"labelled": 50})),
     "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
     "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
 }
+
+
+def _quick(compared: Comparison) -> Comparison:
+    """Return a comparison with one seed, and measures of no more rows than there are."""
+    top = tuple(min(n, _QUICK_ROWS) for n in compared.measures.top)
+    return replace(compared, seeds=1, splits=1, measures=replace(compared.measures, top=top))
 
 
 def figures_of(paper: Paper, names: tuple[str, ...] = ()) -> dict[str, Figure]:
@@ -212,23 +267,11 @@ def figures_of(paper: Paper, names: tuple[str, ...] = ()) -> dict[str, Figure]:
     return {name: known[name] for name in names} if names else known
 
 
-def _names(path: Path, needed: tuple[str, ...]) -> list[str]:
-    holds = f"it holds the arrays {', '.join(needed)}"
-    if not path.exists():
-        raise InvalidInputError(f"there is no file {path}; {holds}")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return list(archive.files)
-    except UNREADABLE as error:
-        raise InvalidInputError(f"cannot read {path}, an .npz archive; {holds}") from error
-
-
-def _read(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+def read_data(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Return rows and labels by the names of ``bench hash``, and the row numbers of the split."""
     found: dict[str, NDArray[Any]] = {}
     for name, needed in DATA[data].items():
-        with np.load(folder / name, allow_pickle=False) as archive:
-            found |= {array: archive[array] for array in needed}
+        found |= {array: ArrayFile(folder / name).read(array) for array in needed}
     if data == "sift10k":
         # The queries are rows of the base: each is its own first neighbour.
         query = found["neighbours"][:, 0]
@@ -242,7 +285,7 @@ def _read(data: str, folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, N
     return {name: found[name] for name in ("X", "y")}, {name: found[name] for name in ROW_NUMBERS}
 
 
-def _fewer(numbers: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
+def fewer(numbers: Mapping[str, NDArray[Any]], rows: int) -> dict[str, NDArray[Any]]:
     """Make the first training rows the database; places among them keep their meaning."""
     train = numbers["train"][:rows]
     kept = {"query": numbers["query"], "database": np.sort(train), "train": train}

@@ -35,11 +35,6 @@ class Results:
     truths, measures
         What is measured.
 
-    Attributes
-    ----------
-    recalled : list of Outcome
-        What `known` has returned.
-
     Raises
     ------
     InvalidInputError
@@ -56,15 +51,11 @@ class Results:
         measures: Measures,
     ) -> None:
         self.path = path
-        self.recalled: list[Outcome] = []
         given = {name: value for name, value in split.items() if value is not None}
         files = [data, *(Path(v) for v in given.values() if str(v).lower().endswith(SUFFIXES))]
         self.facts: dict[str, Any] = {
             "data": data.name,
-            "split": {
-                name: value.name if isinstance(value, Path) else value
-                for name, value in given.items()
-            },
+            "split": {n: v.name if isinstance(v, Path) else v for n, v in given.items()},
             "digest": _digest(files),
             "truths": [truth.name for truth in truths],
             "measures": _plain(asdict(measures)),
@@ -77,12 +68,7 @@ class Results:
         key = self._key(method, n_bits, seed)
         found = [line for line in self._lines if all(line.get(k) == v for k, v in key.items())]
         names = Outcome.__dataclass_fields__
-        outcomes = [
-            Outcome.from_dict({name: line[name] for name in names if name in line})
-            for line in found
-        ]
-        self.recalled += outcomes
-        return outcomes
+        return [Outcome.from_dict({n: line[n] for n in names if n in line}) for line in found]
 
     def add(self, method: Method, n_bits: int, seed: int, outcomes: Sequence[Outcome]) -> None:
         """Append the outcomes of one training: all of them, or none if the disk is full."""
@@ -106,25 +92,16 @@ class Results:
             raise InvalidInputError(f"cannot write {self.path}: {error.strerror}") from error
 
     def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
-        key = {
-            **self.facts,
-            "method": method.name,
-            "hasher": method.hasher,
-            "labels": method.labels,
-            "settings": method.settings(),
-            "scoring": SCORING,
-            "choices": dict(method.choices),
-            "n_bits": n_bits,
-            "levels": method.levels,
-            "seed": seed,
-        }
-        plain: dict[str, Any] = _plain(key)
-        return plain
+        made = {name: getattr(method, name) for name in ("hasher", "labels", "levels")}
+        made["choices"] = dict(method.choices)
+        of_run = {"method": method.name, "n_bits": n_bits, "seed": seed, "scoring": SCORING}
+        return _plain(self.facts | of_run | made | {"settings": method.settings()})
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as it is read from JSON again."""
-    return json.loads(json.dumps(value))
+def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as they are read from JSON again."""
+    plain: dict[str, Any] = json.loads(json.dumps(value))
+    return plain
 
 
 def _digest(files: Sequence[Path]) -> str:
@@ -139,23 +116,19 @@ def _digest(files: Sequence[Path]) -> str:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    if path.exists() and not path.is_file():
+    if not path.exists():
+        return []
+    if not path.is_file():
         raise InvalidInputError(f"{path} is not a file that measurements could be added to")
     try:
-        for number, text in enumerate(path.read_text().splitlines(), 1):
-            line = json.loads(text)
-            if not isinstance(line, dict) or "scores" not in line:
-                raise InvalidInputError(
-                    f"line {number} of {path} is not a measurement of bench hash; give another file"
-                )
-            lines.append(line)
-    except FileNotFoundError:
-        return []
-    except InvalidInputError:
-        raise
+        lines = [json.loads(text) for text in path.read_text().splitlines()]
     except UNREADABLE as error:
         raise InvalidInputError(
             f"cannot read measurements from {path}, a line of JSON each: {error}"
         ) from error
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, dict) or "scores" not in line:
+            raise InvalidInputError(
+                f"line {number} of {path} is not a measurement of bench hash; give another file"
+            )
     return lines

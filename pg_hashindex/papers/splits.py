@@ -153,6 +153,7 @@ class Split:
             )
         known = Supervision.read(len(rows), graph=graph, graph_features=graph_features)
         edges, features = known.graph, known.graph_features
+        in_database = _find(train, database, len(rows))
         everything = np.concatenate([database, query])
         if edges is not None and not edges[train].nnz:
             raise InvalidInputError("no training row has an edge of the graph")
@@ -163,7 +164,7 @@ class Split:
             None if labels is None else labels[query],
             None if labels is None else labels[database],
             None if labels is None else labels[train],
-            train_places=_places(train, database, len(rows)),
+            train_places=in_database if (in_database >= 0).all() else None,
             anchors=places.get("anchors"),
             labelled=places.get("labelled"),
             train_graph=None if edges is None else edges[train],
@@ -275,38 +276,28 @@ def _check_numbers(what: str, given: ArrayLike, rows: int, of_what: str) -> NDAr
     return array.astype(np.intp)
 
 
-def _places(train: NDArray[np.intp], database: NDArray[np.intp], n: int) -> NDArray[np.intp] | None:
-    """Find the training rows in the database; None if one is not there."""
+def _find(rows: NDArray[np.intp], among: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """Return the places of rows among others of n rows; -1 where one is not there."""
     place = np.full(n, -1, np.intp)
-    place[database] = np.arange(len(database))
-    found: NDArray[np.intp] = place[train]
-    return found if (found >= 0).all() else None
+    place[among] = np.arange(len(among))
+    return place[rows]
 
 
 def _of_training(
     relations: ArrayLike, width: int, train: NDArray[np.intp], n: int
 ) -> NDArray[np.intp]:
     """Name the rows of triplets or pairs by their places in the training; leave out others."""
-    named = read_triplets(relations, n) if width == 3 else read_pairs(relations, n)
-    result = renumbered(named, width, train, n)
-    if not len(result):
+    named = _read_relations(relations, width, n)
+    places = _find(named[:, :width], train, n)
+    inside = (places >= 0).all(axis=1)
+    if not inside.any():
         what = "triplets" if width == 3 else "pairs"
         raise InvalidInputError(f"none of the {len(named)} {what} is of training rows alone")
-    return result
+    return np.hstack([places, named[:, width:]])[inside]
 
 
-def renumbered(
-    relations: NDArray[np.intp], width: int, rows: NDArray[np.intp], n: int
-) -> NDArray[np.intp]:
-    """Name the rows in the first columns of relations by their places among ``rows`` of n rows.
-
-    Relations that name other rows are left out.
-    """
-    place = np.full(n, -1, np.intp)
-    place[rows] = np.arange(len(rows))
-    result: NDArray[np.intp] = relations.copy()
-    result[:, :width] = place[relations[:, :width]]
-    return result[(result[:, :width] >= 0).all(axis=1)]
+def _read_relations(relations: ArrayLike, width: int, n: int) -> NDArray[np.intp]:
+    return read_triplets(relations, n) if width == 3 else read_pairs(relations, n)
 
 
 @dataclass(frozen=True)
@@ -388,14 +379,20 @@ def _draw_numbers(
         raise InvalidInputError(
             f"queries must be from 1 to one less than the rows, {n}; got {n_queries}"
         )
-    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, n - n_queries)
-    if n_train < 2:
-        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
     rng = np.random.default_rng(random_state)
     order = rng.permutation(n)
     database = np.sort(order[n_queries:])
-    train = np.sort(rng.choice(database, n_train, replace=False))
+    train = _draw_train(database, train_rows, rng)
     return {"query": np.sort(order[:n_queries]), "database": database, "train": train}
+
+
+def _draw_train(
+    database: NDArray[np.intp], train_rows: int | None, rng: np.random.Generator
+) -> NDArray[np.intp]:
+    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, len(database))
+    if n_train < 2:
+        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
+    return np.sort(rng.choice(database, n_train, replace=False))
 
 
 def _draw_of_classes(
@@ -429,11 +426,8 @@ def _beside(
     database, query = np.arange(ends[0]), np.arange(ends[0], ends[1])
     if len(ends) > 2:
         return {"query": query, "database": database, "train": np.arange(ends[1], ends[2])}
-    n_train = min(TRAIN_ROWS if train_rows is None else train_rows, len(database))
-    if n_train < 2:
-        raise InvalidInputError(f"train_rows must be 2 or more, got {n_train}")
-    train = np.random.default_rng(random_state).choice(database, n_train, replace=False)
-    return {"query": query, "database": database, "train": np.sort(train)}
+    train = _draw_train(database, train_rows, np.random.default_rng(random_state))
+    return {"query": query, "database": database, "train": train}
 
 
 def draw_labelled(y: ArrayLike | SparseRows, count: int, random_state: int) -> NDArray[np.intp]:
@@ -605,8 +599,8 @@ def load_splits(
             y,
             numbers=numbers,
             graph=None if graph is None else named.edges(graph),
-            triplets=None if triplets is None else named.triplets(triplets),
-            pairs=None if pairs is None else named.pairs(pairs),
+            triplets=None if triplets is None else named.relations(triplets, 3),
+            pairs=None if pairs is None else named.relations(pairs, 2),
             graph_features=None if graph_features is None else named.find(graph_features)[0],
         )
 
@@ -662,15 +656,10 @@ class _Named:
         shape = (self.n, edges.shape[1])
         return scipy.sparse.coo_array((edges.data, (self.train[edges.row], edges.col)), shape=shape)
 
-    def triplets(self, name: str) -> NDArray[Any]:
-        """Return triplets of row numbers."""
-        array, of_split = self.find(name)
-        return self.train[read_triplets(array, len(self.train))] if of_split else array
-
-    def pairs(self, name: str) -> NDArray[Any]:
-        """Return pairs of row numbers, with their signs."""
+    def relations(self, name: str, width: int) -> NDArray[Any]:
+        """Return triplets of row numbers, or pairs of them with their signs."""
         array, of_split = self.find(name)
         if not of_split:
             return array
-        pairs = read_pairs(array, len(self.train))
-        return np.hstack([self.train[pairs[:, :2]], pairs[:, 2:]])
+        known = _read_relations(array, width, len(self.train))
+        return np.hstack([self.train[known[:, :width]], known[:, width:]])

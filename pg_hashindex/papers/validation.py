@@ -1,17 +1,15 @@
 """Choose parameters of a method on training rows that are held back, never on the queries."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels
 from ..quality.scores import Measures
 from .methods import Method
-from .splits import Split, Truth, renumbered
+from .splits import Split, Truth
 
 # Rows held back: a fifth, at most this many.
 _MOST_ROWS = 1_000
@@ -48,24 +46,15 @@ class HeldBack:
         rng = np.random.default_rng(random_state)
         held = np.sort(rng.choice(eligible, n_held, replace=False))
         kept = np.setdiff1d(np.arange(len(X)), held)
-        of_held, of_kept = (None if y is None else y[rows] for rows in (held, kept))
         known = method.relations(split, method.make(1, random_state), transductive=False)
-        whole = Split(
-            X[held],
-            X[kept],
-            X[kept],
-            of_held,
-            of_kept,
-            of_kept,
-            train_places=np.arange(len(kept)),
-            # The labels that the method may not see are gone.
-            labelled=np.arange(len(kept)),
-            **_of_kept(known, kept, held),
-        )
+        places = np.arange(len(kept))
+        # The labels that the method may not see are gone.
+        numbers = {"query": held, "database": kept, "train": kept, "labelled": places}
+        whole = Split.of(X, y, numbers=numbers, **known)
         ranked = whole
-        if truth.kind == "label" and of_kept is not None:
-            found = Labels.read(of_kept, len(kept)).labelled
-            ranked = replace(whole, database=whole.database[found], labels=of_kept[found])
+        if truth.kind == "label" and whole.labels is not None:
+            found = Labels.read(whole.labels, len(kept)).labelled
+            ranked = replace(whole, database=whole.database[found], labels=whole.labels[found])
         ranked.relevant(truth)
         return cls(whole, ranked, truth)
 
@@ -104,23 +93,3 @@ class HeldBack:
             Measures((1,), neighbours=1, ties=measures.ties),
         )
         return scores[self.truth.name].values["MAP"]
-
-
-def _of_kept(
-    known: Mapping[str, Any], kept: NDArray[np.intp], held: NDArray[np.intp]
-) -> dict[str, Any]:
-    """Return what else is known for a split of the rows that are kept and held back."""
-    result: dict[str, Any] = {}
-    everything = np.concatenate([kept, held])
-    if "graph" in known:
-        result["train_graph"] = known["graph"][kept]
-        result["graph"] = known["graph"][everything]
-    if "graph_features" in known:
-        result["train_graph_features"] = known["graph_features"][kept]
-        result["graph_features"] = known["graph_features"][everything]
-    for what, width in (("triplets", 3), ("pairs", 2)):
-        if what in known:
-            result[what] = renumbered(known[what], width, kept, len(everything))
-            if not len(result[what]):
-                raise InvalidInputError(f"all {what} name a row that is held back; give more")
-    return result

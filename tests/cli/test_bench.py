@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.cghash import CGHash
 from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
-from pg_hashindex.papers import Method, Truth, compare, draw_split, load_split
+from pg_hashindex.papers import Comparison, Method, Truth, compare, draw_split, load_split
 from pg_hashindex.papers.protocols import FIGURES, Figure
 
 Run = Callable[..., Result]
@@ -218,8 +219,8 @@ def test_splits(bench, data):
         found = joined["standard_deviation"]["scores"]["label"][name]
         assert found == pytest.approx(np.std(values))
     assert np.ptp([outcome["scores"]["label"]["MAP"] for outcome in single]) > 0
-    refused = bench(*arguments, "--splits", 2, "--seeds", 2, code=2)
-    assert_one_error(refused, "give either --splits, .* or --seeds")
+    refused = bench(*arguments, "--splits", 2, "--seeds", 2, code=3)
+    assert_one_error(refused, "give either splits, .* or seeds")
 
 
 def test_values_chosen_on_splits_are_listed(bench, data):
@@ -400,7 +401,7 @@ def test_protocol_of_few_labels(bench, tmp_path):
         r"s3plh +6 +eta = [12] +eta = 1: [01]\.\d{4}; eta = 2: [01]\.\d{4}", table.stdout
     )
     for option in ("--labelled", "--triplets=triplets"):
-        assert_one_error(bench(*files, option, "--methods", "lsh", code=2), "has no effect")
+        assert_one_error(bench(*files, option, "--methods", "lsh", code=3), "has no effect")
 
 
 @needs_torch
@@ -434,8 +435,8 @@ def test_pairs_and_another_column_for_the_graph(bench, tmp_path):
         assert outcome["scores"]["label"]["MAP"] == pytest.approx(expected)
     for option in ("--pairs=pairs", "--graph-features=looks"):
         assert_one_error(
-            bench(*files, option, "--methods", "lsh", code=2),
-            f"{option.partition('=')[0]} has no effect",
+            bench(*files, option, "--methods", "lsh", code=3),
+            f"{option[2:].partition('=')[0].replace('-', '_')} has no effect",
         )
 
 
@@ -450,7 +451,7 @@ def test_failures_are_lines(bench, data):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--methods", "minhash"], 2, "method 'minhash' is unknown; known are sign, lsh"),
+        (["--methods", "minhash"], 3, "hasher 'minhash' is unknown; known are sign, lsh"),
         (["--methods", ","], 2, "the list is empty"),
         (["--bits", "16,many"], 2, "'16,many' is not a list of numbers"),
         (["--bits", ""], 2, "the list is empty"),
@@ -467,7 +468,7 @@ def test_failures_are_lines(bench, data):
         (["--truth", "nearest-fraction", "--fraction", "2"], 3, "fraction must be"),
         (["--param", "lsh.n_bits=3"], 3, "n_bits cannot be a parameter of lsh"),
         (["--param", "lsh.length=3"], 3, "lsh has no parameter 'length'"),
-        (["--param", "itq.n_iter=3"], 2, "--param is for 'itq', which is not compared"),
+        (["--param", "itq.n_iter=3"], 3, "a parameter is for 'itq', which is not compared"),
         (["--param", "n_iter=3"], 2, "'n_iter=3' is not METHOD.KEY=VALUE"),
         (["--param", "lsh.center"], 2, "is not METHOD.KEY=VALUE"),
         (["--preset", "ours"], 2, "'ours' is not one of 'default', 'paper', 'program'"),
@@ -479,15 +480,15 @@ def test_failures_are_lines(bench, data):
         (["--seeds", "0"], 2, "0 is not in the range x>=1"),
         (["--plot", "plot.png"], 2, "curves over bits, which need two points"),
         (["--labelled"], 3, "there is no array 'labelled'"),
-        (["--labelled", "5"], 2, "--labelled has no effect"),
+        (["--labelled", "5"], 3, "labelled has no effect"),
         (["--labelled", "0"], 3, "1 or more rows of each class, got 0"),
         (["--graph", "edges"], 3, "there is no array 'edges'"),
         (["--triplets", "mine"], 3, "there is no array 'mine'"),
-        (["--validate", "lsh.n_iter=3"], 2, "has one value"),
-        (["--validate", "lsh=3,4"], 2, "is not METHOD.KEY=VALUE,VALUE"),
-        (["--validate", "itq.n_iter=3,4"], 2, "--validate is for 'itq', which is not compared"),
+        (["--validate", "lsh.n_iter=3"], 3, "has 1 values to choose from"),
+        (["--validate", "lsh=3,4"], 2, "is not METHOD.KEY=VALUE,"),
+        (["--validate", "itq.n_iter=3,4"], 3, "a parameter is for 'itq', which is not compared"),
         (["--validate", "lsh.length=3,4"], 3, "lsh has no parameter 'length'"),
-        (["--methods", "a=minhash"], 2, "method 'minhash' is unknown"),
+        (["--methods", "a=minhash"], 3, "hasher 'minhash' is unknown"),
         (["--methods", "sgh", "--param", "sgh.anchors=split"], 3, "the split has no 'anchors'"),
         (["--split", "none.npz"], 3, "cannot read arrays from none.npz"),
         (["--plot", "plot.xyz"], 3, "does not end in the name of a format"),
@@ -579,7 +580,8 @@ def test_a_paper_runs_by_one_command(run, papers):
 
 
 def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):
-    figure = Figure("sgh", "Table 1", "usps", "--methods lsh,pcah --bits 4,8", splits=2)
+    two = Comparison({"lsh": "lsh", "pcah": "pcah"}, bits=(4, 8), splits=2)
+    figure = Figure("sgh", "Table 1", "usps", two)
     monkeypatch.setitem(FIGURES, "sgh_usps", figure)
     output = papers / "results"
     blocked = output / "sgh_usps.png"
@@ -600,8 +602,8 @@ def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):
 
 def test_a_paper_is_refused_before_any_work(run, papers, tmp_path):
     refused = run("bench", "paper", "sgh", "--data", papers, code=3)
-    assert "there is no file" in refused.stderr
-    assert "it holds the arrays X, y" in refused.stderr
+    assert "No such file" in refused.stderr
+    assert "it needs X, y" in refused.stderr
     assert "trained on" not in refused.stderr
     refused = run("bench", "paper", "bgdh", "--data", papers, "--figure", "sgh_usps", code=3)
     assert "'sgh_usps' is not a figure of bgdh; these are bgdh_500" in refused.stderr
@@ -609,3 +611,14 @@ def test_a_paper_is_refused_before_any_work(run, papers, tmp_path):
     (tmp_path / "file").write_text("")
     figure = ("--data", papers, "--figure", "sgh_map_usps", "--output", tmp_path / "file")
     assert "is a file" in run("bench", "paper", "sgh", *figure, code=2).stderr
+
+
+@pytest.mark.parametrize("figure", [name for name, f in FIGURES.items() if f.command])
+def test_the_command_of_a_figure_asks_for_the_same(run, monkeypatch, figure):
+    asked = []
+    monkeypatch.setattr(Comparison, "run", lambda self, *_, **__: asked.append(self) or [])
+    run(*FIGURES[figure].command.split()[1:], code=3)
+    (found,) = asked
+    rows = {name: value for name, value in found.rows.items() if value is not None}
+    numbers = {"bits": tuple(found.bits), "truths": tuple(found.truths), "rows": rows}
+    assert replace(found, **numbers) == FIGURES[figure].compared

@@ -21,10 +21,10 @@ from pg_hashindex.papers import (
     Truth,
     average,
     compare,
+    comparison,
     default_methods,
     draw_split,
     load_split,
-    outcomes,
 )
 
 LABEL, NEAREST = Truth("label"), Truth("nearest-fraction", 0.05)
@@ -305,7 +305,7 @@ def test_without_training_rows_that_differ(rows):
     ],
 )
 def test_refuses_before_any_work(split, methods, options, message, monkeypatch):
-    monkeypatch.setattr(outcomes, "_warm_up", None)
+    monkeypatch.setattr(comparison, "_warm_up", None)
     with pytest.raises(InvalidInputError, match=message):
         run(split, *methods, **options)
 
@@ -345,7 +345,7 @@ def test_learned_codes_stand_at_their_rows(split):
     )
     hasher = Learning(n_bits=8, random_state=0).fit(partly.train, partly.train_labels)
     hashed = hasher.encode(partly.database)
-    codes = outcomes._learned(partly, hasher, partly.train_labels, hashed)
+    codes = comparison._learned(partly, hasher, partly.train_labels, hashed)
     assert np.array_equal(codes[y < 0], hashed[y < 0])
     for number in range(8):
         assert len(np.unique(codes[y == number], axis=0)) == 1
