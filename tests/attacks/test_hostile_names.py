@@ -19,6 +19,7 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.training.sampling import sample_table
 
 WORDS = [
     '"', '""', "'", "''", "$$", "$function$", "%", "%%", "%s", "%I", "%1$s", "%(a)s", "{}", "{0}",
@@ -103,19 +104,25 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     )
     assert index.encode(batch_rows=25) == 40
     run("UPDATE {table} SET {vector} = '[1,2,3,4,5,6,7,8]' WHERE {key} = 7")
+    run("UPDATE {table} SET {key} = 100 WHERE {key} = 8")
     run("DELETE FROM {table} WHERE {key} = 9")
     assert_fresh(index)
 
     query = np.arange(1, 9, dtype=np.float32)
     assert index.search(query, 1) == [(7, 0.0)]
     assert index.search_like(7, 3) == index.search(query, 4)[1:]
+    exact = connection.execute(
+        "SELECT id::bigint, distance FROM hashindex.exact_search(%s, %s, 3)",
+        [index_name, Vector(query)],
+    )
+    assert exact.fetchall() == index.search(query, 3, candidates=40)
+    assert sample_table(connection, index.qualified_table, vector).X.shape == (39, 8)
     assert len(index.within(query, 10)) == 39
     field = sa.Table(table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema).columns[
         category
     ]
     filtered = index.search(query, 40, where=field == "b")
-    # Every third of the 40 rows is of category b.
-    assert len(filtered) == len([n for n in range(1, 41) if n % 3 == 1 and n != 9])
+    assert len(filtered) == 14
     by_name = connection.execute(
         "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 40, "
         "where_equals => jsonb_build_object(%s::text, 'b'))",
@@ -123,6 +130,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     ).fetchall()
     assert by_name == filtered
     assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
+    assert connection.execute("SELECT hashindex.recall(%s, 3, 5)", [index_name]).fetchone() == (1,)
 
     row = connection.execute(
         "SELECT hashindex.begin_swap(%s, %s)", [index_name, f"{model_name}:2"]
@@ -152,11 +160,11 @@ def test_payloads_as_names(canary, items, vectors, model):
     for number, payload in enumerate(PAYLOADS[number::3][0] for number in range(3)):
         table, column = sql.Identifier(payload[:63]), sql.Identifier(f"v{payload}"[:63])
         connection.execute(
-            sql.SQL("CREATE TABLE {} AS SELECT id, embedding AS {} FROM items").format(
+            sql.SQL("CREATE TABLE {} AS SELECT id AS touched, embedding AS {} FROM items").format(
                 table, column
             )
         )
-        connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(table))
+        connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (touched)").format(table))
         asked = {
             "table": table.as_string(connection),
             "column": f"v{payload}"[:63],
@@ -170,9 +178,11 @@ def test_payloads_as_names(canary, items, vectors, model):
         index = HashIndex.open(connection, "i")
         assert index.access == "landmarks"
         assert index.search(vectors[number], 1)[0].id == number + 1
-        assert index.lists() is not None
+        assert index.rebalance().rows == 300
         connection.execute(
-            sql.SQL("UPDATE {} SET {} = '[1,2,3,4,5,6,7,8]' WHERE id = 5").format(table, column)
+            sql.SQL("UPDATE {} SET {} = '[1,2,3,4,5,6,7,8]' WHERE touched = 5").format(
+                table, column
+            )
         )
         assert_fresh(index)
         index.drop()

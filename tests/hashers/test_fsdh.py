@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
 from pg_hashindex.hashers.supervision.discrete import start_codes
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
@@ -104,18 +103,3 @@ def test_is_sdh_where_classes_start_apart(rows, labels):
     fast = FSDH(n_bits=16, start="spread", random_state=0).fit(rows, labels)
     slow = SDH(n_bits=16, start="spread", random_state=0).fit(rows, labels)
     assert np.array_equal(fast.codes_, slow.codes_)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"penalty": 1e300}, r"penalty must be a number from 1e-12 to 1e\+12, got 1e\+300"),
-        ({"penalty": 0}, "penalty must be a number from 1e-12 to 1e.12, got 0"),
-        ({"nu": -1.0}, "nu must be a number from 1e-12 to 1e.12, got -1.0"),
-        ({"n_iter": 1.5}, "n_iter must be an integer"),
-        ({"start": None}, "start must be one of .* got None"),
-    ],
-)
-def test_refuses(params, message, rows, labels):
-    with pytest.raises(InvalidInputError, match=message):
-        FSDH(n_bits=8, **params).fit(rows, labels)

@@ -10,7 +10,6 @@ from pg_hashindex.hashers.sadih import Alternation
 from pg_hashindex.hashers.supervision.discrete import start_codes
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
-from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
 
 
@@ -338,29 +337,6 @@ def test_rows_of_a_class_share_their_learned_code(rows, labels):
     assert (hasher.codes_ == hasher.encode(rows[y >= 0])).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"loss": "l2"}, "loss must be one of .* got 'l2'"),
-        ({"hash_function": None}, "hash_function must be one of .* got None"),
-        ({"balance": 1}, "balance must be True or False, got 1"),
-        ({"n_anchors": 0}, "n_anchors must be an integer from 2 to 16000, got 0"),
-        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
-        ({"alpha": 1e300}, r"alpha must be a number from 1e-12 to 1e\+12, got 1e\+300"),
-        ({"gamma": 1e-300}, r"gamma must be a number from 1e-12 to 1e\+12, got 1e-300"),
-        ({"width": 1e-300}, r"width must be a number from 1e-12 to 1e\+12, got 1e-300"),
-        ({"alpha": 0}, "alpha must be a number from 1e-12 to 1e.12, got 0"),
-        ({"beta": -1}, "beta must be a number from 1e-12 to 1e.12, got -1"),
-        ({"gamma": float("nan")}, "gamma must be a number from 1e-12 to 1e.12, got nan"),
-        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
-        ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
-    ],
-)
-def test_refuses(params, message, rows, labels):
-    with pytest.raises(InvalidInputError, match=message):
-        SADIH(n_bits=8, **params).fit(rows, labels)
-
-
 @pytest.mark.parametrize("loss", ["l1", "l21"])
 @pytest.mark.parametrize("weights", list(itertools.product([1e-12, 1e12], repeat=3)))
 def test_extreme_weights_do_not_fail(weights, loss, rows, labels):
@@ -385,16 +361,3 @@ def test_refuses_bits_of_rounding():
         SADIH(n_bits=20, n_anchors=None, random_state=0).fit(
             np.arange(50.0)[:, None], np.arange(50) // 10
         )
-
-
-@pytest.mark.slow
-def test_scores_above_sdh_on_usps(usps):
-    X, y = usps.X, usps.y
-    query, database, train = usps.query, usps.database, usps.train
-    anchors = X[train][usps.anchors[:1000]]
-    relevant = same_label(y[query], y[database])
-    for loss in ("l1", "l21"):
-        hasher = SADIH(n_bits=32, loss=loss, anchors=anchors, normalize="l2", random_state=0)
-        hasher.fit(X[train], y[train])
-        found = hasher.encode(X[query]), hasher.encode(X[database])
-        assert mean_average_precision(*found, relevant) >= 0.97

@@ -6,7 +6,6 @@ from pg_hashindex.hashers import FSDH, SDH
 from pg_hashindex.hashers.supervision.discrete import cyclic_descent, spread_codewords, start_codes
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
-from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
 
 
@@ -214,30 +213,6 @@ def test_float32_keeps_the_bits(rows, labels):
     assert np.sqrt(np.mean((hasher.project(rows) - exact) ** 2)) < 3e-5 * exact.std()
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"n_anchors": 0}, "n_anchors must be an integer from 2 to 16000, got 0"),
-        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
-        ({"width": 0}, "width must be a number from 1e-12 to 1e.12, got 0"),
-        ({"width": 1e300}, r"width must be a number from 1e-12 to 1e\+12, got 1e\+300"),
-        ({"width": 1e-300}, "width must be .* got 1e-300"),
-        ({"width": 1e10}, "equally far from the 400 anchors; .* or a width nearer to 1"),
-        ({"penalty": 1e-300}, r"penalty must be a number from 1e-12 to 1e\+12, got 1e-300"),
-        ({"ridge": 1e10}, r"say nothing about bit 0.* the ridge, 1e\+10, may be too great"),
-        ({"ridge": -1}, "ridge must be a number from 1e-12 to 1e.12, got -1"),
-        ({"penalty": float("inf")}, "penalty must be a number from 1e-12 to 1e.12, got inf"),
-        ({"nu": "1"}, "nu must be a number from 1e-12 to 1e.12"),
-        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
-        ({"start": "zeros"}, "start must be one of .* got 'zeros'"),
-        ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
-    ],
-)
-def test_refuses(params, message, rows, labels):
-    with pytest.raises(InvalidInputError, match=message):
-        SDH(n_bits=8, **params).fit(rows, labels)
-
-
 def test_refuses_rows_that_tell_nothing():
     same = np.repeat([[0.0, 1.0]], 30, axis=0)
     with pytest.raises(InvalidInputError, match="all labelled rows are equal"):
@@ -293,25 +268,3 @@ def test_without_anchors_the_hash_function_is_the_ridge_regression_on_the_rows(k
     penalty = 0.5 * X.var(axis=0).mean()
     weights = np.linalg.solve(X.T @ X / len(X) + penalty * np.eye(X.shape[1]), X.T @ B / len(X))
     np.testing.assert_allclose(hasher.project(rows), X @ weights + B.mean(axis=0), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_scores_no_less_than_the_authors_program_on_usps(usps):
-    X, y = usps.X, usps.y
-    query, database, train = usps.query, usps.database, usps.train
-    anchors = X[train][usps.anchors[:1000]]
-    # The row usps11k_q1000_tr10k, SDH, 32 of reference_scores.csv, has 0.9582; the paper starts at
-    # random. Ours were 0.972 and 0.976 when this was written.
-    learned = set()
-    for kind, start, least in (
-        (SDH, "random", 0.965),
-        (SDH, "spread", 0.97),
-        (FSDH, "random", 0.96),
-    ):
-        hasher = kind(n_bits=32, anchors=anchors, start=start, normalize="l2", random_state=0)
-        hasher.fit(X[train], y[train])
-        assert 2 <= len(hasher.objective_) <= 5 or start == "spread"
-        learned.add(hasher.codes_.tobytes())
-        found = hasher.encode(X[query]), hasher.encode(X[database])
-        assert mean_average_precision(*found, same_label(y[query], y[database])) >= least
-    assert len(learned) == 3

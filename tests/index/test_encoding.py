@@ -1,7 +1,6 @@
 """Bulk encoding: complete, resumable, and safe beside writers."""
 
 import threading
-import uuid
 
 import numpy as np
 import psycopg
@@ -71,36 +70,6 @@ def test_goes_on_where_it_stopped(unencoded, monkeypatch):
     assert unencoded.summary().codes == 100
     assert unencoded.encode(batch_rows=50) == 200
     assert_fresh(unencoded)
-
-
-@pytest.mark.newest
-@pytest.mark.parametrize(
-    ("key_type", "make_key"),
-    [
-        ("uuid", lambda i: uuid.UUID(int=i * 7919 % 2**64)),
-        ("text", lambda i: f'it\'s; "key" {i % 7} é {i}'),
-        ("integer", lambda i: -i),
-        ("numeric(20,3)", lambda i: i / 8),
-        ("timestamptz", lambda i: f"2026-01-01 00:00:00.{i:06d}+00"),
-    ],
-)
-def test_any_type_of_key(connection, model, vectors, key_type, make_key):
-    connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(8))")
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO keyed VALUES (%s::text::{key_type}, %s)",
-            [(str(make_key(i)), Vector(v)) for i, v in enumerate(vectors)],
-        )
-    index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
-    assert index.encode(batch_rows=70) == 300
-    assert_fresh(index)
-    nearest = index.search(vectors[17], 1)[0]
-    key = connection.execute(
-        "SELECT k FROM keyed WHERE k = %s::text::" + key_type, [str(make_key(17))]
-    ).fetchone()
-    assert key is not None
-    assert nearest.id == key[0]
-    assert nearest.distance == 0
 
 
 @pytest.mark.parametrize("level", ["read committed", "serializable"])

@@ -290,9 +290,9 @@ def test_partitions_are_read_one_after_another(connection, model):
     ("kind", "key"),
     [
         ("smallint", "n"), ("integer", "-n"), ("bigint", "n * 10 ^ 12"),
-        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é', n % 40) || n"),
+        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é; \"it''s\" ', n % 40) || n"),
         ("varchar(9)", "n::text"), ("char(5)", "n::text"), ("numeric", "n / 7.0"),
-        ("timestamptz", "now() + n * interval '1 hour'"), ("positive", "n"),
+        ("timestamptz", "now() + n * interval '1 us'"), ("positive", "n"),
     ],
 )  # fmt: skip
 def test_keys_of_any_type(connection, model, kind, key):
@@ -303,11 +303,16 @@ def test_keys_of_any_type(connection, model, kind, key):
         "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 200) n".encode()
     )
-    index = HashIndex.create(
-        connection, "items_idx", table="keyed", column="v", model=model.name, access="landmarks"
-    )
-    assert index.encode() == 200
-    assert_fresh(HashIndex.open(connection, "items_idx"))
+    index = HashIndex.create(connection, "items_idx", table="keyed", column="v", model=model.name)
+    assert index.encode(batch_rows=70) == 200
+    assert_fresh(index)
+    row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
+    assert row is not None
+    index.configure(access="landmarks").encode()
+    for access in ("landmarks", "scan"):
+        index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
+        assert_fresh(index)
+        assert index.search(row[1], 1) == [(row[0], 0)]
 
 
 # The second one takes as many bytes as the others.
@@ -445,40 +450,30 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
 
 
 @pytest.mark.newest
-def test_a_table_emptied_while_training_reads_it_has_no_landmarks(begun, monkeypatch, url):
-    """A table filled again meanwhile is trained on from the start."""
-    monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
-    drawn, kept = building.LandmarkBuild._drawn, []
-
-    def emptied(self, share, seed):
-        for block in drawn(self, share, seed):
-            yield block
-            if not kept:
-                kept.append(share)
-                run(url, *WRITES["emptied"])
-
-    monkeypatch.setattr(building.LandmarkBuild, "_drawn", emptied)
-    begun.encode()
-    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
-    assert_listed(begun)
-
-
-@pytest.mark.newest
-def test_a_table_doubled_while_training_reads_it_is_listed(begun, monkeypatch, url):
+@pytest.mark.parametrize(
+    ("writes", "rows"),
+    [
+        (WRITES["emptied"], 300),
+        (["INSERT INTO items SELECT id + 5000, category, embedding FROM items"], 600),
+    ],
+    ids=["emptied", "doubled"],
+)
+def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, writes, rows):
     monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
     drawn, done = building.LandmarkBuild._drawn, []
 
-    def doubled(self, share, seed):
+    def changed(self, share, seed):
         for block in drawn(self, share, seed):
             yield block
             if not done:
                 done.append(share)
-                run(url, "INSERT INTO items SELECT id + 5000, category, embedding FROM items")
+                run(url, *writes)
 
-    monkeypatch.setattr(building.LandmarkBuild, "_drawn", doubled)
+    monkeypatch.setattr(building.LandmarkBuild, "_drawn", changed)
     begun.encode()
+    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
     assert_listed(begun)
-    assert len(entries(begun)) == 600
+    assert len(entries(begun)) == rows
 
 
 @pytest.mark.newest

@@ -173,29 +173,6 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
     assert sum(index.search(v, 1, probes=3)[0].id == n for n, v in enumerate(X[:40])) > 36
 
 
-def test_names_with_anything_in_them(connection, model):
-    connection.execute(
-        'CREATE TABLE "per%cent ""x" (touched int PRIMARY KEY, "em%s $body$" vector(8), '
-        "hashindex int, model_layers int)"
-    )
-    connection.execute(
-        'INSERT INTO "per%cent ""x" SELECT n, ARRAY(SELECT sin(n * d) '
-        "FROM generate_series(1, 8) d)::vector FROM generate_series(1, 200) n"
-    )
-    index = HashIndex.create(
-        connection, "An-index", table='"per%cent ""x"', column="em%s $body$",
-        model=model.name, access="landmarks",
-    )  # fmt: skip
-    index.encode()
-    connection.execute(b'INSERT INTO "per%cent ""x" VALUES (999, \'[1,2,3,4,5,6,7,8]\')')
-    index = HashIndex.open(connection, index.name)
-    assert index.access == "landmarks"
-    assert index.search([1, 2, 3, 4, 5, 6, 7, 8], 1)[0].id == 999
-    assert index.rebalance().rows == 201
-    index.configure(access="scan")
-    index.drop()
-
-
 def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index):
     index.connection.execute("SET hnsw.ef_search = 1")
     index.connection.execute(

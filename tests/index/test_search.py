@@ -212,12 +212,6 @@ def test_refused_from_python(index, arguments, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("search_items_idx('[1,2,3]')", "3 dimensions, the model takes 8"),
-        ("search_items_idx(NULL)", "query vector is NULL"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', 0)", "k is 0"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', NULL)", "k is NULL"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
-        ("search('items_idx', '[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
         ("search('other', '[1,2,3,4,5,6,7,8]')", 'index "other" does not exist'),
         ("search(NULL, '[1,2,3,4,5,6,7,8]')", 'index "NULL" does not exist'),
         ("search_items_idx('[1,2,3,4,5,6,7,NaN]')", "NaN not allowed"),
@@ -227,13 +221,6 @@ def test_refused_from_python(index, arguments, message):
 def test_refused_in_sql(index, call, message):
     with pytest.raises(psycopg.Error, match=message):
         index.connection.execute(f"SELECT * FROM hashindex.{call}")
-
-
-@pytest.mark.reads
-def test_candidates_below_1(index, vectors):
-    for where in (None, items_table.c.id > 0):
-        with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
-            index.search(vectors[0], candidates=0, where=where)
 
 
 @pytest.mark.reads
