@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -196,10 +197,7 @@ def test_a_key_type_whose_name_has_percent_signs(connection, items, model, layou
         """CREATE TABLE graded AS SELECT category::"%s%i" AS grade, embedding FROM items"""
         """ WHERE id < 3; ALTER TABLE graded ADD PRIMARY KEY (grade)"""
     )
-    index = HashIndex.create(
-        connection, "graded", table="graded", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    indexed(connection, "graded", table="graded", layout=layout)
     query = connection.execute("SELECT embedding FROM graded WHERE grade = 'b'").fetchone()
     assert query is not None
     found = connection.execute(
@@ -224,14 +222,7 @@ def test_names_that_searches_have_for_their_own(connection, items, model, layout
             else:
                 connection.execute(f"ALTER TABLE items ADD {name} text".encode())
             with pytest.raises(InvalidInputError, match=f"{name}.* has a name that searches use"):
-                HashIndex.create(
-                    connection,
-                    "items_idx",
-                    table=table,
-                    column="embedding",
-                    model="lsh",
-                    layout=layout,
-                )
+                create_index(connection, table=table, layout=layout)
     assert catalog(connection) == before
 
 
@@ -239,14 +230,12 @@ def test_an_index_whose_codes_would_have_such_a_name(connection, items, model):
     with pytest.raises(
         InvalidInputError, match='column "hashindex_code" of public.items has a name'
     ):
-        HashIndex.create(
-            connection, "hashindex", table=items, column="embedding", model="lsh", layout="column"
-        )
-    HashIndex.create(connection, "hashindex", table=items, column="embedding", model="lsh").encode()
+        create_index(connection, "hashindex", layout="column")
+    indexed(connection, "hashindex")
 
 
 def test_names_that_no_role_has(connection, items, model):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = create_index(connection)
     for payload in PAYLOADS:
         with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):
             index.grant(payload)

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.decoys import RUN_ALL, decoys, shadows
+from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
 from pgvector import Vector
@@ -106,9 +107,7 @@ def test_the_decoys_would_be_taken(poisoned, connection, home):
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     """Whatever he asks of an index, in SQL and from Python."""
-    index = HashIndex.create(
-        poisoned, "items_idx", table="public.items", column="embedding", model="lsh", layout=layout
-    )
+    index = create_index(poisoned, table="public.items", layout=layout)
     assert index.encode() == 300
     query = Vector(vectors[0])
     for access in ("landmarks", "scan"):
@@ -186,9 +185,7 @@ def _write(session):
 
 def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vectors):
     """With pg_catalog behind the attacker's schema even = is his; our functions do not care."""
-    HashIndex.create(
-        poisoned, "items_idx", table="public.items", column="embedding", model="lsh"
-    ).encode()
+    indexed(poisoned, table="public.items")
     poisoned.execute("SET search_path TO evil, pg_catalog, public")
     with pytest.raises(psycopg.errors.RaiseException, match="HIJACKED"):
         poisoned.execute("SELECT 1 = 1")
@@ -377,13 +374,16 @@ def test_every_function_names_what_it_means(connection, home, vectors):
     )
     kinds = [(access, "table") for access in ("scan", "landmarks")]
     for access, layout in [*kinds, ("scan", "column")]:
-        index = HashIndex.create(
-            connection, f"{access}_{layout}", table="public.items", column="embedding",
-            model="lsh", layout=layout, filter_columns=["category"] if layout == "table" else [],
-        )  # fmt: skip
+        index = create_index(
+            connection,
+            f"{access}_{layout}",
+            table="public.items",
+            layout=layout,
+            filter_columns=["category"] if layout == "table" else [],
+        )
         index.configure(access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh4")):
-        HashIndex.create(connection, name, table="public.halves", column="embedding", model=model)
+        create_index(connection, name, table="public.halves", model=model)
     functions = connection.execute(
         "SELECT p.oid::regprocedure::text, p.prosrc, p.proconfig, p.prosqlbody IS NOT NULL "
         "FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace"

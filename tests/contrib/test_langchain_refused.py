@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.databases import run_as_admin
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, stores
+from fixtures.indexes import create_index
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
@@ -136,9 +137,7 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     make_store(table="other", texts=TEXTS[:3])
     with pytest.raises(InvalidInputError, match='of "public"."langchain_documents" with key id, '):
         opened(table="other", index="first")
-    HashIndex.create(
-        connection, "second", table="langchain_documents", column="embedding", model="first"
-    )
+    create_index(connection, "second", table="langchain_documents", model="first")
     with pytest.raises(InvalidInputError, match="has indexes first, second; name the one"):
         opened()
     assert len(opened(connection, index="first").similarity_search("a", 2)) == 2
@@ -263,14 +262,7 @@ def test_an_index_by_another_key(url, connection):
     HashIndexVectorStore.create_table(connection, DIMENSION)
     connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
     store.save(connection, LSH(n_bits=8).fit(np.eye(8)).to_model("m", metric="cosine"))
-    HashIndex.create(
-        connection,
-        "by_n",
-        table="langchain_documents",
-        column="embedding",
-        model="m",
-        key_columns="n",
-    )
+    create_index(connection, "by_n", table="langchain_documents", model="m", key_columns="n")
     made = HashIndexVectorStore(EMBEDDINGS, connection)
     made.add_texts(["a"], ids=["x"])
     assert [document.id for document in made.similarity_search("a")] == ["x"]

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.books import engine_of
 from fixtures.filters import look_codes_up
+from fixtures.indexes import indexed
 from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
@@ -23,7 +24,6 @@ from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
 from pg_hashindex.contrib.sqlalchemy import nearest
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -119,14 +119,13 @@ def make_things(engine, connection, things, how):
     store.save(connection, LSH(n_bits=16, random_state=1).fit(X).to_model("m"))
     if how != "compared":
         look_codes_up(connection)
-    HashIndex.create(
+    indexed(
         connection,
         "things_idx",
         table="things",
-        column="embedding",
         model="m",
         filter_columns=KEPT if how == "kept" else [],
-    ).encode()
+    )
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ Each check is shown something bad first: one that could not fail would say nothi
 
 import numpy as np
 import pytest
+from fixtures.indexes import indexed
 from fixtures.sql_lint import catalog_faults, order_keys, unstable_updates, untied, writes
 from pgvector import Vector
 
 from pg_hashindex.db import sql_files
 from pg_hashindex.index import encoding
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -33,16 +33,7 @@ FREE = (
 def written(connection, items, model):
     """An index of each access path and layout."""
     for access, layout in KINDS:
-        index = HashIndex.create(
-            connection,
-            f"{access}_{layout}",
-            table=items,
-            column="embedding",
-            model=model.name,
-            access=access,  # type: ignore[arg-type]
-            layout=layout,  # type: ignore[arg-type]
-        )
-        index.encode()
+        indexed(connection, f"{access}_{layout}", access=access, layout=layout)
     return connection
 
 

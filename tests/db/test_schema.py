@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
+from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from pgvector import Vector
 
@@ -32,7 +33,6 @@ from pg_hashindex.errors import (
     OldServerError,
 )
 from pg_hashindex.hashers import LSH, SGH
-from pg_hashindex.index.handle import HashIndex
 
 # Objects of an application that uses us: neither upgrade nor downgrade may touch them.
 USERS_OWN = """
@@ -115,14 +115,7 @@ def test_a_second_upgrade_changes_nothing(empty_url):
         store.save(connection, lsh())
         connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
         for layout in ("table", "column"):
-            HashIndex.create(
-                connection,
-                f"by_{layout}",
-                table="items",
-                column="embedding",
-                model="lsh",
-                layout=layout,  # type: ignore[arg-type]
-            )
+            create_index(connection, f"by_{layout}", layout=layout)
     before = state(empty_url)
     upgrade(empty_url)
     assert state(empty_url) == before
@@ -249,10 +242,7 @@ def test_downgrade_removes_only_own_objects(empty_url):
     upgrade(empty_url)
     with connect(empty_url) as connection:
         store.save(connection, lsh())
-        index = HashIndex.create(
-            connection, "items", table="items", column="embedding", model="lsh"
-        )
-        index.encode()
+        index = indexed(connection, "items")
         index.drop()
     downgrade(empty_url)
     assert state(empty_url) == before
@@ -277,9 +267,7 @@ def test_downgrade_is_refused_while_there_are_indexes(url, layout):
     run(url, USERS_OWN)
     with connect(url) as connection:
         store.save(connection, lsh())
-        index = HashIndex.create(
-            connection, "mine", table="items", column="embedding", model="lsh", layout=layout
-        )
+        index = create_index(connection, "mine", layout=layout)
         before = state(url)
         with pytest.raises(InUseError, match="there are indexes: mine; drop each with"):
             downgrade(url)
@@ -351,19 +339,12 @@ def test_upgrade_brings_the_functions_of_indexes_back(url):
     with connect(url) as connection:
         store.save(connection, lsh())
         indexes = [
-            HashIndex.create(
-                connection,
-                f"{layout}-Own",
-                table="items",
-                column="embedding",
-                model="lsh",
-                layout=layout,
-            )
+            create_index(connection, f"{layout}-Own", layout=layout)
             for layout in ("table", "column")
         ]
         # An index whose table is gone gets no functions, and hinders nothing.
         connection.execute("CREATE TABLE gone (id int PRIMARY KEY, v vector(8))")
-        HashIndex.create(connection, "gone", table="gone", column="v", model="lsh")
+        create_index(connection, "gone", table="gone", column="v")
         connection.execute("DROP TABLE gone")
         before = state(url)
         for index in indexes:
@@ -461,9 +442,7 @@ def test_an_owner_who_is_no_superuser(empty_url, role):
     with connect(url) as connection:
         store.save(connection, lsh())
         connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-        index = HashIndex.create(
-            connection, "items", table="items", column="embedding", model="lsh"
-        )
+        index = create_index(connection, "items")
         connection.execute("INSERT INTO items VALUES (1, '[1,2,3,4,5,6,7,8]')")
         assert_fresh(index)
         upgrade(url)
@@ -499,13 +478,8 @@ def test_pgvector_in_another_schema(make_database, path):
             "items", sa.MetaData(), sa.Column("kind", sa.Text), schema="public"
         ).columns["kind"]
         for layout in ("table", "column"):
-            index = HashIndex.create(
-                connection,
-                f"by_{layout}",
-                table="public.items",
-                column="embedding",
-                model="sgh",
-                layout=layout,  # type: ignore[arg-type]
+            index = create_index(
+                connection, f"by_{layout}", table="public.items", model="sgh", layout=layout
             )
             assert index.encode() >= 40
             connection.execute(

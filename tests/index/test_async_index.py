@@ -9,6 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixtures.indexes import indexed
 from fixtures.known import OTHERS, UNKNOWN
 from psycopg.rows import dict_row
 
@@ -67,11 +68,7 @@ async def outcomes(index, questions):
 
 @pytest.fixture
 def made(connection, items, model):
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name
-    )
-    index.encode()
-    return index
+    return indexed(connection, model=model.name)
 
 
 async def test_answers_and_errors_are_those_of_a_hash_index(made, url, vectors):

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from fixtures.catalog import catalog, contents
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -484,16 +485,9 @@ def test_tables_that_an_index_would_outlive_or_miss(connection, model):
         ("made", "column", "is generated"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            HashIndex.create(
-                connection,
-                "refused",
-                table=table,
-                column="v",
-                model="lsh",
-                layout=layout,  # type: ignore[arg-type]
-            )
+            create_index(connection, "refused", table=table, column="v", layout=layout)
     connection.execute("INSERT INTO made (id, a) VALUES (1, '{1,2,3,4,5,6,7,8}')")
-    index = HashIndex.create(connection, "made", table="made", column="v", model="lsh")
+    index = create_index(connection, "made", table="made", column="v")
     assert index.encode() == 1
     connection.execute("INSERT INTO made (id, a) VALUES (2, '{1,2,3,4,5,6,7,9}')")
     assert index.summary().codes == 2
@@ -501,7 +495,7 @@ def test_tables_that_an_index_would_outlive_or_miss(connection, model):
 
 def test_codes_of_an_unlogged_table_are_unlogged(connection, model):
     connection.execute("CREATE UNLOGGED TABLE fast (id int PRIMARY KEY, v vector(8))")
-    HashIndex.create(connection, "fast", table="fast", column="v", model="lsh")
+    create_index(connection, "fast", table="fast", column="v")
     row = connection.execute(
         "SELECT relpersistence::text FROM pg_class WHERE relname = 'fast_codes'"
     ).fetchone()

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
@@ -19,9 +20,7 @@ from pg_hashindex.models.model import Model
 @pytest.fixture(params=["table", "column"])
 def unencoded(request, connection, items, model):
     layout = request.param
-    return HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
-    )
+    return create_index(connection, layout=layout)
 
 
 def test_encodes_every_row_once(unencoded):
@@ -187,8 +186,7 @@ def test_beside_live_writers(unencoded, url):
 
 
 def test_a_row_that_comes_while_its_old_code_is_deleted(connection, items, model, url):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
+    index = indexed(connection)
     connection.execute(
         "SET session_replication_role = replica; DELETE FROM items WHERE id = 7; "
         "RESET session_replication_role"
@@ -232,7 +230,7 @@ def test_refuses_a_senseless_batch(unencoded):
 def test_a_row_of_another_dimension(connection, model):
     """Possible where the triggers were off: the encoder names the row."""
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
+    index = create_index(connection, "loose", table="loose")
     connection.execute("SET session_replication_role = replica")
     connection.execute("INSERT INTO loose VALUES (42, '[1,2,3]')")
     connection.execute("RESET session_replication_role")
@@ -264,7 +262,7 @@ def test_codes_of_a_detached_partition_go(connection, model):
         "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
         "INSERT INTO parts VALUES (1, '[1,2,3,4,5,6,7,8]'), (101, '[1,2,3,4,5,6,7,9]')"
     )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    index = create_index(connection, "parts", table="parts")
     assert index.encode() == 2
     connection.execute("ALTER TABLE parts DETACH PARTITION high")
     assert index.encode() == 0

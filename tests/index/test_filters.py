@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
-
-from pg_hashindex.index.handle import HashIndex
+from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
 
@@ -72,11 +71,12 @@ def test_tables_and_functions_of_the_caller_s_path(connection, items, model):
         "RETURN $1 BETWEEN 5 AND 9; SET search_path TO mine, public"
     )
     for layout in ("table", "column"):
-        index = HashIndex.create(
-            connection, f"by_{layout}", table=items, column="embedding", model="lsh",
-            layout=layout, filter_columns=["category"] if layout == "table" else [],  # type: ignore[arg-type]
-        )  # fmt: skip
-        index.encode()
+        index = indexed(
+            connection,
+            f"by_{layout}",
+            layout=layout,
+            filter_columns=["category"] if layout == "table" else [],
+        )
         for codes_first in (False, True):
             if codes_first:
                 look_codes_up(connection)

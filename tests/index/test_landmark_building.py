@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -37,10 +38,7 @@ def index(listed):
 @pytest.fixture
 def begun(connection, items, model):
     """An index on 300 rows whose landmarks are still to be built."""
-    return HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
-    )  # fmt: skip
+    return create_index(connection, access="landmarks")
 
 
 @pytest.fixture
@@ -120,11 +118,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     weights = np.random.default_rng(3).standard_normal((bits, 8)).astype(np.float32)
     layers = [normalize()] * scaled + [affine(weights)]
     store.save(connection, Model("m", "lsh", 8, layers))
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="m", metric=metric,
-        access="landmarks",
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, model="m", metric=metric, access="landmarks")
     points = landmarks_of(HashIndex.open(connection, "items_idx")).points
     assert points.shape[1] == dimension
     if (not scaled and metric == "cosine") or bits < 8:
@@ -351,10 +345,7 @@ def test_an_empty_table_has_nothing_to_train_on(connection, model):
 
 def test_codes_in_a_column_have_no_landmarks(connection, items, model):
     with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
-        HashIndex.create(
-            connection, "c", table=items, column="embedding", model=model.name,
-            layout="column", access="landmarks",
-        )  # fmt: skip
+        create_index(connection, "c", layout="column", access="landmarks")
     row = connection.execute("SELECT count(*) FROM hashindex.index").fetchone()
     assert row == (0,)
 
@@ -367,10 +358,7 @@ def test_dropping_the_index_leaves_nothing(index):
 
 def test_rows_encoded_in_python_are_listed(connection, items, known_model, vectors):
     store.save(connection, known_model)
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="known",
-        access="landmarks",
-    )  # fmt: skip
+    index = create_index(connection, model="known", access="landmarks")
     assert index.encode() == 290
     index = HashIndex.open(connection, "items_idx")
     assert index.access == "landmarks"

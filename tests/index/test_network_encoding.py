@@ -8,6 +8,7 @@ import types
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
 from pgvector import Vector
 from psycopg import sql
@@ -207,7 +208,7 @@ def torch_index(connection, items, monkeypatch):
     monkeypatch.setattr(pg_hashindex.models, "hash_network", module, raising=False)
     model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
     store.save(connection, model)
-    index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")
+    index = create_index(connection, "net", model="net")
     return index, module
 
 
@@ -229,7 +230,7 @@ def test_trees_know_every_row(connection, items, vectors):
     labels = (vectors[:, 0] > 0).astype(int) + 2 * (vectors[:, 1] > 0)
     model = FastH(n_bits=12, n_trees=3, random_state=0).fit(vectors, labels).to_model("forest")
     store.save(connection, model)
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="forest")
+    index = create_index(connection, "i", model="forest")
     assert (index.encoded_in, index.network) == ("python", "trees")
     index.encode()
     assert index.waiting() == 0

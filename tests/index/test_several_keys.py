@@ -7,6 +7,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from pgvector import Vector
 from scipy.spatial.distance import cdist
 
@@ -338,9 +339,7 @@ def test_landmarks_in_sql_and_writes_while_they_are_built(posts):
 
 def test_rows_that_the_model_cannot_take_are_named(posts):
     huge = Vector(np.full(8, 3e38, dtype=np.float32))
-    index = HashIndex.create(
-        posts, "posts_idx", table="posts", column="embedding", model="lsh", access="scan"
-    )
+    index = create_index(posts, "posts_idx", table="posts", access="scan")
     posts.execute("ALTER TABLE posts DISABLE TRIGGER USER")
     posts.execute("UPDATE posts SET embedding = %s WHERE (tenant_id, id) = (3, 11)", [huge])
     posts.execute("ALTER TABLE posts ENABLE TRIGGER USER")

@@ -6,11 +6,10 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
-
-from pg_hashindex.index.handle import HashIndex
 
 
 def vector(seed):
@@ -115,7 +114,7 @@ def test_rollback_and_savepoints(index):
 def test_a_row_that_cannot_be_encoded_is_refused_whole(connection, model):
     """A column without a fixed dimension takes any vector; the index takes the model's only."""
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
+    index = create_index(connection, "loose", table="loose")
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="3 dimensions.*takes 8"):
         connection.execute("INSERT INTO loose VALUES (1, '[1,2,3]')")
     assert index.summary().rows == 0
@@ -127,7 +126,7 @@ def test_writes_straight_to_a_partition(connection, model):
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
         "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
     )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    index = create_index(connection, "parts", table="parts")
     for row_id, table in ((1, "parts"), (2, "parts_low"), (150, "parts_high"), (151, "parts")):
         connection.execute(f"INSERT INTO {table} VALUES (%s, %s)", [row_id, vector(row_id)])
     assert_fresh(index)
@@ -146,7 +145,7 @@ def test_writes_straight_to_a_partition(connection, model):
 @pytest.mark.parametrize("write", ["DELETE FROM items", "UPDATE items SET embedding = NULL"])
 def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, model, level, write):
     """A writer whose snapshot is older than the encoder's codes fails, as its level promises."""
-    index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "late")
     with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
         other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         other.execute("SELECT count(*) FROM items")
@@ -158,7 +157,7 @@ def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, model, 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_rows_without_a_code_get_none_from_a_bystander(connection, items, model, level):
     """An update of one vector must not mark its unencoded neighbours as encoded."""
-    index = HashIndex.create(connection, "late", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "late")
     with connection.transaction():
         connection.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
         connection.execute(

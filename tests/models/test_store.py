@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import store
@@ -112,7 +113,7 @@ def test_list_and_describe(connection, items):
     for name in ("b", "a", "b"):
         store.save(connection, lsh(name))
     for name, model in (("two", "b:1"), ("one", "b:1"), ("three", "a")):
-        HashIndex.create(connection, name, table=items, column="embedding", model=model)
+        create_index(connection, name, model=model)
     models = store.list_models(connection)
     assert [(m.name, m.version, m.indexes) for m in models] == [
         ("a", 1, ["three"]),
@@ -145,7 +146,7 @@ def test_drop(connection):
 def test_drop_in_use_is_refused(connection, items):
     for _ in range(2):
         store.save(connection, lsh("m"))
-    index = HashIndex.create(connection, "its-1", table=items, column="embedding", model="m:1")
+    index = create_index(connection, "its-1", model="m:1")
     before = store.list_models(connection)
     for reference in ("m", "m:1"):
         with pytest.raises(InUseError, match=f"model '{reference}' is used by index its-1; give"):
@@ -175,7 +176,7 @@ def test_drop_meets_an_index_that_is_being_made(connection, other, items):
 
     thread = threading.Thread(target=drop)
     with connection.transaction():
-        HashIndex.create(connection, "new", table=items, column="embedding", model="m")
+        create_index(connection, "new", model="m")
         thread.start()
         # It waits for our lock on the model's row.
         while not connection.execute(
@@ -236,7 +237,7 @@ def test_valid_names(connection, items, name):
     for reference in (name, f"{name}:1"):
         assert_same(store.load(connection, reference), saved)
         assert store.describe(connection, reference).name == name
-    HashIndex.create(connection, "i", table=items, column="embedding", model=name).drop()
+    create_index(connection, "i", model=name).drop()
     bits = connection.execute(
         "SELECT length(hashindex.encode(%s, '[1,2,3,4,5,6,7,8]'))", [name]
     ).fetchone()

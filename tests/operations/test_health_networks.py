@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from fixtures.health import findings, profiled, set_code, troubles
+from fixtures.indexes import create_index
 from fixtures.known import OTHERS
 from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
@@ -16,9 +16,7 @@ pytestmark = pytest.mark.newest
 
 def index_of(connection, model, layout):
     store.save(connection, model)
-    created = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name, layout=layout
-    )
+    created = create_index(connection, layout=layout)
     # Rows that the model does not know.
     connection.execute("DELETE FROM items WHERE id > 290")
     created.encode()

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill
 from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, troubles
+from fixtures.indexes import indexed
 from fixtures.known import UNKNOWN
 from pgvector import Vector
 from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.training import train
 
 pytestmark = pytest.mark.newest
@@ -67,10 +67,7 @@ def test_a_table_of_partitions(connection, model, layout):
         "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 300) n"
     )
-    index = HashIndex.create(
-        connection, "parts", table="parts", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, "parts", table="parts", layout=layout)
     assert_quiet(index)
     assert findings(index)["rows_without_code"].detail == "none of 300 rows"
 
@@ -91,15 +88,9 @@ def test_an_unlogged_table_with_odd_names(connection, vectors, model, access):
         ),
         [vectors[0].tolist()],
     )
-    index = HashIndex.create(
-        connection,
-        "Odd-1",
-        table=name.as_string(connection),
-        column=column,
-        model="lsh",
-        access=access,
+    index = indexed(
+        connection, "Odd-1", table=name.as_string(connection), column=column, access=access
     )
-    index.encode()
     assert_quiet(index)
     connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name))
     found = findings(index)["triggers"]
@@ -119,10 +110,7 @@ def test_keys_of_other_types(connection, model, kind):
         f"INSERT INTO items SELECT {made}, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)"
         "::vector FROM generate_series(1, 200) n".encode()
     )
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
-    index.encode()
+    index = indexed(connection)
     assert_quiet(index)
 
 
@@ -150,10 +138,7 @@ def test_rows_of_a_model_that_was_trained_on_them(connection):
     assert model.profile.rows == 1350
     fill(connection, "items", rows)
     store.save(connection, model)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="trained"
-    )
-    index.encode()
+    index = indexed(connection, model="trained")
     assert_quiet(index)
 
 

@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.known import assert_queued
 from pgvector import Vector
 
@@ -176,7 +177,7 @@ def test_another_column_and_key_take_their_places(index):
 
 
 def test_an_index_without_codes(connection, items, model):
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "i")
     connection.execute("ALTER TABLE items RENAME embedding TO v")
     assert operations.rebind(index, column="v").done[1:] == ("encoded 300 rows",)
     assert_fresh(reopened(index))
@@ -184,12 +185,7 @@ def test_an_index_without_codes(connection, items, model):
 
 def test_a_code_column_that_was_renamed(connection, items, model):
     """It is made again; the one of another name is left to whoever renamed it."""
-    first, second = (
-        HashIndex.create(
-            connection, name, table=items, column="embedding", model="lsh", layout="column"
-        )
-        for name in ("one", "two")
-    )
+    first, second = (create_index(connection, name, layout="column") for name in ("one", "two"))
     connection.execute("ALTER TABLE items ADD bits bit(12)")
     for index in (first, second):
         index.encode()
@@ -216,8 +212,7 @@ def test_a_code_column_that_was_renamed(connection, items, model):
     ],
 )  # fmt: skip
 def test_recreated_objects_are_refused(connection, items, model, statement, message):
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
-    index.encode()
+    index = indexed(connection, "i")
     # With its triggers away: a change of type would rewrite a column that one names.
     connection.execute(statement.encode())
     before = contents(connection)
@@ -301,10 +296,7 @@ def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
     connection, items, model, layout, access
 ):
     """As by loads that drop a table and fill a new one, or that swap names; keys are the same."""
-    index = HashIndex.create(
-        connection, "i", table=items, column="embedding", model="lsh", layout=layout, access=access
-    )
-    index.encode()
+    index = indexed(connection, "i", layout=layout, access=access)
     index.search(QUERIES[0])
     connection.execute(
         "CREATE TABLE items_new (LIKE items INCLUDING ALL); "
@@ -366,11 +358,8 @@ def test_an_index_that_only_python_encodes(encoded):
 
 def test_an_index_beside_another_that_is_broken(connection, items, model):
     """Writes that one needs fire the triggers of the other: the message names it."""
-    first = HashIndex.create(
-        connection, "First-1", table=items, column="embedding", model="lsh", layout="column"
-    )
-    second = HashIndex.create(connection, "second", table=items, column="embedding", model="lsh")
-    second.encode()
+    first = create_index(connection, "First-1", layout="column")
+    second = indexed(connection, "second")
     connection.execute("ALTER TABLE items RENAME embedding TO v")
     with pytest.raises(InvalidInputError, match="a part of index 'second' .* index check second"):
         operations.rebind(first, column="v")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs, vectors_of
+from fixtures.indexes import create_index, indexed
 
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.operations.report import gathering
 from pg_hashindex.operations.report.charts import of_bits
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.newest
 
 
 def test_a_sample_of_large_tables(connection, items, model, monkeypatch):
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "i")
     connection.execute(
         "INSERT INTO items SELECT n, 'a', ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d) "
         "FROM generate_series(1000, 4000) n"
@@ -41,10 +41,7 @@ def test_of_many_bits_some_are_correlated(connection, monkeypatch):
     codes[:, 19] = codes[:, 0]
     save_signs(connection, 20)
     fill(connection, "t", vectors_of(codes, rng))
-    index = HashIndex.create(
-        connection, "i", table="t", column="embedding", model="signs", layout="column"
-    )
-    index.encode()
+    index = indexed(connection, "i", table="t", model="signs", layout="column")
     found = gathering.read_bits(index)
     assert found is not None
     assert (found.codes, len(found.numbers)) == (60, 8)
