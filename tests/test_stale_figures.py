@@ -67,7 +67,6 @@ def test_scores_of_the_presets():
 def compared(options):
     """Return the methods of a command line of ``bench hash`` by the names that they have there."""
     named = re.search(r"--methods (\S+)", options)
-    assert named is not None
     hashers = dict(word.partition("=")[::2] for word in named[1].split(","))
     given: dict[str, dict[str, object]] = {name: {} for name in hashers}
     for method, key, text in re.findall(r"--param ([\w-]+)\.(\w+)=(\S+)", options):

@@ -50,7 +50,6 @@ def poisoned(connection, home, keeper):
     connection.execute("SET search_path TO pg_catalog")
     statements = ["CREATE SCHEMA evil", "CREATE SEQUENCE evil.ran", *decoys(connection, home)]
     row = connection.execute("SELECT pg_temp.run_all(%s)", [statements]).fetchone()
-    assert row is not None
     made = row[0]
     assert made > 5000
     for table in ("model", "index", "items_idx_codes", "pg_class", "vector", "layer", "bit"):
@@ -72,7 +71,6 @@ def ran(connection):
     row = connection.execute(
         "SELECT r.is_called, pg_catalog.setval('evil.ran', 1, false) FROM evil.ran r"
     ).fetchone()
-    assert row is not None
     return bool(row[0])
 
 
@@ -82,7 +80,6 @@ def upgrade(connection, path="public"):
     with engine.begin() as upgrading:
         upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")
         administrator = schema.administrator(upgrading)
-        assert administrator is not None
         schema.upgrade(upgrading, owner=administrator[0])
     engine.dispose()
 
@@ -143,7 +140,6 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     assert index.summary().waiting == index.waiting() == 0
     store.save(poisoned, LSH(n_bits=16).fit(vectors).to_model("lsh2"))
     beside = poisoned.execute("SELECT hashindex.begin_swap('items_idx', 'lsh2')").fetchone()
-    assert beside is not None
     HashIndex.open(poisoned, beside[0]).encode()
     poisoned.execute("SELECT hashindex.swap_is_ready('items_idx')")
     poisoned.execute("SELECT hashindex.exchange('items_idx', 'ready')")

@@ -244,7 +244,6 @@ def _filter_columns(connection):
     row = connection.execute(
         "SELECT filter_columns FROM hashindex.index WHERE name = 'items_idx'"
     ).fetchone()
-    assert row is not None
     return list(row[0])
 
 

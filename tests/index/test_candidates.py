@@ -84,7 +84,6 @@ class Ranked(NamedTuple):
 def codes_of(connection):
     """The table of codes, which a build makes a new one of."""
     row = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
-    assert row is not None
     return str(row[0])
 
 

@@ -168,7 +168,6 @@ def test_lists_are_indexed_by_columns_of_fixed_length(connection, shop):
         "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
         "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
     ).fetchone()
-    assert row is not None
     assert row[0].endswith("(landmark, filter_2, filter_3, filter_4)")
     assert_fresh(HashIndex.open(connection, "shop_idx"))
 
@@ -284,7 +283,6 @@ def kept(connection, index):
         "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
         "WHERE name = 'shop_idx'"
     ).fetchone()
-    assert codes is not None
     return connection.execute(
         f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "
         f"FROM {codes[0]} ORDER BY id".encode()

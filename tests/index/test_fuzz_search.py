@@ -151,7 +151,6 @@ def test_exact_search_and_recall(fuzzed, query, k, sample, candidates):
         [vector, k],
     )
     if k is None or k < 1:
-        assert error is not None
         assert error.sqlstate in {"22004", "22023"}
     else:
         assert error is None
@@ -167,7 +166,6 @@ def test_exact_search_and_recall(fuzzed, query, k, sample, candidates):
         or not 1 <= k <= 10**6
         or min(sample, 1 if candidates is None else candidates) < 1
     ):
-        assert error is not None
         assert error.sqlstate == "22023"
     else:
         assert error is None
@@ -218,5 +216,4 @@ def test_where_equals(fuzzed, where, query):
             "AND embedding IS NOT NULL",
             [where["category"]],
         ).fetchone()
-        assert truth is not None
         assert len(found) == min(20, truth[0])

@@ -301,7 +301,6 @@ def test_keys_of_any_type(connection, model, kind, key):
     assert index.encode(batch_rows=70) == 200
     assert_fresh(index)
     row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
-    assert row is not None
     index.configure(access="landmarks").encode()
     for access in ("landmarks", "scan"):
         index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]

@@ -29,7 +29,6 @@ def test_every_row_is_in_one_list(index):
     assert (index.access, index.building, index.probes) == ("landmarks", None, 80)
     assert_listed(index)
     lists = index.lists()
-    assert lists is not None
     assert lists.landmarks > 50
     assert lists.trained_rows == 3000
     assert index.summary().access_bytes > 0

@@ -34,7 +34,6 @@ def test_planes_of_weights(connection):
         "SELECT hashindex._weight_planes(bit_weights)::text[] FROM hashindex.find_model(%s)",
         [store.save(connection, weighted_model()).name],
     ).fetchone()
-    assert row is not None
     masks = np.array([[int(bit) for bit in mask] for mask in row[0]])
     assert ([1, 2, 4, 8] @ masks).tolist() == ROUNDED
 

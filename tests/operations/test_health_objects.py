@@ -198,7 +198,6 @@ def test_lists(listed):
     for full in (False, True):
         assert troubles(listed, full=full) == {}
     summary = listed.lists()
-    assert summary is not None
     assert f"{summary.landmarks} landmarks" in findings(listed)["lists"].detail
     told = f"{summary.mean:.0f} codes each, {summary.longest} at most"
     assert told in findings(listed, full=True)["lists"].detail

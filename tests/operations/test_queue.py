@@ -173,7 +173,6 @@ def test_comments_say_who_encodes(queued):
         row = queued.connection.execute(
             "SELECT obj_description('hashindex.items_idx_codes'::regclass, 'pg_class')"
         ).fetchone()
-        assert row is not None
         assert "pg-hashindex index encode" in row[0]
         assert row[0].endswith("triggers on public.items take away those of rows that change")
 

@@ -126,7 +126,6 @@ def test_triggers_that_always_fire_are_left_so(index):
     name = index.connection.execute(
         "SELECT max(tgname) FROM pg_trigger WHERE tgrelid = 'items'::regclass"
     ).fetchone()
-    assert name is not None
     index.connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name[0]}".encode())
     before = everything(index)
     assert operations.repair(index).done == ()

@@ -107,7 +107,6 @@ def test_writes_after_the_table_was_renamed_go_on(index, statement):
     name = index.connection.execute(
         "SELECT min(tgrelid::regclass::text) FROM pg_trigger WHERE tgname ~ 'hashindex'"
     ).fetchone()
-    assert name is not None
     for change in (
         f"UPDATE {name[0]} SET embedding = '[8,7,6,5,4,3,2,1]' WHERE id < 10",
         f"INSERT INTO {name[0]} SELECT id + 1000, category, embedding FROM {name[0]} WHERE id < 9",

@@ -43,7 +43,6 @@ def test_of_many_bits_some_are_correlated(connection, monkeypatch):
     fill(connection, "t", vectors_of(codes, rng))
     index = indexed(connection, "i", table="t", model="signs", layout="column")
     found = gathering.read_bits(index)
-    assert found is not None
     assert (found.codes, len(found.numbers)) == (60, 8)
     assert found.ones == pytest.approx(codes.mean(axis=0))
     expected = np.corrcoef(codes[:, found.numbers], rowvar=False)

@@ -46,7 +46,6 @@ def train(connection, name="texts", **given):
     row = connection.execute(
         f"SELECT hashindex.train(%s, {arguments})".encode(), [name, *values.values()]
     ).fetchone()
-    assert row is not None
     # Loading checks the checksum.
     return store.load(connection, row[0])
 
@@ -96,7 +95,6 @@ def test_lsh_draws_normal_directions_by_its_seed_alone(filled, uneven):
     model = train(filled, method="lsh", bits=100, seed=3)
     assert filled.execute("SELECT random()").fetchone() == expected
     W, b = model.layers[-1].weights, model.layers[-1].bias
-    assert W is not None
     assert abs(W.mean()) < 0.1
     assert W.std() == pytest.approx(1, abs=0.05)
     assert (W**4).mean() == pytest.approx(3, abs=0.4)
@@ -121,7 +119,6 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
     kept = {name: value for name, value in same.parameters.items() if name not in of_rounds}
     assert model.parameters == kept
     W = model.layers[-1].weights
-    assert W is not None
     np.testing.assert_allclose(W @ W.T, np.eye(10), atol=1e-5)
     kept, expected = (m.project(uneven).var(axis=0).sum() for m in (model, same))
     assert kept == pytest.approx(expected, rel=2e-3)
@@ -131,7 +128,6 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
 def test_itq_takes_as_many_bits_as_dimensions(filled, uneven):
     """Although the last dimension does not vary."""
     W = train(filled, method="itq", bits=DIMENSION).layers[-1].weights
-    assert W is not None
     np.testing.assert_allclose(W @ W.T, np.eye(DIMENSION), atol=1e-5)
 
 
@@ -337,5 +333,4 @@ def recall(connection, index):
     row = connection.execute(
         "SELECT hashindex.recall(%s, sample => 200, candidates => 40)", [index]
     ).fetchone()
-    assert row is not None
     return float(row[0])
