@@ -1,20 +1,12 @@
 import numpy as np
 import pytest
+from fixtures.clusters import several_labels
 
 from pg_hashindex.hashers import FSDH, SDH
 from pg_hashindex.hashers.supervision.discrete import start_codes
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
-
-
-def several_labels(n=400, c=6, seed=1):
-    """Give rows 1 to 3 labels each."""
-    rng = np.random.default_rng(seed)
-    indicator = np.zeros((n, c), int)
-    for row in indicator:
-        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
-    return indicator
 
 
 def literal_fsdh(K, Y, B, apart, n_iter, penalty, nu, ridge):

@@ -2,20 +2,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.optimize
+from fixtures.clusters import several_labels
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import KSH
 from pg_hashindex.hashers.ksh import _Bits
 from pg_hashindex.hashers.supervision.labels import Labels
-
-
-def several_labels(n=400, c=6, seed=1):
-    """Give rows 1 to 3 labels each."""
-    rng = np.random.default_rng(seed)
-    indicator = np.zeros((n, c), int)
-    for row in indicator:
-        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
-    return indicator
 
 
 def kernel_values(X, anchors, width=0.7):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.clusters import up_to_sign_and_size
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import S3PLH
@@ -51,11 +52,6 @@ def literal_s3plh(X, S, n_bits, *, eta=0.03, step=4.0, step_by="bit", balance=Tr
         S = S - step / unit * np.where(np.sign(S * S_tilde) < 0, S_tilde, 0)
         X = X - X @ np.outer(W[-1], W[-1])
     return Xl @ np.array(W).T
-
-
-def up_to_sign_and_size(projections):
-    scaled = projections / np.linalg.norm(projections, axis=0)
-    return scaled * np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
 
 
 def assert_agrees(hasher, rows, expected):

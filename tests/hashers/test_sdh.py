@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from fixtures.clusters import several_labels
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
@@ -7,15 +8,6 @@ from pg_hashindex.hashers.supervision.discrete import cyclic_descent, spread_cod
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
-
-
-def several_labels(n=400, c=6, seed=1):
-    """Give rows 1 to 3 labels each."""
-    rng = np.random.default_rng(seed)
-    indicator = np.zeros((n, c), int)
-    for row in indicator:
-        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
-    return indicator
 
 
 def kernel_features(X, anchors, width):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.clusters import up_to_sign_and_size
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SGH
@@ -43,11 +44,6 @@ def literal_sgh(X, anchors, n_bits, rho, rng):
         W[t] = leading()
         A -= term(W[t])
     return K @ np.array(W).T
-
-
-def up_to_sign_and_size(projections):
-    scaled = projections / np.linalg.norm(projections, axis=0)
-    return scaled * np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
 
 
 @pytest.mark.parametrize(("n_anchors", "n_bits"), [(10, 4), (25, 16), (25, 40)])

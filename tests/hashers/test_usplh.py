@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from fixtures.clusters import up_to_sign_and_size
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import PCAH, USPLH
@@ -50,11 +51,6 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", *
         earlier.append(np.sign(S) / (2 * np.where(S > 0, (S == 1).sum(), (S < 0).sum())))
         X = X - X @ np.outer(W[-1], W[-1])
     return original @ np.array(W).T - cuts
-
-
-def up_to_sign_and_size(projections):
-    scaled = projections / np.linalg.norm(projections, axis=0)
-    return scaled * np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.newest
 
 def index_of(connection, model, layout):
     store.save(connection, model)
-    created = create_index(connection, layout=layout)
+    created = create_index(connection, model=model.name, layout=layout)
     # Rows that the model does not know.
     connection.execute("DELETE FROM items WHERE id > 290")
     created.encode()

@@ -122,14 +122,6 @@ def test_only_the_administrator_creates_indexes(administrator, connection, as_ro
             stranger.execute(f"SELECT hashindex.{call}".encode())
 
 
-def test_no_role_is_named(administrator):
-    where = {"table": "items", "column": "embedding", "model": "lsh"}
-    HashIndex.create(administrator, "items_idx", **where)  # type: ignore[arg-type]
-    for call in ("grant_reader", "revoke_reader"):
-        with pytest.raises(psycopg.errors.NullValueNotAllowed, match="role is NULL"):
-            administrator.execute(f"SELECT hashindex.{call}('items_idx', NULL)".encode())
-
-
 def test_tables_of_other_roles(administrator, connection, as_role):
     """Their owners could run code as the administrator; who trusts them says so."""
     app = as_role("app")
