@@ -33,9 +33,16 @@ def create(connection, name="fine", **changes):
 
 def assert_refused(connection, error, message, **changes):
     before = contents(connection)
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message), connection.transaction():
         create(connection, **changes)
     assert contents(connection) == before
+
+
+@pytest.fixture
+def undone(connection):
+    """A connection to a database that tests share, in a transaction that is rolled back."""
+    with connection.transaction(force_rollback=True):
+        yield connection
 
 
 @pytest.mark.newest
@@ -142,27 +149,27 @@ def test_a_taken_code_column_is_refused(connection, items, model):
         ("id int PRIMARY KEY, embedding real[]", None, r"is of type real\[\], not vector"),
     ],
 )
-def test_tables_that_are_refused(connection, model, definition, key, message):
-    connection.execute(f"CREATE TABLE things ({definition})".encode())
+@pytest.mark.reads
+def test_tables_that_are_refused(undone, model, definition, key, message):
+    undone.execute(f"CREATE TABLE things ({definition})".encode())
     assert_refused(
-        connection, InvalidInputError, message, table="things", key_columns=key, layout="column"
+        undone, InvalidInputError, message, table="things", key_columns=key, layout="column"
     )
 
 
 @pytest.mark.newest
 @pytest.mark.parametrize("index_on", ["(id) WHERE id > 0", "(abs(id))", "(id, b)"])
-def test_a_unique_index_that_is_not_a_key(connection, model, index_on):
-    connection.execute(
+@pytest.mark.reads
+def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
+    undone.execute(
         "CREATE TABLE things (id int NOT NULL, b int NOT NULL, embedding vector(8));"
         f"CREATE UNIQUE INDEX ON things {index_on}".encode()
     )
-    assert_refused(
-        connection, InvalidInputError, 'column "id" of .* is not a key', table="things",
-        key_columns="id",
-    )  # fmt: skip
+    message = 'column "id" of .* is not a key'
+    assert_refused(undone, InvalidInputError, message, table="things", key_columns="id")
     # The hint's command mends it.
-    connection.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
-    assert create(connection, table="things", key_columns="id").key_types == ["integer"]
+    undone.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
+    assert create(undone, table="things", key_columns="id").key_types == ["integer"]
 
 
 @pytest.mark.newest
@@ -251,10 +258,11 @@ def test_an_untyped_column_with_a_wrong_row(connection, model):
         "CREATE INDEX things ON items (category)",
     ],
 )
-def test_not_a_table(connection, items, model, statement):
-    connection.execute(statement.encode())
+@pytest.mark.reads
+def test_not_a_table(undone, items, model, statement):
+    undone.execute(statement.encode())
     assert_refused(
-        connection, InvalidInputError, "things is not a table; Index the table", table="things"
+        undone, InvalidInputError, "things is not a table; Index the table", table="things"
     )
 
 
