@@ -7,13 +7,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.io
-from click.testing import Result
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL, needs_torch
 
@@ -23,8 +21,6 @@ from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.papers import Method, Truth, compare, draw_split, load_split
 from pg_hashindex.papers.protocols import FIGURES, Figure
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture

@@ -2,18 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 from fixtures.health import profiled
 from fixtures.indexes import indexed
 
 from pg_hashindex import store
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 def test_an_index_that_is_well(on, index):

@@ -1,15 +1,10 @@
 """``pg-hashindex index distribute``, where there is no Citus."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
 from fixtures.checks import assert_fresh
 from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 def test_a_plain_database_says_so(on, connection, items, model):

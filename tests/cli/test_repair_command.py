@@ -1,15 +1,11 @@
 """``pg-hashindex index repair``."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture

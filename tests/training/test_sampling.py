@@ -211,14 +211,14 @@ REFUSED = [
     ({"table": "loose", "column": "v"}, "vectors of dimensions 2, 3"),
     ({"table": "empty", "column": "v"}, "no row with a vector in column 'v'"),
     ({"rows": 0}, "1 row or more, got 0"),
-    ({"labels": "nothing"}, "no column 'nothing'"),
-    ({"labels": "embedding"}, "type vector; labels are integers"),
-    ({"labels": "price"}, "type numeric; labels are integers"),
-    ({"labels": "prices"}, r"type numeric\[\]; labels are integers"),
+    ({"table": "labelled", "labels": "nothing"}, "no column 'nothing'"),
+    ({"table": "labelled", "labels": "embedding"}, "type vector; labels are integers"),
+    ({"table": "labelled", "labels": "price"}, "type numeric; labels are integers"),
+    ({"table": "labelled", "labels": "prices"}, r"type numeric\[\]; labels are integers"),
     # As in arrays: most often such a number stands for some other kind of no label.
-    ({"labels": "below"}, "label -2; integer labels are 0 or more"),
-    ({"labels": "smaller"}, "label -3; integer labels are 0 or more"),
-    ({"labels": "several"}, "label -2; integer labels are 0 or more"),
+    ({"table": "labelled", "labels": "below"}, "label -2; integer labels are 0 or more"),
+    ({"table": "labelled", "labels": "smaller"}, "label -3; integer labels are 0 or more"),
+    ({"table": "labelled", "labels": "several"}, "label -2; integer labels are 0 or more"),
     ({"pairs": "nothing"}, '"nothing" does not exist'),
     ({"pairs": "SELECT 1, 2"}, "3 columns, got 2"),
     ({"triplets": "items"}, "triplets: cannot cast type vector to bigint; .* key id of items"),
@@ -260,9 +260,8 @@ def test_what_cannot_be_sampled(connection, items):
         "CREATE TABLE things (id int, v int);"
         "CREATE TABLE loose (v vector); INSERT INTO loose VALUES ('[1,2]'), ('[1,2,3]');"
         "CREATE TABLE empty (v vector(3)); INSERT INTO empty VALUES (NULL);"
-        "ALTER TABLE items ADD price numeric, ADD prices numeric[], ADD below integer, "
-        "ADD smaller smallint, ADD several bigint[];"
-        "UPDATE items SET below = -2, smaller = -3, several = ARRAY[1, -2] WHERE id = 9"
+        "CREATE TABLE labelled AS SELECT *, 1.0 AS price, ARRAY[1.0] AS prices, -2 AS below, "
+        "-3::smallint AS smaller, ARRAY[1, -2]::bigint[] AS several FROM items"
     )
     for given, message in REFUSED:
         with pytest.raises(InvalidInputError, match=message):
