@@ -101,6 +101,7 @@ def test_distances_are_those_of_nearest_and_other_rows(rows, pairs):
     assert hasher.objective_[-1] == pytest.approx(literal_objective(bits, i, j, d))
     assert (np.diff(hasher.objective_) < 1e-12).all()
     assert hasher.objective_[-1] < 0.8 * hasher.objective_[0]
+    assert hasher.training_["objective"]["last"] == pytest.approx(hasher.objective_[-1])
     kinds = [layer.kind for layer in hasher.layers_]
     assert kinds == ["shift", "normalize", "rbf", "shift", "affine"]
 

@@ -136,8 +136,3 @@ def test_takes_the_rows_themselves_unless_there_are_anchors(rows, labels):
     assert [layer.kind for layer in linear.layers_] == ["affine"]
     given = COSDISH(n_bits=8, anchors=rows[:30], random_state=0).fit(rows, labels)
     assert given.layers_[0].weights.shape == (30, 12)
-
-
-def test_takes_fewer_rows_than_bits():
-    X, y = np.random.default_rng(0).standard_normal((9, 12)), np.arange(9) % 3
-    assert COSDISH(n_bits=20, random_state=0).fit(X, y).encode(X).shape == (9, 3)

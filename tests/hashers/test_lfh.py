@@ -83,8 +83,3 @@ def test_codes_tell_labels_apart(rows, labels):
     assert hasher.losses_[-1] < 0.5 * hasher.losses_[0]
     assert [layer.kind for layer in hasher.layers_] == ["rbf", "shift", "affine"]
     assert [layer.kind for layer in LFH(n_bits=8).fit(rows, labels).layers_] == ["affine"]
-
-
-def test_takes_fewer_rows_than_bits():
-    X, y = np.random.default_rng(0).standard_normal((9, 12)), np.arange(9) % 3
-    assert LFH(n_bits=20, random_state=0).fit(X, y).encode(X).shape == (9, 3)
