@@ -288,13 +288,15 @@ def test_queries_however_they_are_written(connection, items, vectors, query):
     assert np.array(ids_of(sample.X, vectors))[sample.triplets].tolist() == [[5, 6, 7]]
 
 
-@pytest.mark.parametrize("what", ["pairs", "triplets"])
+@pytest.mark.parametrize("what", ["pairs", "triplets", "graph"])
 @pytest.mark.parametrize(
     ("query", "message"),
     [
         ("SELECT 1,2,3) k; DROP TABLE items; COMMIT; SELECT * FROM (SELECT 1,2,3", "multiple"),
         ("SELECT 1,2,3) k; DROP TABLE items; COMMIT; --", "multiple commands|syntax error"),
+        ("SELECT 1,2,3) k, (SELECT 4", "must come in .* got 4"),
         ("SELECT a, 2, 3 FROM spend() a", "read-only transaction"),
+        ("SELECT key, number, 1 FROM drawn", '"drawn" does not exist'),
         ("WITH gone AS (DELETE FROM items RETURNING 1) SELECT 1, 2, 3", "top level"),
     ],
 )
@@ -310,7 +312,7 @@ def test_queries_only_read(connection, other, items, what, query, message):
     with connection.transaction():
         with pytest.raises(HashIndexError, match=message):
             sample_table(connection, items, "embedding", **known)
-        known[what] = "SELECT 1, 2, 1" if what == "pairs" else "SELECT 1, 2, 3"
+        known[what] = "SELECT 1, 2, 3" if what == "triplets" else "SELECT 1, 2, 1"
         sample_table(connection, items, "embedding", **known)
         connection.execute("INSERT INTO items (id) VALUES (1000)")
     assert other.execute("SELECT count(*) FROM items").fetchone() == (301,)
