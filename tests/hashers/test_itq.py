@@ -1,21 +1,10 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.literal import literal_itq
 
 from pg_hashindex.hashers import ITQ, PCAH
 from pg_hashindex.hashers.itq import learn_rotation, nearest_rotation, random_rotation
-
-
-def literal_itq(V, R, n_iter):
-    """Alternate as the paper writes it, and return the rotation and every loss."""
-    losses = []
-    for _ in range(n_iter):
-        B = np.where(V @ R > 0, 1.0, -1.0)
-        losses.append(((B - V @ R) ** 2).sum())
-        S, _, Shat = np.linalg.svd(B.T @ V)
-        R = (S @ Shat).T
-    losses.append(((np.where(V @ R > 0, 1.0, -1.0) - V @ R) ** 2).sum())
-    return R, losses
 
 
 @pytest.mark.parametrize("n_bits", [1, 6, 12])

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.literal import literal_itq
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQCCA
@@ -33,15 +34,6 @@ def literal_cca(X, Y, ridge):
     return correlations, W * np.sign(W[np.abs(W).argmax(axis=0), np.arange(W.shape[1])])
 
 
-def literal_rotation(V, R, n_iter):
-    """Alternate as the paper writes it, with a square rotation."""
-    for _ in range(n_iter):
-        B = np.where(V @ R > 0, 1.0, -1.0)
-        S, _, Shat = np.linalg.svd(B.T @ V)
-        R = (S @ Shat).T
-    return R
-
-
 @pytest.fixture(scope="module")
 def several():
     """Return rows and several labels each, some of them none."""
@@ -64,7 +56,7 @@ def test_agrees_with_the_paper(n_bits, ridge, rows, labels):
     V[:, :k] = (rows - rows.mean(axis=0, dtype=np.float64)) @ (W[:, :k] * correlations[:k])
     start = random_rotation(k, n_bits, np.random.default_rng(2))
     square = np.vstack([start, scipy.linalg.null_space(start).T])
-    R = literal_rotation(V, square, 10)
+    R = literal_itq(V, square, 10)[0]
     expected = V @ R
     np.testing.assert_allclose(hasher.project(rows), expected, atol=5e-4)
     loss = ((np.where(expected > 0, 1, -1) - expected) ** 2).sum() / 400

@@ -3,17 +3,12 @@ import pytest
 import scipy.linalg
 import scipy.optimize
 from fixtures.clusters import several_labels
+from fixtures.literal import kernel_values
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import KSH
 from pg_hashindex.hashers.ksh import _Bits
 from pg_hashindex.hashers.supervision.labels import Labels
-
-
-def kernel_values(X, anchors, width=0.7):
-    squares = ((X[:, None].astype(np.float64) - anchors[None].astype(np.float64)) ** 2).sum(axis=2)
-    K = np.exp(-squares / (width * squares.mean()))
-    return K - K.mean(axis=0)
 
 
 def similarities(indicator):

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from fixtures.clusters import several_labels
+from fixtures.literal import kernel_values, parted
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
@@ -8,13 +9,6 @@ from pg_hashindex.hashers.supervision.discrete import cyclic_descent, spread_cod
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
 from pg_hashindex.models import codes
-
-
-def kernel_features(X, anchors, width):
-    """Return centred kernel values (n, m), from distances taken one by one."""
-    squares = ((X[:, None].astype(np.float64) - anchors[None].astype(np.float64)) ** 2).sum(axis=2)
-    K = np.exp(-squares / (width * squares.mean()))
-    return K - K.mean(axis=0)
 
 
 def starts(y, start, n_bits=16):
@@ -69,14 +63,6 @@ def literal_sdh(K, Y, B, apart, n_iter, penalty, nu, ridge):
     return B.T, parted(Phi.T @ P + mean.T, B.T), np.array(values)
 
 
-def parted(projections, B):
-    """Move the threshold of bits that are the same for all rows: our addition too."""
-    for k, bit in enumerate(projections.T):
-        if (bit > 0).all() or not (bit > 0).any():
-            projections[:, k] -= (bit[B[:, k] > 0].mean() + bit[B[:, k] < 0].mean()) / 2
-    return projections
-
-
 @pytest.mark.parametrize("nu", [1e-5, 0.3])
 @pytest.mark.parametrize("start", ["spread", "random"])
 @pytest.mark.parametrize("several", [False, True])
@@ -89,7 +75,7 @@ def test_agrees_with_the_paper(several, start, nu, rows, labels):
 
     B, apart = starts(y, start)
     expected, projections, values = literal_sdh(
-        kernel_features(rows, anchors, 0.9), indicator, B, apart, 5, 0.7, nu, 1e-3
+        kernel_values(rows, anchors, 0.9), indicator, B, apart, 5, 0.7, nu, 1e-3
     )
     assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
     np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
