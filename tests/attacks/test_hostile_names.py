@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -118,6 +118,7 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     )
     assert exact.fetchall() == index.search(query, 3, candidates=40)
     assert sample_table(connection, index.qualified_table, vector).X.shape == (39, 8)
+    assert operations.check(index, full=True).status != "broken"
     assert len(index.within(query, 10)) == 39
     field = sa.Table(table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema).columns[
         category

@@ -252,17 +252,3 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(unencoded, other, mon
             unencoded.encode()
     assert read[0] == 300
     assert set(read[1:]) == {1}
-
-
-def test_codes_of_a_detached_partition_go(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
-        "INSERT INTO parts VALUES (1, '[1,2,3,4,5,6,7,8]'), (101, '[1,2,3,4,5,6,7,9]')"
-    )
-    index = create_index(connection, "parts", table="parts")
-    assert index.encode() == 2
-    connection.execute("ALTER TABLE parts DETACH PARTITION high")
-    assert index.encode() == 0
-    assert_fresh(index)

@@ -306,6 +306,8 @@ def test_keys_of_any_type(connection, model, kind, key):
         index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
         assert_fresh(index)
         assert index.search(row[1], 1) == [(row[0], 0)]
+        for full in (False, True):
+            assert operations.check(index, full=full).status == "ok"
 
 
 # The second one takes as many bytes as the others.

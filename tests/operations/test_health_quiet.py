@@ -7,7 +7,6 @@ from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, 
 from fixtures.indexes import indexed
 from fixtures.known import UNKNOWN
 from pgvector import Vector
-from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.hashers import LSH
@@ -70,48 +69,6 @@ def test_a_table_of_partitions(connection, model, layout):
     index = indexed(connection, "parts", table="parts", layout=layout)
     assert_quiet(index)
     assert findings(index)["rows_without_code"].detail == "none of 300 rows"
-
-
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_an_unlogged_table_with_odd_names(connection, vectors, model, access):
-    schema, table, key, column = 'My "Shop"', "it'ems 100%s", "the.key", "vec tör"
-    connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-    name = sql.Identifier(schema, table)
-    connection.execute(
-        sql.SQL("CREATE UNLOGGED TABLE {} ({} text PRIMARY KEY, {} vector)").format(
-            name, sql.Identifier(key), sql.Identifier(column)
-        )
-    )
-    connection.execute(
-        sql.SQL("INSERT INTO {} SELECT 'key ' || n, %s FROM generate_series(1, 3) n").format(
-            sql.Identifier(schema, table.replace("%", "%%"))
-        ),
-        [vectors[0].tolist()],
-    )
-    index = indexed(
-        connection, "Odd-1", table=name.as_string(connection), column=column, access=access
-    )
-    assert_quiet(index)
-    connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name))
-    found = findings(index)["triggers"]
-    assert found.advice is not None
-    assert "repair Odd-1, which" in found.advice
-
-
-@pytest.mark.parametrize("kind", ["uuid", "numeric(10,2)", "timestamptz"])
-def test_keys_of_other_types(connection, model, kind):
-    made = {
-        "uuid": "md5(n::text)::uuid",
-        "numeric(10,2)": "n / 4.0",
-        "timestamptz": "'2026-01-01'::timestamptz + n * interval '1 hour'",
-    }[kind]
-    connection.execute(f"CREATE TABLE items (id {kind} PRIMARY KEY, embedding vector(8))".encode())
-    connection.execute(
-        f"INSERT INTO items SELECT {made}, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)"
-        "::vector FROM generate_series(1, 200) n".encode()
-    )
-    index = indexed(connection)
-    assert_quiet(index)
 
 
 def test_after_a_swap_and_a_rollback(connection, vectors, index):
