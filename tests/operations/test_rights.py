@@ -1,5 +1,6 @@
 """Searches run with the reader's rights; who may use the table may use its index."""
 
+import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
@@ -204,6 +205,21 @@ def test_rights_of_everybody(connection, as_role, items, model, layout):
     anybody.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     assert anybody.execute(SEARCHES[0]).fetchone() == (10,)
     assert_fresh(index)
+
+
+def test_a_role_with_an_odd_name(connection, items, model):
+    """What it may do with the table says what it may do with the codes, without a grant."""
+    role = 'it\'s; DROP "x" --'
+    quoted = psycopg.sql.Identifier(role).as_string(connection)
+    connection.execute(f"CREATE ROLE {quoted}; GRANT ALL ON items TO {quoted}".encode())
+    indexed(connection)
+    granted = connection.execute(
+        "SELECT array_agg(has_table_privilege(%s, 'hashindex.items_idx_codes', r)) "
+        "FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r",
+        [role],
+    ).fetchone()
+    assert granted == ([True, False, False, False],)
+    connection.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}".encode())
 
 
 def test_a_writer_of_one_partition(connection, as_role, model):
