@@ -10,7 +10,6 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def script(path):
     spec = importlib.util.spec_from_file_location(Path(path).stem, REPOSITORY / path)
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:

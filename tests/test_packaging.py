@@ -187,7 +187,6 @@ def test_from_installation_to_answers(wheel, tmp_path, empty_url):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         statement = re.search(r"^  (SELECT .*?;)$", done.stdout, re.MULTILINE | re.DOTALL)
-        assert statement is not None
         assert len(connection.execute(statement[1].encode()).fetchall()) == 10
 
 
@@ -216,7 +215,6 @@ def test_commands_that_are_imported_late_are_what_their_line_of_help_says():
     assert len(main.late) == 13
     for name, line in main.late.items():
         command = main.get_command(click.Context(main), name)
-        assert command is not None
         assert command.name == name
         assert command.help is not None
         # The line may end before the first sentence does.

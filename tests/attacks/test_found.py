@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.attackers import TELLING, telling
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from fixtures.roles import denied
 from pgvector import Vector
@@ -38,9 +39,7 @@ def upgrade(connection):
 def theirs(connection, keeper, mallory):
     """The administrator's index of a table that mallory may read and write."""
     connection.execute("GRANT ALL ON items TO mallory")
-    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
-    index.encode()
-    return index
+    return indexed(keeper)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +178,7 @@ def test_9_to_11_what_indexes_share(theirs, connection, mallory, as_role):
 
 def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
     connection.execute("GRANT INSERT ON items TO mallory; GRANT SELECT (id) ON items TO mallory")
-    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
+    index = create_index(keeper)
     index.configure(access="landmarks").encode()
     held = connection.execute(
         "SELECT c.relname FROM pg_class c, aclexplode(c.relacl) acl "
@@ -289,14 +288,7 @@ def test_functions_beside_pgvector(connection, keeper, mallory, kind):
         store.save(keeper, AGH(n_bits=4, n_anchors=20).fit(rows).to_model("agh"))
     elif name == "lsh4":
         store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh4", levels=4))
-    index = HashIndex.create(
-        keeper,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model=name,
-        layout=layout,  # type: ignore[arg-type]
-    )
+    index = create_index(keeper, model=name, layout=layout)
     connection.execute("GRANT CREATE ON SCHEMA public TO mallory; GRANT ALL ON items TO mallory")
     finding = next(f for f in operations.check(index).findings if f.check == "rights")
     assert finding.status == "warning"
@@ -342,16 +334,13 @@ def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, acces
         for path in ("public, ext", "public"):
             owner.execute(f"SET search_path TO {path}".encode())
             with telling(owner) as ran:
-                index = HashIndex.create(
+                index = indexed(
                     owner,
                     f"{access}_{len(path)}",
                     table="shop.items",
-                    column="embedding",
-                    model="lsh",
-                    access=access,  # type: ignore[arg-type]
+                    access=access,
                     filter_columns=["n"],
                 )
-                index.encode()
                 index = HashIndex.open(owner, index.name)
                 few, many = sa.column("n") == 3, sa.column("n") < 9
                 for where in (few, many):

@@ -9,16 +9,18 @@ import sqlalchemy as sa
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pgvector import Vector
 from psycopg import sql
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.evaluate import evaluate
+from pg_hashindex.training.sampling import sample_table
 
 WORDS = [
     '"', '""', "'", "''", "$$", "$function$", "%", "%%", "%s", "%I", "%1$s", "%(a)s", "{}", "{0}",
@@ -63,6 +65,12 @@ columns = st.lists(free, min_size=4, max_size=4, unique_by=str)
 @example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "table")
 @example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "column")
 @example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "A-~", "é" * 63, "column")
+@example(
+    "it's; DROP TABLE items; --", 'a "quoted" %s %% %I %(a)s',
+    ["dotted.$1 $function$", "back\\slash {brace} :colon", 'Ünïcode ☃ "日本"', "$1"], "Odd-1", "m",
+    "table",
+)  # fmt: skip
+@example("%s %% %I", "$function$ :x {a}", ["it's; --", "a.b", '"', "\\"], "Odd-1", "m", "column")
 @example("user", "table", ["order", "group", "select", "where"], "limit", "NULL", "table")
 def test_any_names(canary, vectors, schema, table, named, index_name, model_name, layout):
     connection = canary
@@ -103,19 +111,26 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     )
     assert index.encode(batch_rows=25) == 40
     run("UPDATE {table} SET {vector} = '[1,2,3,4,5,6,7,8]' WHERE {key} = 7")
+    run("UPDATE {table} SET {key} = 100 WHERE {key} = 8")
     run("DELETE FROM {table} WHERE {key} = 9")
     assert_fresh(index)
 
     query = np.arange(1, 9, dtype=np.float32)
     assert index.search(query, 1) == [(7, 0.0)]
     assert index.search_like(7, 3) == index.search(query, 4)[1:]
+    exact = connection.execute(
+        "SELECT id::bigint, distance FROM hashindex.exact_search(%s, %s, 3)",
+        [index_name, Vector(query)],
+    )
+    assert exact.fetchall() == index.search(query, 3, candidates=40)
+    assert sample_table(connection, index.qualified_table, vector).X.shape == (39, 8)
+    assert operations.check(index, full=True).status != "broken"
     assert len(index.within(query, 10)) == 39
     field = sa.Table(table, sa.MetaData(), sa.Column(category, sa.Text), schema=schema).columns[
         category
     ]
     filtered = index.search(query, 40, where=field == "b")
-    # Every third of the 40 rows is of category b.
-    assert len(filtered) == len([n for n in range(1, 41) if n % 3 == 1 and n != 9])
+    assert len(filtered) == 14
     by_name = connection.execute(
         "SELECT id::bigint, distance FROM hashindex.search(%s, %s, 40, "
         "where_equals => jsonb_build_object(%s::text, 'b'))",
@@ -123,11 +138,11 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
     ).fetchall()
     assert by_name == filtered
     assert evaluate(index, queries=3, k=2, candidates=[60]).points[0].recall == 1
+    assert connection.execute("SELECT hashindex.recall(%s, 3, 5)", [index_name]).fetchone() == (1,)
 
     row = connection.execute(
         "SELECT hashindex.begin_swap(%s, %s)", [index_name, f"{model_name}:2"]
     ).fetchone()
-    assert row is not None
     HashIndex.open(connection, row[0]).encode()
     connection.execute("SELECT hashindex.swap_is_ready(%s)", [index_name])
     connection.execute("SELECT hashindex.exchange(%s, 'ready')", [index_name])
@@ -152,11 +167,11 @@ def test_payloads_as_names(canary, items, vectors, model):
     for number, payload in enumerate(PAYLOADS[number::3][0] for number in range(3)):
         table, column = sql.Identifier(payload[:63]), sql.Identifier(f"v{payload}"[:63])
         connection.execute(
-            sql.SQL("CREATE TABLE {} AS SELECT id, embedding AS {} FROM items").format(
+            sql.SQL("CREATE TABLE {} AS SELECT id AS touched, embedding AS {} FROM items").format(
                 table, column
             )
         )
-        connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (id)").format(table))
+        connection.execute(sql.SQL("ALTER TABLE {} ADD PRIMARY KEY (touched)").format(table))
         asked = {
             "table": table.as_string(connection),
             "column": f"v{payload}"[:63],
@@ -170,9 +185,11 @@ def test_payloads_as_names(canary, items, vectors, model):
         index = HashIndex.open(connection, "i")
         assert index.access == "landmarks"
         assert index.search(vectors[number], 1)[0].id == number + 1
-        assert index.lists() is not None
+        assert index.rebalance().rows == 300
         connection.execute(
-            sql.SQL("UPDATE {} SET {} = '[1,2,3,4,5,6,7,8]' WHERE id = 5").format(table, column)
+            sql.SQL("UPDATE {} SET {} = '[1,2,3,4,5,6,7,8]' WHERE touched = 5").format(
+                table, column
+            )
         )
         assert_fresh(index)
         index.drop()
@@ -186,10 +203,7 @@ def test_a_key_type_whose_name_has_percent_signs(connection, items, model, layou
         """CREATE TABLE graded AS SELECT category::"%s%i" AS grade, embedding FROM items"""
         """ WHERE id < 3; ALTER TABLE graded ADD PRIMARY KEY (grade)"""
     )
-    index = HashIndex.create(
-        connection, "graded", table="graded", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    indexed(connection, "graded", table="graded", layout=layout)
     query = connection.execute("SELECT embedding FROM graded WHERE grade = 'b'").fetchone()
     assert query is not None
     found = connection.execute(
@@ -214,14 +228,7 @@ def test_names_that_searches_have_for_their_own(connection, items, model, layout
             else:
                 connection.execute(f"ALTER TABLE items ADD {name} text".encode())
             with pytest.raises(InvalidInputError, match=f"{name}.* has a name that searches use"):
-                HashIndex.create(
-                    connection,
-                    "items_idx",
-                    table=table,
-                    column="embedding",
-                    model="lsh",
-                    layout=layout,
-                )
+                create_index(connection, table=table, layout=layout)
     assert catalog(connection) == before
 
 
@@ -229,14 +236,12 @@ def test_an_index_whose_codes_would_have_such_a_name(connection, items, model):
     with pytest.raises(
         InvalidInputError, match='column "hashindex_code" of public.items has a name'
     ):
-        HashIndex.create(
-            connection, "hashindex", table=items, column="embedding", model="lsh", layout="column"
-        )
-    HashIndex.create(connection, "hashindex", table=items, column="embedding", model="lsh").encode()
+        create_index(connection, "hashindex", layout="column")
+    indexed(connection, "hashindex")
 
 
 def test_names_that_no_role_has(connection, items, model):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = create_index(connection)
     for payload in PAYLOADS:
         with pytest.raises(InvalidInputError, match=r"(?s)role .* does not exist"):
             index.grant(payload)

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.decoys import RUN_ALL, decoys, shadows
+from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
 from pgvector import Vector
@@ -49,7 +50,6 @@ def poisoned(connection, home, keeper):
     connection.execute("SET search_path TO pg_catalog")
     statements = ["CREATE SCHEMA evil", "CREATE SEQUENCE evil.ran", *decoys(connection, home)]
     row = connection.execute("SELECT pg_temp.run_all(%s)", [statements]).fetchone()
-    assert row is not None
     made = row[0]
     assert made > 5000
     for table in ("model", "index", "items_idx_codes", "pg_class", "vector", "layer", "bit"):
@@ -71,7 +71,6 @@ def ran(connection):
     row = connection.execute(
         "SELECT r.is_called, pg_catalog.setval('evil.ran', 1, false) FROM evil.ran r"
     ).fetchone()
-    assert row is not None
     return bool(row[0])
 
 
@@ -81,7 +80,6 @@ def upgrade(connection, path="public"):
     with engine.begin() as upgrading:
         upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")
         administrator = schema.administrator(upgrading)
-        assert administrator is not None
         schema.upgrade(upgrading, owner=administrator[0])
     engine.dispose()
 
@@ -106,9 +104,7 @@ def test_the_decoys_would_be_taken(poisoned, connection, home):
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     """Whatever he asks of an index, in SQL and from Python."""
-    index = HashIndex.create(
-        poisoned, "items_idx", table="public.items", column="embedding", model="lsh", layout=layout
-    )
+    index = create_index(poisoned, table="public.items", layout=layout)
     assert index.encode() == 300
     query = Vector(vectors[0])
     for access in ("landmarks", "scan"):
@@ -144,7 +140,6 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
     assert index.summary().waiting == index.waiting() == 0
     store.save(poisoned, LSH(n_bits=16).fit(vectors).to_model("lsh2"))
     beside = poisoned.execute("SELECT hashindex.begin_swap('items_idx', 'lsh2')").fetchone()
-    assert beside is not None
     HashIndex.open(poisoned, beside[0]).encode()
     poisoned.execute("SELECT hashindex.swap_is_ready('items_idx')")
     poisoned.execute("SELECT hashindex.exchange('items_idx', 'ready')")
@@ -184,9 +179,7 @@ def _write(session):
 
 def test_functions_whatever_comes_before_pg_catalog(poisoned, connection, vectors):
     """With pg_catalog behind the attacker's schema even = is his; our functions do not care."""
-    HashIndex.create(
-        poisoned, "items_idx", table="public.items", column="embedding", model="lsh"
-    ).encode()
+    indexed(poisoned, table="public.items")
     poisoned.execute("SET search_path TO evil, pg_catalog, public")
     with pytest.raises(psycopg.errors.RaiseException, match="HIJACKED"):
         poisoned.execute("SELECT 1 = 1")
@@ -370,13 +363,16 @@ def test_every_function_names_what_it_means(connection, home, vectors):
     )
     kinds = [(access, "table") for access in ("scan", "landmarks")]
     for access, layout in [*kinds, ("scan", "column")]:
-        index = HashIndex.create(
-            connection, f"{access}_{layout}", table="public.items", column="embedding",
-            model="lsh", layout=layout, filter_columns=["category"] if layout == "table" else [],
-        )  # fmt: skip
+        index = create_index(
+            connection,
+            f"{access}_{layout}",
+            table="public.items",
+            layout=layout,
+            filter_columns=["category"] if layout == "table" else [],
+        )
         index.configure(access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh4")):
-        HashIndex.create(connection, name, table="public.halves", column="embedding", model=model)
+        create_index(connection, name, table="public.halves", model=model)
     functions = connection.execute(
         "SELECT p.oid::regprocedure::text, p.prosrc, p.proconfig, p.prosqlbody IS NOT NULL "
         "FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace"

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from fixtures.canary import PAYLOADS, assert_unharmed
 from fixtures.commands import children
 from fixtures.functions import TEXTS, functions
+from fixtures.indexes import indexed
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
@@ -58,15 +59,7 @@ def targets(canary, items, model):
     """Indexes of both layouts to name, one of them with landmarks."""
     for layout, access in (("table", "landmarks"), ("column", "scan")):
         name = "items_idx" if layout == "table" else "inline"
-        HashIndex.create(
-            canary,
-            name,
-            table=items,
-            column="embedding",
-            model="lsh",
-            layout=layout,  # type: ignore[arg-type]
-            access=access,  # type: ignore[arg-type]
-        ).encode()
+        indexed(canary, name, layout=layout, access=access)
     return canary
 
 

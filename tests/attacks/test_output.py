@@ -8,13 +8,13 @@ import zipfile
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import indexed
 from pg_hashindex.cli._shared import escaped, print_table
 
 from pg_hashindex import store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations.page import _shown
 
@@ -64,13 +64,7 @@ def test_names_are_printed_escaped(on, connection, items, model):
         psycopg.sql.SQL("ALTER TABLE items RENAME TO {}").format(psycopg.sql.Identifier(HOSTILE))
     )
     name = "items_idx"
-    HashIndex.create(
-        connection,
-        name,
-        table=psycopg.sql.Identifier(HOSTILE).as_string(connection),
-        column="embedding",
-        model="lsh",
-    ).encode()
+    indexed(connection, name, table=psycopg.sql.Identifier(HOSTILE).as_string(connection))
     for arguments in (
         ("index", "list"),
         ("index", "list", "--json"),

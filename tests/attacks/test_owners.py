@@ -5,6 +5,7 @@ import re
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
+from fixtures.indexes import create_index, indexed
 from fixtures.roles import make_administrator
 from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
 
@@ -26,9 +27,7 @@ pytestmark = pytest.mark.newest
 TABLE = "mallory.docs"
 #: Everything that is given a table by its name.
 BY_TABLE = {
-    "create_index": lambda c: HashIndex.create(
-        c, "stolen", table=TABLE, column="embedding", model="lsh"
-    ),
+    "create_index": lambda c: create_index(c, "stolen", table=TABLE),
     "declare_index": lambda c: c.execute(
         create_statement(IndexSpec("stolen", "docs", "embedding", "lsh", schema="mallory")).encode()
     ),
@@ -128,9 +127,7 @@ def test_a_part_of_it_is_a_strangers(victim, connection, mallory, action, way):
         connection.execute("GRANT ALL ON SCHEMA mine TO PUBLIC")
     named = "mallory.docs" if way == "schema" else "mine.docs"
     calls = {
-        "create_index": lambda: HashIndex.create(
-            victim, "stolen", table=named, column="embedding", model="lsh"
-        ),
+        "create_index": lambda: create_index(victim, "stolen", table=named),
         "sample_table": lambda: sample_table(victim, named, "embedding"),
         "diagnose": lambda: diagnose(victim, named, "embedding"),
         "train in SQL": lambda: victim.execute(
@@ -149,7 +146,7 @@ def test_a_table_of_a_member_of_the_caller(connection, keeper, as_role):
     ann.execute("CREATE TABLE anns (LIKE own INCLUDING ALL); INSERT INTO anns TABLE own")
     ann.execute("GRANT SELECT, UPDATE, TRIGGER ON anns TO keeper")
     assert len(sample_table(keeper, "anns", "embedding").X) == 40
-    HashIndex.create(keeper, "anns", table="anns", column="embedding", model="lsh").encode()
+    indexed(keeper, "anns", table="anns")
 
 
 COMMANDS = {
@@ -213,8 +210,7 @@ def replaced(connection, keeper, mallory):
         "CREATE TABLE shop.docs (id bigint PRIMARY KEY, category text, embedding vector(8))"
     )
     keeper.execute("INSERT INTO shop.docs SELECT id, 'a', embedding FROM own")
-    index = HashIndex.create(keeper, "docs", table="shop.docs", column="embedding", model="lsh")
-    index.encode()
+    index = indexed(keeper, "docs", table="shop.docs")
     store.save(
         keeper, pg_hashindex.hashers.LSH(n_bits=8).fit([[1.0] * 8, [2.0] * 8]).to_model("other")
     )
@@ -285,7 +281,7 @@ def test_trust_is_kept_with_the_index(connection, keeper, as_role):
 
 
 def test_a_rebind_to_a_table_of_a_stranger(connection, keeper, mallory):
-    index = HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    index = create_index(keeper, "own", table="own")
     trapped_table(mallory, TABLE, column="vector(8)")
     with pytest.raises(MissingRightsError) as error:
         operations.rebind(index, table=TABLE)
@@ -300,7 +296,7 @@ USES = {
     "open": lambda c: HashIndex.open(c, "own"),
     "list models": store.list_models,
     "load a model": lambda c: store.load(c, "lsh"),
-    "create": lambda c: HashIndex.create(c, "new", table="own", column="embedding", model="lsh"),
+    "create": lambda c: create_index(c, "new", table="own"),
     "sample with keys": lambda c: sample_table(
         c, "items", "embedding", pairs="SELECT 1 AS a, 2 AS b, true AS same"
     ),
@@ -310,7 +306,7 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
     """He is told before anything in it is read, and may say that he trusts the role."""
-    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    create_index(keeper, "own", table="own")
     keeper.execute(
         "ALTER TABLE hashindex.index ENABLE ROW LEVEL SECURITY; "
         "CREATE FUNCTION hashindex.runs() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
@@ -327,7 +323,7 @@ def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
 
 
 async def test_an_async_superuser(keeper, url):
-    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh")
+    create_index(keeper, "own", table="own")
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as session:
         with pytest.raises(MissingRightsError, match="schema hashindex belongs to role keeper"):
             await AsyncHashIndex.open(session, "own")
@@ -346,7 +342,7 @@ async def test_an_async_superuser(keeper, url):
     ids=" ".join,
 )
 def test_commands_of_a_superuser_in_the_schema_of_another_role(on, keeper, command):
-    HashIndex.create(keeper, "own", table="own", column="embedding", model="lsh").encode()
+    indexed(keeper, "own", table="own")
     said = on(*command, code=3).output
     assert "schema hashindex belongs to role keeper, which can run code as superuser" in said
     assert "--trust-owner" in said

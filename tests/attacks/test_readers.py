@@ -11,7 +11,6 @@ from pg_hashindex.index.handle import HashIndex
 
 QUERY = "[1,2,3,4,5,6,7,8]"
 SEARCH = f"SELECT array_agg(id ORDER BY distance) FROM hashindex.search_items_idx('{QUERY}')"
-CODES = "SELECT id, landmark, code FROM hashindex.items_idx_codes"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import psycopg
 import pytest
+from fixtures.indexes import indexed
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -130,7 +131,7 @@ ROLES = {
 
 @pytest.fixture
 def made(connection, keeper, as_role):
-    HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh").encode()
+    indexed(keeper)
     tried = as_role("tried")
     as_role("other_role")
     connection.execute(

@@ -4,6 +4,7 @@ import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 
 from pg_hashindex import operations
 from pg_hashindex.errors import HashIndexError, MissingRightsError
@@ -18,9 +19,7 @@ TRAP = (
 
 
 def create(keeper):
-    return HashIndex.create(
-        keeper, "items_idx", table="items", column="embedding", model="lsh", layout="column"
-    )
+    return create_index(keeper, layout="column")
 
 
 @pytest.mark.parametrize("granted", ["while", "before"])
@@ -81,10 +80,7 @@ def test_layout_table_writes_no_row(keeper, connection, mallory):
     connection.execute("GRANT TRIGGER ON items TO mallory")
     mallory.execute(TRAP)
     with telling(keeper) as ran:
-        index = HashIndex.create(
-            keeper, "items_idx", table="items", column="embedding", model="lsh"
-        )
-        index.encode()
+        index = indexed(keeper)
         operations.repair(index, full=True)
         operations.check(index, full=True)
     assert ran == []
@@ -92,7 +88,7 @@ def test_layout_table_writes_no_row(keeper, connection, mallory):
 
 def test_pairs_are_not_written_into_a_table_of_another_role(keeper, connection, as_role, mallory):
     """Whatever its comment says."""
-    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
+    index = create_index(keeper)
     index.configure(access="landmarks").encode()
     index = HashIndex.open(keeper, "items_idx")
     operations.near_duplicates(index, "public.pairs", max_distance=0.1, radius=2)
@@ -105,7 +101,6 @@ def test_pairs_are_not_written_into_a_table_of_another_role(keeper, connection, 
         "EXECUTE FUNCTION mallory.trap()"
     )
     comment = connection.execute("SELECT obj_description('pairs'::regclass)").fetchone()
-    assert comment is not None
     again = comment[0].replace('"next": ', '"next": 0, "was": ').partition(', "was"')[0] + "}"
     mallory.execute(psycopg.sql.SQL("COMMENT ON TABLE pairs IS {}").format(again))
     with telling(keeper) as ran, pytest.raises(HashIndexError, match="belongs to another role"):
@@ -122,8 +117,7 @@ def test_a_failed_rebind_changes_nothing(keeper, connection, mallory, given):
         "CREATE INDEX ON public.strange (id) WHERE mallory.tells(category)"
         + (given and "; " + given)
     )
-    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
-    index.encode()
+    index = indexed(keeper)
     row = keeper.execute("SELECT * FROM hashindex.index").fetchone()
     with telling(keeper) as ran, pytest.raises(HashIndexError, match="mallory"):
         operations.rebind(index, table="public.strange")

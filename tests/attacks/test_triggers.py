@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from fixtures.attackers import telling
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.roles import denied
 from pgvector import Vector
 
@@ -140,9 +141,7 @@ def test_an_owners_traps_only_reach_the_owner(keeper, connection, writer, trap):
         writer.execute(trap.encode())
         for session in (keeper, connection):
             with pytest.raises(MissingRightsError, match="belongs to role mallory"):
-                HashIndex.create(
-                    session, "items_idx", table="items", column="embedding", model="lsh"
-                )
+                create_index(session)
     assert ran == []
     assert not keeper.execute("SELECT FROM hashindex.index").fetchall()
 
@@ -193,27 +192,13 @@ def test_a_users_domain_as_key(keeper, connection, writer, layout):
         "category mallory.wish, embedding vector(8)); ALTER TABLE items OWNER TO keeper;"
         "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO mallory"
     )
-    index = HashIndex.create(
-        keeper,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model="lsh",
-        layout=layout,  # type: ignore[arg-type]
-    )
+    index = create_index(keeper, layout=layout)
     ran = write(writer)
     assert ran
     assert set(ran) == {"mallory"}
     assert_fresh(index)
     with pytest.raises(InvalidInputError, match=r"mallory.wish, which is not built in"):
-        HashIndex.create(
-            keeper,
-            "second",
-            table="items",
-            column="embedding",
-            model="lsh",
-            filter_columns=["category"],
-        )
+        create_index(keeper, "second", filter_columns=["category"])
 
 
 @pytest.mark.newest
@@ -230,7 +215,7 @@ def test_keys_that_are_refused(keeper, connection, writer, kind):
         "embedding vector(8)); ALTER TABLE other OWNER TO keeper".encode()
     )
     with pytest.raises(InvalidInputError, match="key .* of .* is of type"):
-        HashIndex.create(keeper, "other", table="other", column="embedding", model="lsh")
+        create_index(keeper, "other", table="other")
 
 
 def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
@@ -280,15 +265,7 @@ def test_cascades_from_a_table_of_his(keeper, connection, writer, layout):
         "ALTER TABLE items ADD FOREIGN KEY (id) REFERENCES mallory.parent "
         "ON UPDATE CASCADE ON DELETE CASCADE"
     )
-    index = HashIndex.create(
-        keeper,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model="lsh",
-        layout=layout,  # type: ignore[arg-type]
-    )
-    index.encode()
+    index = indexed(keeper, layout=layout)
     with telling(writer) as ran:
         writer.execute("UPDATE mallory.parent SET id = id + 7000 WHERE id < 50")
         writer.execute("DELETE FROM mallory.parent WHERE id BETWEEN 60 AND 90")
@@ -305,14 +282,7 @@ def test_partitions(keeper, connection, writer, layout):
         "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO keeper;"
         "GRANT ALL ON parts, low TO mallory; REVOKE TRIGGER ON parts, low FROM mallory"
     )
-    index = HashIndex.create(
-        keeper,
-        "parts",
-        table="parts",
-        column="embedding",
-        model="lsh",
-        layout=layout,  # type: ignore[arg-type]
-    )
+    index = create_index(keeper, "parts", table="parts", layout=layout)
     for statement in (
         "CREATE TABLE mallory.high PARTITION OF parts FOR VALUES FROM (100) TO (200)",
         "ALTER TABLE parts DETACH PARTITION low",
@@ -342,8 +312,7 @@ def test_copy(kept, writer):
 
 def test_policies_that_hold_for_the_administrator(keeper, connection, writer):
     """FORCE ROW LEVEL SECURITY with a policy that calls his function: an error, and no call."""
-    index = HashIndex.create(keeper, "items_idx", table="items", column="embedding", model="lsh")
-    index.encode()
+    index = indexed(keeper)
     connection.execute(
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
         "CREATE POLICY p ON items TO keeper USING (mallory.tells(id));"

@@ -32,6 +32,17 @@ def changed(connection, *statements):
             connection.execute(statement.encode())
 
 
+def create(session, **options):
+    named = {"table": TABLE, "column": "embedding", "model": MODEL} | options
+    return HashIndex.create(session, INDEX, **named)
+
+
+def refused(session, message, **options):
+    with pytest.raises(HashIndexError, match=message):
+        create(session, **options)
+    assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+
+
 def mended(index, **options):
     """Repair an index; what is there then is right."""
     operations.repair(index, **options)
@@ -118,7 +129,7 @@ def test_a_table_that_is_no_longer_distributed(spread):
 
 def test_a_table_that_is_distributed_later(session):
     session.execute(f"SELECT undistribute_table('{TABLE}')".encode())
-    plain = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+    plain = create(session)
     plain.encode()
     with pytest.raises(HashIndexError, match="Distribute the table first"):
         plain.distribute()
@@ -222,7 +233,7 @@ def test_encode_rows_in_one_transaction(session):
 
 
 def test_throttled_encoding(session):
-    index = HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+    index = create(session)
     assert index.encode(rows_per_second=20_000) == 2000
     with pytest.raises(HashIndexError, match="leave batch_rows out"):
         index.encode(batch_rows=5)
@@ -283,11 +294,7 @@ def test_learned_codes_are_refused(session, rows):
     learned = known_rows(rows, model.encode(rows), model.n_bits)
     store.save(session, replace(model, name="citus_tests_taught", learned=learned))
     try:
-        with pytest.raises(HashIndexError, match="has learned codes"):
-            HashIndex.create(
-                session, INDEX, table=TABLE, column="embedding", model="citus_tests_taught"
-            )
-        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+        refused(session, "has learned codes", model="citus_tests_taught")
     finally:
         store.drop(session, "citus_tests_taught")
 
@@ -314,9 +321,7 @@ def test_tables_that_are_refused(session, statements, message):
     try:
         for statement in statements:
             session.execute(statement.encode())
-        with pytest.raises(HashIndexError, match=message):
-            HashIndex.create(session, INDEX, table="odd", column="embedding", model=MODEL)
-        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+        refused(session, message, table="odd")
     finally:
         session.execute("DROP TABLE odd")
 
@@ -324,7 +329,7 @@ def test_tables_that_are_refused(session, statements, message):
 def test_an_index_of_a_table_that_is_distributed_by_another_column(session):
     session.execute("CREATE TABLE odd AS SELECT id, id % 5 AS tenant, embedding FROM rows_to_copy")
     session.execute("ALTER TABLE odd ADD PRIMARY KEY (id)")
-    index = HashIndex.create(session, INDEX, table="odd", column="embedding", model=MODEL)
+    index = create(session, table="odd")
     index.encode()
     try:
         names = "SELECT unnest(hashindex._trigger_names(hashindex.find_index(%s)))"
@@ -347,10 +352,7 @@ def test_a_table_of_a_distributed_schema(session):
         session.execute(
             "CREATE TABLE tenant_one.items (id bigint PRIMARY KEY, embedding vector(8))"
         )
-        with pytest.raises(HashIndexError, match="has no distribution column"):
-            HashIndex.create(
-                session, INDEX, table="tenant_one.items", column="embedding", model=MODEL
-            )
+        refused(session, "has no distribution column", table="tenant_one.items")
     finally:
         session.execute("DROP SCHEMA tenant_one CASCADE")
 
@@ -367,11 +369,9 @@ def test_a_worker_with_another_pgvector(session, cluster, filled, column, value,
         before = one(session, found)
         worker.execute(change, [value, before])
         try:
-            with pytest.raises(HashIndexError, match=f"another pgvector .* {message}"):
-                HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=MODEL)
+            refused(session, f"another pgvector .* {message}")
         finally:
             worker.execute(change, [before, value])
-    assert one(session, "SELECT count(*) FROM hashindex.index") == 0
 
 
 def test_upgrade_under_an_index(spread, filled):
@@ -406,9 +406,7 @@ def test_a_model_that_python_evaluates_is_refused(session, rows):
     known = Model("citus_tests_known", "byhand", 8, (), network=known_rows(rows, codes, 16))
     store.save(session, known)
     try:
-        with pytest.raises(HashIndexError, match="is evaluated in Python"):
-            HashIndex.create(session, INDEX, table=TABLE, column="embedding", model=known.name)
-        assert one(session, "SELECT count(*) FROM hashindex.index") == 0
+        refused(session, "is evaluated in Python", model=known.name)
     finally:
         store.drop(session, known.name)
 
@@ -421,12 +419,11 @@ def test_landmarks_from_10000_rows_on(session):
     )
     missing = 10_000 - one(session, f"SELECT count(*) FROM {TABLE}")
     session.execute(more.encode(), [1, missing - 1])
-    named = {"table": TABLE, "column": "embedding", "model": MODEL}
-    index = HashIndex.create(session, INDEX, **named)
+    index = create(session)
     assert (index.access, index.building) == ("scan", None)
     index.drop()
     session.execute(more.encode(), [missing, missing])
-    index = HashIndex.create(session, INDEX, **named)
+    index = create(session)
     assert (index.access, index.building) == ("scan", "landmarks")
     index.encode()
     assert (index.access, index.building) == ("landmarks", None)

@@ -18,14 +18,6 @@ pytestmark = pytest.mark.citus
 SYNC = f"hashindex.sync_{INDEX}()"
 
 
-def run_on_all(url, statement):
-    with psycopg.connect(url, autocommit=True) as superuser:
-        rows = superuser.execute(
-            "SELECT success, result FROM run_command_on_all_nodes(%s)", [statement]
-        ).fetchall()
-    assert all(success for success, _ in rows), rows
-
-
 def test_the_trigger_function_cannot_be_used(spread, filled):
     """On no node, whatever the name of the index: one that a swap made needs quotes."""
     beside = one(spread.connection, "SELECT hashindex.begin_swap(%s, %s)", INDEX, f"{MODEL}_itq")

@@ -75,7 +75,6 @@ def test_rows_within_a_radius(spread, rows):
 @pytest.mark.parametrize("kept", ["landmarks"], indirect=True)
 def test_recall_of_lists(spread):
     lists = spread.lists()
-    assert lists is not None
     assert (lists.codes, lists.unlisted) == (2000, 0)
     assert evaluate(spread, k=10, queries=50, candidates=[500]).points[0].recall > 0.9
 

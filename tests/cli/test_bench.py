@@ -7,14 +7,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.io
-from click.testing import Result
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL, needs_torch
 
@@ -24,8 +22,6 @@ from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.papers import Comparison, Method, Truth, compare, draw_split, load_split
 from pg_hashindex.papers.protocols import FIGURES, Figure
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture

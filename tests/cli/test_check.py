@@ -2,18 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
 from fixtures.health import profiled
+from fixtures.indexes import indexed
 
 from pg_hashindex import store
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 def test_an_index_that_is_well(on, index):
@@ -36,9 +32,7 @@ def test_an_index_that_is_well(on, index):
     ],
 )
 def test_exit_codes(on, connection, items, model, fault, code, status, check):
-    HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    ).encode()
+    indexed(connection)
     connection.execute(fault.encode())
     found = json.loads(on("index", "check", "items_idx", "--json", code=code).stdout)
     assert (found["name"], found["status"], found["full"]) == ("items_idx", status, False)

@@ -3,13 +3,12 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 
 import click
 import numpy as np
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from fixtures.commands import children
 from fixtures.servers import make_folder
 from pg_hashindex.cli import main
@@ -18,8 +17,6 @@ from pgvector import Vector
 from pg_hashindex.db.connection import connect
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture

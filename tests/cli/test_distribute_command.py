@@ -1,21 +1,14 @@
 """``pg-hashindex index distribute``, where there is no Citus."""
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
 from fixtures.checks import assert_fresh
-
-from pg_hashindex.index.handle import HashIndex
+from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
 
-Run = Callable[..., Result]
-
 
 def test_a_plain_database_says_so(on, connection, items, model):
-    made = HashIndex.create(connection, "Its-1", table=items, column="embedding", model="lsh")
-    made.encode()
+    made = indexed(connection, "Its-1")
     for arguments in ([], ["--no-encode", "--json"]):
         failed = on("index", "distribute", "Its-1", *arguments, code=3)
         assert failed.stdout == ""

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fixtures.indexes import indexed
 from pg_hashindex.cli._shared import confirm
 
 from pg_hashindex import store
 from pg_hashindex.db import locks
 from pg_hashindex.hashers import ITQ
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -148,7 +148,7 @@ def test_time_outs_name_the_table_and_the_next_step(
     run, url, connection, items, model, monkeypatch, limit
 ):
     monkeypatch.setattr(locks, "PATIENCE", 0.0)
-    HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
+    indexed(connection)
     with connection.transaction():
         connection.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
         for action in ACTIONS:

@@ -3,9 +3,8 @@
 import json
 
 import pytest
+from fixtures.indexes import indexed
 from fixtures.roles import denied, make_administrator
-
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -14,9 +13,7 @@ CODES = "SELECT count(*) FROM hashindex.items_idx_codes"
 
 @pytest.fixture
 def table_index(connection, items, model):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
-    return index
+    return indexed(connection)
 
 
 def test_grant_and_revoke(on, connection, table_index, as_role):

@@ -1,15 +1,11 @@
 """The command line with a model that only Python evaluates."""
 
 import json
-from collections.abc import Callable
 
-from click.testing import Result
 from fixtures.known import OTHERS
 from pgvector import Vector
 
 from pg_hashindex import store
-
-Run = Callable[..., Result]
 
 
 def test_the_way_of_an_index_encoded_in_python(on, connection, items, known_model, tmp_path):

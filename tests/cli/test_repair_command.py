@@ -1,23 +1,16 @@
 """``pg-hashindex index repair``."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from click.testing import Result
-
-from pg_hashindex.index.handle import HashIndex
+from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
 def made(connection, items, model):
-    index = HashIndex.create(connection, "Its-1", table=items, column="embedding", model="lsh")
-    index.encode()
-    return index
+    return indexed(connection, "Its-1")
 
 
 def test_repair_says_what_it_did(on, made):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from fixtures.indexes import indexed
 from pg_hashindex.cli import main
 
 from pg_hashindex import store
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.newest
 
 @pytest.fixture
 def swapped(connection, items, model, vectors):
-    HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh").encode()
+    indexed(connection)
     for name, seed in (("better", 1), ("worse", 2)):
         n_bits = 30 if name == "better" else 2
         found = LSH(n_bits=n_bits, random_state=seed).fit(vectors).to_model(name)

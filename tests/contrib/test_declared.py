@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from fixtures.indexes import create_index
 from fixtures.known import stored_codes
 from pgvector import Vector
 from pgvector.sqlalchemy import HALFVEC, VECTOR
@@ -219,7 +220,7 @@ def test_a_column_of_another_dimension(engine, connection, model):
 
 
 def test_an_index_of_that_name_on_another_table_stays(engine, connection, items, model):
-    live.HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    create_index(connection)
     metadata = sa.MetaData()
     other = sa.Table("others", metadata, sa.Column("id", sa.Integer, primary_key=True))
     other.append_column(sa.Column("embedding", VECTOR(8)))

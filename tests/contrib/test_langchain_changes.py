@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, stores
+from fixtures.indexes import create_index, indexed
 
 from pg_hashindex import HashIndex, operations, store
 from pg_hashindex.contrib.documents import table
@@ -23,9 +24,7 @@ def make_store(url):
 def test_an_index_that_misses_documents_is_not_used(make_store, connection):
     made = make_store()
     model = make_store(table="other").train_index(method="lsh", n_bits=16, force=True)
-    index = HashIndex.create(
-        connection, "late", table="langchain_documents", column="embedding", model="other_idx"
-    )
+    index = create_index(connection, "late", table="langchain_documents", model="other_idx")
     whole = made.similarity_search("question", 120, candidates=1)
     assert len(whole) == 120
     index.encode()
@@ -69,10 +68,7 @@ def test_documents_that_only_python_encodes(make_store, connection):
     codes = np.arange(120, dtype=np.uint8)[:, None]
     network = known_rows(VECTORS, codes, 8)
     store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
-    index = HashIndex.create(
-        connection, "known_idx", table="langchain_documents", column="embedding", model="known"
-    )
-    index.encode()
+    index = indexed(connection, "known_idx", table="langchain_documents", model="known")
     made.add_texts(TEXTS[50:], ids=IDS[50:])
     assert index.waiting() == 0
     # Code 64 differs from 0 in one bit, as 1, 2, 4, 8, 16 and 32 do; 0 is the nearest.
@@ -85,10 +81,7 @@ def test_waiting_rows_are_found(make_store, connection):
     made = make_store(source=connection, metric="l2")
     network = known_rows(VECTORS, np.arange(120, dtype=np.uint8)[:, None], 8)
     store.save(connection, Model("known", "byhand", DIMENSION, (), network=network))
-    index = HashIndex.create(
-        connection, "known_idx", table="langchain_documents", column="embedding", model="known"
-    )
-    index.encode()
+    index = indexed(connection, "known_idx", table="langchain_documents", model="known")
     assert len(made.similarity_search("text 3", 1, candidates=1)) == 1
     with connection.transaction():
         made.add_texts(["text 5"], ids=["again"])
@@ -115,9 +108,7 @@ def test_indexes_that_come_and_go(make_store, connection):
     assert answers() == 3
     made.add_texts(["after the swap"], ids=["swapped"])
     assert made.similarity_search("after the swap", 1)[0].id == "swapped"
-    second = HashIndex.create(
-        connection, "second", table="langchain_documents", column="embedding", model="one"
-    )
+    second = create_index(connection, "second", table="langchain_documents", model="one")
     # A write succeeds, whichever way a search would take.
     made.add_texts(["more"], ids=["more"])
     assert made.get_by_ids(["more"])

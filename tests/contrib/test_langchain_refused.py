@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.databases import run_as_admin
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, stores
+from fixtures.indexes import create_index
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 
@@ -52,31 +53,29 @@ def test_names_and_values_are_nothing_else(make_store, connection, indexed):
     assert len(made.similarity_search(HOSTILE, 200)) == 120
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"texts": ["a\0"], "ids": ["i"]}, "the text of document 'i' has the character NUL"),
-        ({"texts": ["a"], "ids": ["\ud800"]}, "an id has half of a surrogate pair"),
-        ({"texts": ["a"], "ids": [7]}, "an id must be text, got 7"),
-        ({"texts": [None], "ids": ["i"]}, "the text of document 'i' must be text"),
-        ({"metadatas": [{"a": b"b"}]}, "type bytes is not JSON serializable"),
-        ({"metadatas": [{"a": float("nan")}]}, "not JSON compliant"),
-        ({"metadatas": [{"a": ["\0"]}]}, "has the character NUL"),
-        ({"metadatas": [["a"]]}, "must be a dictionary, got \\['a'\\]"),
-        ({"metadatas": [{}, {}]}, "there are 1 texts and 2 metadatas"),
-        ({"ids": ["a", "b"]}, "there are 1 texts and 2 ids"),
-        ({"embeddings": []}, "there are 1 texts and 0 embeddings"),
-        ({"embeddings": [[1.0] * 7]}, "the embeddings have 7 dimensions, and those of table"),
-        ({"embeddings": [[float("inf")] * 8]}, "must be finite"),
-        ({"embeddings": ["text"]}, "must be numbers"),
-    ],
-    ids=repr,
-)
-def test_documents_that_cannot_be_stored(make_store, entry, message):
+UNSTORED = [
+    ({"texts": ["a\0"], "ids": ["i"]}, "the text of document 'i' has the character NUL"),
+    ({"texts": ["a"], "ids": ["\ud800"]}, "an id has half of a surrogate pair"),
+    ({"texts": ["a"], "ids": [7]}, "an id must be text, got 7"),
+    ({"texts": [None], "ids": ["i"]}, "the text of document 'i' must be text"),
+    ({"metadatas": [{"a": b"b"}]}, "type bytes is not JSON serializable"),
+    ({"metadatas": [{"a": float("nan")}]}, "not JSON compliant"),
+    ({"metadatas": [{"a": ["\0"]}]}, "has the character NUL"),
+    ({"metadatas": [["a"]]}, "must be a dictionary, got \\['a'\\]"),
+    ({"metadatas": [{}, {}]}, "there are 1 texts and 2 metadatas"),
+    ({"ids": ["a", "b"]}, "there are 1 texts and 2 ids"),
+    ({"embeddings": []}, "there are 1 texts and 0 embeddings"),
+    ({"embeddings": [[1.0] * 7]}, "the embeddings have 7 dimensions, and those of table"),
+    ({"embeddings": [[float("inf")] * 8]}, "must be finite"),
+    ({"embeddings": ["text"]}, "must be numbers"),
+]
+
+
+def test_documents_that_cannot_be_stored(make_store):
     made = make_store(texts=TEXTS[:3])
-    wrong = {"texts": ["a"], "embeddings": [[1.0] * 8], **entry}
-    with pytest.raises(InvalidInputError, match=message):
-        made.add_embeddings(**wrong)
+    for entry, message in UNSTORED:
+        with pytest.raises(InvalidInputError, match=message):
+            made.add_embeddings(**{"texts": ["a"], "embeddings": [[1.0] * 8], **entry})
     assert len(made.similarity_search("a", 10)) == 3
 
 
@@ -136,9 +135,7 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     make_store(table="other", texts=TEXTS[:3])
     with pytest.raises(InvalidInputError, match='of "public"."langchain_documents" with key id, '):
         opened(table="other", index="first")
-    HashIndex.create(
-        connection, "second", table="langchain_documents", column="embedding", model="first"
-    )
+    create_index(connection, "second", table="langchain_documents", model="first")
     with pytest.raises(InvalidInputError, match="has indexes first, second; name the one"):
         opened()
     assert len(opened(connection, index="first").similarity_search("a", 2)) == 2
@@ -210,17 +207,14 @@ def test_a_role_that_may_not_create_a_table(make_store, connection, as_role):
     assert len(make_store(source=session).similarity_search("question", 200)) == 120
 
 
-def test_a_table_of_another_dimension_is_refused(url):
+def test_dimensions_of_tables_that_are_refused(url):
     HashIndexVectorStore.create_table(url, 8)
     HashIndexVectorStore.create_table(url, 8)
     with pytest.raises(InvalidInputError, match="have 9 dimensions, and those of table .* 8"):
         HashIndexVectorStore.create_table(url, 9)
-
-
-@pytest.mark.parametrize("dimension", [0, 16001, 2**40, "8"])
-def test_unsupported_dimensions(url, dimension):
-    with pytest.raises(InvalidInputError, match="dimension"):
-        HashIndexVectorStore.create_table(url, dimension)
+    for dimension in (0, 16001, 2**40, "8"):
+        with pytest.raises(InvalidInputError, match="dimension"):
+            HashIndexVectorStore.create_table(url, dimension)
 
 
 def test_a_role_that_may_not_read_codes(make_store, as_role):
@@ -263,14 +257,7 @@ def test_an_index_by_another_key(url, connection):
     HashIndexVectorStore.create_table(connection, DIMENSION)
     connection.execute("ALTER TABLE langchain_documents ADD n bigserial UNIQUE")
     store.save(connection, LSH(n_bits=8).fit(np.eye(8)).to_model("m", metric="cosine"))
-    HashIndex.create(
-        connection,
-        "by_n",
-        table="langchain_documents",
-        column="embedding",
-        model="m",
-        key_columns="n",
-    )
+    create_index(connection, "by_n", table="langchain_documents", model="m", key_columns="n")
     made = HashIndexVectorStore(EMBEDDINGS, connection)
     made.add_texts(["a"], ids=["x"])
     assert [document.id for document in made.similarity_search("a")] == ["x"]

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from fixtures.databases import run_as_admin
+from fixtures.indexes import create_index
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_tests.integration_tests.vectorstores import EMBEDDING_SIZE
 
-from pg_hashindex import HashIndex, connect, store
+from pg_hashindex import connect, store
 from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.hashers import LSH
@@ -25,9 +26,7 @@ def stores(server, schema_template):
         store.save(connection, LSH(n_bits=8).fit(rows).to_model("lsh", metric="cosine"))
         for table in ("plain", "indexed"):
             HashIndexVectorStore.create_table(connection, EMBEDDING_SIZE, table=table)
-        HashIndex.create(
-            connection, "indexed_idx", table="indexed", column="embedding", model="lsh"
-        )
+        create_index(connection, "indexed_idx", table="indexed")
     made = {
         table: HashIndexVectorStore(embeddings, url, table=table) for table in ("plain", "indexed")
     }

@@ -16,12 +16,12 @@ from fixtures.books import (
     marks,
     search,
 )
+from fixtures.indexes import indexed
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
 
 from pg_hashindex.contrib.sqlalchemy import nearest
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -77,7 +77,7 @@ def test_criteria_of_subclasses_and_options(library, books):
 
 def test_a_name_that_needs_quotes(library, connection, books):
     name = "Its-100"
-    HashIndex.create(connection, name, table="books", column="embedding", model="m").encode()
+    indexed(connection, name, table="books", model="m")
     with orm.Session(library) as session:
         assert ids(session, search(index=name)) == exact(books, lambda r: True)
         dear = search(index=name).where(Book.price == 3)
@@ -138,9 +138,7 @@ def test_schemas_that_are_translated(library, connection, books):
         metadata.create_all(session)
         names = [column.name for column in columns]
         session.execute(sa.insert(table), [{name: row[name] for name in names} for row in books])
-    HashIndex.create(
-        connection, "tenant_idx", table='"it\'s ""%"" \\".books', column="embedding", model="m"
-    ).encode()
+    indexed(connection, "tenant_idx", table='"it\'s ""%"" \\".books', model="m")
     statement = nearest(table, table.c.embedding, QUERY, index="tenant_idx", candidates=ROWS)
     statement = statement.where(table.c.price > 2)
     other = table.alias()

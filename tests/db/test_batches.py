@@ -8,6 +8,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -189,7 +190,7 @@ def test_short_and_long_vectors(connection, dimension, n_bits, layout):
 
 
 def test_a_batch_of_any_size(connection, items, model):
-    index = HashIndex.create(connection, "any", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "any")
     assert index.encode(batch_rows=10**15) == 300
     assert_fresh(index)
 
@@ -236,7 +237,7 @@ def test_interrupted_while_the_server_sends(loose, monkeypatch):
 
 
 def test_needs_no_right_to_make_temporary_tables(connection, items, model):
-    HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    create_index(connection)
     connection.execute(
         "DO $$ BEGIN CREATE ROLE plain_encoder; EXCEPTION WHEN duplicate_object THEN END $$"
     )

@@ -3,18 +3,15 @@
 Each check is shown something bad first: one that could not fail would say nothing.
 """
 
-import numpy as np
 import pytest
+from fixtures.indexes import indexed
 from fixtures.sql_lint import catalog_faults, order_keys, unstable_updates, untied, writes
-from pgvector import Vector
 
 from pg_hashindex.db import sql_files
 from pg_hashindex.index import encoding
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
-QUERY = Vector(np.linspace(-1, 1, 8).astype(np.float32))
 KINDS = (("scan", "table"), ("scan", "column"), ("landmarks", "table"))
 
 # Orders without a tie-break: which of equally near codes become candidates, which landmarks are
@@ -33,16 +30,7 @@ FREE = (
 def written(connection, items, model):
     """An index of each access path and layout."""
     for access, layout in KINDS:
-        index = HashIndex.create(
-            connection,
-            f"{access}_{layout}",
-            table=items,
-            column="embedding",
-            model=model.name,
-            access=access,  # type: ignore[arg-type]
-            layout=layout,  # type: ignore[arg-type]
-        )
-        index.encode()
+        indexed(connection, f"{access}_{layout}", access=access, layout=layout)
     return connection
 
 

@@ -10,6 +10,7 @@ from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
 from fixtures.house import check_moved, furnish
 from fixtures.house import run as run_program
+from fixtures.indexes import indexed
 from fixtures.items import DIMENSION
 from fixtures.outdated import outdate
 
@@ -91,11 +92,7 @@ def status(url):
 def make_index(connection, lsh_model, layout="table"):
     connection.execute(ITEMS)
     store.save(connection, lsh_model)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
-    return index
+    return indexed(connection, layout=layout)
 
 
 def answers(connection):

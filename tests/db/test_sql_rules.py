@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import pytest
 from fixtures.catalog import catalog
+from fixtures.indexes import indexed
 from fixtures.sql_lint import order_keys, untied, without_strings, writes
 
 from pg_hashindex import schema, store
 from pg_hashindex.db import sql_files
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -60,16 +60,13 @@ class Function(NamedTuple):
 def with_indexes(connection, items, model):
     """A database with an index of each kind, so that their own functions are judged too."""
     for name, (layout, access) in KINDS.items():
-        HashIndex.create(
+        indexed(
             connection,
             name,
-            table=items,
-            column="embedding",
-            model=model.name,
-            layout=layout,  # type: ignore[arg-type]
-            access=access,  # type: ignore[arg-type]
+            layout=layout,
+            access=access,
             filter_columns=[] if layout == "column" else ["category"],
-        ).encode()
+        )
     return connection
 
 

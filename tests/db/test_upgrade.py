@@ -12,6 +12,7 @@ import pytest
 from fixtures.catalog import catalog
 from fixtures.checks import assert_fresh
 from fixtures.house import run
+from fixtures.indexes import create_index
 from fixtures.known import assert_queued
 from fixtures.outdated import outdate
 from pgvector import Vector
@@ -52,10 +53,7 @@ def make(connection):
         ("by_lists", "lsh", "table", "landmarks"),
         ("half_way", "lsh", "table", "landmarks"),
     ):
-        index = HashIndex.create(
-            connection, name, table="items", column="embedding", model=model_name,
-            layout=layout, access=access,
-        )  # type: ignore[call-overload]  # fmt: skip
+        index = create_index(connection, name, model=model_name, layout=layout, access=access)
         if name != "half_way":
             index.encode()
     insert(connection, range(51, 61))

@@ -12,3 +12,18 @@ def installed(fault_server):
     url = fault_server.database()
     install(url)
     return name_of(url)
+
+
+@pytest.fixture
+def database(fault_server):
+    """Make databases of a template, and drop them after the test."""
+    used = []
+
+    def make(template):
+        used.append(fault_server.database(template))
+        return used[-1]
+
+    yield make
+    fault_server.up()
+    for url in used:
+        fault_server.drop(url)

@@ -25,6 +25,7 @@ from faults.machine_writers import (
     vector,
 )
 from faults.tables import check_codes, check_lists, check_search, indexes
+from fixtures.indexes import create_index
 from fixtures.known import stored_codes
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
@@ -97,10 +98,7 @@ class Machine(Writers):
         self.encoded = encoded
 
     def _create(self):
-        self.index = HashIndex.create(
-            self.operator, "items_idx", table="items", column="embedding",
-            model=self.model_names[0], layout=self.layout,
-        )  # fmt: skip
+        self.index = create_index(self.operator, model=self.model_names[0], layout=self.layout)
         self.encoded = False
         check_search(self.index, VECTORS[:2])
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from fixtures.indexes import create_index
 from fixtures.outdated import outdate
 
 from pg_hashindex import operations, schema
@@ -57,10 +58,7 @@ class Scenario:
 def create(model, layout="table", access="scan"):
     def step(url):
         with connect(url) as connection:
-            HashIndex.create(
-                connection, "items_idx", table="items", column="embedding", model=model,
-                layout=layout, access=access,
-            )  # fmt: skip
+            create_index(connection, model=model, layout=layout, access=access)
 
     return step
 

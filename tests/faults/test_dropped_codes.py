@@ -65,7 +65,6 @@ def test_missing_table_in_a_filter(listed):
 def test_dropped_landmarks(listed):
     """Searches are exact; the check says what to do."""
     query = listed.connection.execute(_QUERY.encode()).fetchone()
-    assert query is not None
     exact = [hit.id for hit in listed.search(query[0], 10, probes=1000, candidates=3000)]
     listed.connection.execute(f"DROP TABLE hashindex.{tables_of(listed)[1]}".encode())
     assert [hit.id for hit in listed.search(query[0], 10)] == exact

@@ -54,19 +54,6 @@ def ready(fault_server, installed):
     return prepare
 
 
-@pytest.fixture
-def database(fault_server):
-    used = []
-
-    def make(template):
-        used.append(fault_server.database(template))
-        return used[-1]
-
-    yield make
-    for url in used:
-        fault_server.drop(url)
-
-
 def problem_of(step, url):
     """Take a step; return what it fails with."""
     try:

@@ -5,6 +5,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from pgvector import Vector
 from psycopg import sql
 
@@ -52,10 +53,7 @@ BY_NAME = {name: search for name, search in SEARCHES.items() if name != "typed"}
 def create(operator, access, layout):
     # If parts are built CONCURRENTLY, PostgreSQL waits for snapshots that are older than they
     # are: the operator gives up, and searches go by what there is.
-    created = HashIndex.create(
-        operator, "items_idx", table="items", column="embedding", model="lsh",
-        layout=layout, access=access,
-    )  # fmt: skip
+    created = create_index(operator, layout=layout, access=access)
     unless_it_waits(created.encode)
 
 

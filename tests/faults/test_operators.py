@@ -149,20 +149,6 @@ def before_pairs(fault_server, installed):
     return prepare
 
 
-@pytest.fixture
-def database(fault_server):
-    used = []
-
-    def make(template):
-        used.append(fault_server.database(template))
-        return used[-1]
-
-    yield make
-    fault_server.up()
-    for url in used:
-        fault_server.drop(url)
-
-
 class Operator(threading.Thread):
     """One of the two; stops before one of its statements until it may go on."""
 

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from faults.twins import HOOKS, Twins, assert_all_found
 from fixtures.checks import assert_fresh
+from fixtures.indexes import indexed
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -249,11 +250,7 @@ def test_writers_who_do_not_see_every_row(connection, as_role, model, layout, ac
     session = {role: as_role(role) for role in ("app", "boss")}[writer]
     connection.execute(_TENANTS)
     connection.execute(_FILL_TENANTS)
-    index = HashIndex.create(
-        connection, "docs_idx", table="docs", column="embedding", model="lsh",
-        layout=layout, access=access,
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, "docs_idx", table="docs", layout=layout, access=access)
     index = HashIndex.open(connection, "docs_idx")
     if writer == "boss":
         connection.execute(

@@ -415,6 +415,11 @@ def test_learns_from_some_labels(name, rows):
     assert distances[same].mean() < distances[~same].mean() - 2
 
 
+@pytest.mark.parametrize("name", ["cosdish", "lfh"])
+def test_takes_fewer_rows_than_bits(name, rows):
+    assert make(name, n_bits=20).fit(rows[:9], np.arange(9) % 3).encode(rows[:9]).shape == (9, 3)
+
+
 @each_hasher
 def test_refuses_supervision_of_other_kinds(name, rows):
     for what, given in (

@@ -3,12 +3,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import AGH, DGH
 from pg_hashindex.hashers.agh import AnchorGraph
 from pg_hashindex.hashers.dgh import Codes, rotated
 from pg_hashindex.hashers.numerics.rows import RowSource
-from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes as packed
 
 N, R = 60, 5
@@ -147,34 +145,3 @@ def test_a_great_rho_gives_balanced_and_uncorrelated_bits():
         return np.abs(B.T @ B / len(B) - np.eye(12)).mean() + np.abs(B.mean(axis=0)).mean()
 
     assert dependence(3.0) < 0.7 * dependence(0.0)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"start": "random"}, "start must be one of"),
-        ({"rho": -1}, "rho must be a finite number of 0 or more"),
-        ({"n_iter": -1}, "n_iter must be"),
-        ({"n_steps": 0}, "n_steps must be"),
-        ({"n_bits": 10, "n_anchors": 10}, "takes 10 eigenvectors, but .* of 10 an"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        DGH(**{"n_bits": 8, "random_state": 0, **params}).fit(rows)
-
-
-@pytest.mark.slow
-def test_better_neighbours_than_eigenvectors_on_usps(usps):
-    X, y = usps.X, usps.y
-    relevant = same_label(y[usps.query], y[usps.database])
-
-    def score(hasher):
-        hasher.fit(X[usps.train])
-        return mean_average_precision(
-            hasher.encode(X[usps.query]), hasher.encode(X[usps.database]), relevant
-        )
-
-    # 0.53 and 0.39 when this was written.
-    assert score(DGH(n_bits=32, random_state=0)) > 0.5
-    assert score(DGH(n_bits=32, random_state=0)) > score(AGH(n_bits=32, n_layers=1)) + 0.08

@@ -68,18 +68,6 @@ def test_a_far_origin_does_not_move_the_planes(rows):
     assert bits.mean() > 0.99
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"groups": 0.5}, "groups must be a number from 1 to 100, got 0.5"),
-        ({"n_nearest": 0}, "n_nearest must be an integer from 1 to 16000, got 0"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        DSH(n_bits=8, **params).fit(rows)
-
-
 def test_refuses_more_bits_than_planes():
     message = "n_bits is 8, but 4 groups of rows have only 6 planes between them; ask for fewer"
     with pytest.raises(InvalidInputError, match=message):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import ITQ, SDH, FastH, fasth
+from pg_hashindex.hashers import FastH, fasth
 from pg_hashindex.hashers.fasth import BitProblem
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
-from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes as packed
 from pg_hashindex.models.model import Model
 
@@ -143,21 +142,6 @@ def test_only_some_rows_are_learned_from(rows):
     assert len(FastH(n_bits=4, n_trees=2, random_state=0).fit(rows, y).codes_) == 300
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"loss": "exponential"}, "loss must be one of"),
-        ({"n_trees": 0}, "n_trees must be an integer from 1 to 1000, got 0"),
-        ({"depth": 9}, "depth must be an integer from 1 to 8, got 9"),
-        ({"n_features": 0}, "n_features must be"),
-        ({"max_rows": 1}, "max_rows must be"),
-    ],
-)
-def test_refuses_parameters(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        FastH(n_bits=4, random_state=0, **params).fit(rows, np.arange(400) % 3)
-
-
 def test_refuses_what_trees_cannot_tell(rows, monkeypatch):
     X = np.zeros((400, 3))
     X[0] = 1
@@ -166,20 +150,3 @@ def test_refuses_what_trees_cannot_tell(rows, monkeypatch):
     monkeypatch.setattr(fasth, "_MOST_SETS", 3)
     with pytest.raises(InvalidInputError, match="at most 3 different sets of labels, got 4"):
         FastH(n_bits=4, random_state=0).fit(rows, np.arange(400) % 4)
-
-
-@pytest.mark.slow
-def test_beats_what_is_linear_on_usps(usps):
-    X, y = usps.X, usps.y
-    train = usps.train[::4]
-    relevant = same_label(y[usps.query], y[usps.database])
-
-    def score(hasher):
-        hasher.fit(X[train], y[train])
-        return mean_average_precision(
-            hasher.encode(X[usps.query]), hasher.encode(X[usps.database]), relevant
-        )
-
-    trees = score(FastH(n_bits=24, random_state=0))
-    assert trees > score(SDH(n_bits=24, n_anchors=None, random_state=0)) + 0.1
-    assert trees > score(ITQ(n_bits=24, random_state=0)) + 0.3

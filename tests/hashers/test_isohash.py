@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import PCAH, IsoHash
 from pg_hashindex.hashers.isohash import isotropic_rotation
 from pg_hashindex.hashers.itq import random_rotation
@@ -59,10 +58,3 @@ def test_takes_rows_that_vary_in_fewer_directions_than_there_are_bits(rows):
     flat = np.hstack([rows[:, :4], np.zeros((400, 6), np.float32)])
     bits = IsoHash(n_bits=8, random_state=0).fit(flat).project(flat) > 0
     assert 0.2 < bits.mean(axis=0).min() < bits.mean(axis=0).max() < 0.8
-
-
-def test_refuses(rows):
-    with pytest.raises(InvalidInputError, match="at most one bit for each dimension"):
-        IsoHash(n_bits=13).fit(rows)
-    with pytest.raises(InvalidInputError, match="n_iter must be an integer from 0 .* got -1"):
-        IsoHash(n_bits=4, n_iter=-1).fit(rows)

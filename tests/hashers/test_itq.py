@@ -1,28 +1,10 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.literal import literal_itq
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, PCAH
 from pg_hashindex.hashers.itq import learn_rotation, nearest_rotation, random_rotation
-from pg_hashindex.metrics import (
-    mean_average_precision,
-    nearest_fraction,
-    precision_at_k,
-    same_label,
-)
-
-
-def literal_itq(V, R, n_iter):
-    """Alternate as the paper writes it, and return the rotation and every loss."""
-    losses = []
-    for _ in range(n_iter):
-        B = np.where(V @ R > 0, 1.0, -1.0)
-        losses.append(((B - V @ R) ** 2).sum())
-        S, _, Shat = np.linalg.svd(B.T @ V)
-        R = (S @ Shat).T
-    losses.append(((np.where(V @ R > 0, 1.0, -1.0) - V @ R) ** 2).sum())
-    return R, losses
 
 
 @pytest.mark.parametrize("n_bits", [1, 6, 12])
@@ -125,31 +107,6 @@ def test_rows_may_vary_in_fewer_directions_than_bits(rows):
     bits = ITQ(n_bits=8, random_state=0).fit(flat).project(flat) > 0
     assert (bits.mean(axis=0) > 0.05).all()
     assert (bits.mean(axis=0) < 0.95).all()
-
-
-def test_refuses_more_bits_than_dimensions(rows):
-    with pytest.raises(InvalidInputError, match=r"n_bits is 16: ask for at most 12 .*sgh or lsh"):
-        ITQ(n_bits=16).fit(rows)
-
-
-@pytest.mark.parametrize("n_iter", [-1, 2.0, None])
-def test_refuses_n_iter(n_iter, rows):
-    with pytest.raises(InvalidInputError, match=f"n_iter must be an integer .* {n_iter}"):
-        ITQ(n_bits=4, n_iter=n_iter).fit(rows)
-
-
-@pytest.mark.slow
-def test_scores_as_the_authors_program_on_usps(usps):
-    X, y = usps.X, usps.y
-    query, database, train = usps.query, usps.database, usps.train
-    hasher = ITQ.paper(n_bits=32, random_state=0).fit(X[train])
-    found = hasher.encode(X[query]), hasher.encode(X[database])
-    by_label = same_label(y[query], y[database])
-    by_distance = nearest_fraction(X[query], X[database])
-    # The row usps11k_q1000_tr10k, ITQ, 32 of reference_scores.csv.
-    assert mean_average_precision(*found, by_label) == pytest.approx(0.3969, abs=0.02)
-    assert mean_average_precision(*found, by_distance) == pytest.approx(0.5841, abs=0.02)
-    assert precision_at_k(*found, by_label) == pytest.approx(0.7177, abs=0.02)
 
 
 @pytest.mark.parametrize("least", [1.0, 1e-2, 1e-8, 0.0])

@@ -5,20 +5,12 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse
+from fixtures.clusters import several_labels
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, ITQCCA, KSH, S3PLH, SADIH, SDH
 from pg_hashindex.hashers.supervision.label_sets import LabelSets, add_by_label, check_label_count
 from pg_hashindex.hashers.supervision.labels import Labels
-
-
-def several_labels(n=400, c=6, seed=1):
-    """Give rows 1 to 3 labels each."""
-    rng = np.random.default_rng(seed)
-    indicator = np.zeros((n, c), int)
-    for row in indicator:
-        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
-    return indicator
 
 
 def tags(n, n_common=50):

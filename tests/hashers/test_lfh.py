@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import LFH
 from pg_hashindex.hashers.lfh import update
 from pg_hashindex.hashers.supervision.labels import Labels
@@ -84,21 +83,3 @@ def test_codes_tell_labels_apart(rows, labels):
     assert hasher.losses_[-1] < 0.5 * hasher.losses_[0]
     assert [layer.kind for layer in hasher.layers_] == ["rbf", "shift", "affine"]
     assert [layer.kind for layer in LFH(n_bits=8).fit(rows, labels).layers_] == ["affine"]
-
-
-def test_takes_fewer_rows_than_bits():
-    X, y = np.random.default_rng(0).standard_normal((9, 12)), np.arange(9) % 3
-    assert LFH(n_bits=20, random_state=0).fit(X, y).encode(X).shape == (9, 3)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"beta": 0}, r"beta must be a number from 1e-12 to 1e\+12, got 0"),
-        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
-        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
-    ],
-)
-def test_refuses(params, message, rows, labels):
-    with pytest.raises(InvalidInputError, match=message):
-        LFH(n_bits=8, **params).fit(rows, labels)

@@ -1,29 +1,14 @@
 import numpy as np
 import pytest
+from fixtures.clusters import several_labels
+from fixtures.literal import kernel_values, parted
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import FSDH, SDH
 from pg_hashindex.hashers.supervision.discrete import cyclic_descent, spread_codewords, start_codes
 from pg_hashindex.hashers.supervision.label_sets import LabelSets
 from pg_hashindex.hashers.supervision.labels import Labels
-from pg_hashindex.metrics import mean_average_precision, same_label
 from pg_hashindex.models import codes
-
-
-def several_labels(n=400, c=6, seed=1):
-    """Give rows 1 to 3 labels each."""
-    rng = np.random.default_rng(seed)
-    indicator = np.zeros((n, c), int)
-    for row in indicator:
-        row[rng.permutation(c)[: rng.integers(1, 4)]] = 1
-    return indicator
-
-
-def kernel_features(X, anchors, width):
-    """Return centred kernel values (n, m), from distances taken one by one."""
-    squares = ((X[:, None].astype(np.float64) - anchors[None].astype(np.float64)) ** 2).sum(axis=2)
-    K = np.exp(-squares / (width * squares.mean()))
-    return K - K.mean(axis=0)
 
 
 def starts(y, start, n_bits=16):
@@ -78,14 +63,6 @@ def literal_sdh(K, Y, B, apart, n_iter, penalty, nu, ridge):
     return B.T, parted(Phi.T @ P + mean.T, B.T), np.array(values)
 
 
-def parted(projections, B):
-    """Move the threshold of bits that are the same for all rows: our addition too."""
-    for k, bit in enumerate(projections.T):
-        if (bit > 0).all() or not (bit > 0).any():
-            projections[:, k] -= (bit[B[:, k] > 0].mean() + bit[B[:, k] < 0].mean()) / 2
-    return projections
-
-
 @pytest.mark.parametrize("nu", [1e-5, 0.3])
 @pytest.mark.parametrize("start", ["spread", "random"])
 @pytest.mark.parametrize("several", [False, True])
@@ -98,7 +75,7 @@ def test_agrees_with_the_paper(several, start, nu, rows, labels):
 
     B, apart = starts(y, start)
     expected, projections, values = literal_sdh(
-        kernel_features(rows, anchors, 0.9), indicator, B, apart, 5, 0.7, nu, 1e-3
+        kernel_values(rows, anchors, 0.9), indicator, B, apart, 5, 0.7, nu, 1e-3
     )
     assert np.array_equal(codes.unpack(hasher.codes_, 16), expected > 0)
     np.testing.assert_allclose(hasher.project(rows), projections, atol=2e-4)
@@ -204,40 +181,6 @@ def test_codes_are_of_the_labelled_rows_in_order(rows, labels):
     assert np.array_equal(hasher.encode(rows), expected.encode(rows))
 
 
-def test_float32_keeps_the_bits(rows, labels):
-    """Weights are of a size at which the rounding of float32 does not reach the bits."""
-    hasher = SDH(n_bits=32, random_state=0).fit(rows, labels)
-    rbf, shift, affine = hasher.layers_
-    squares = ((rows[:, None].astype(np.float64) - rbf.weights[None]) ** 2).sum(axis=2)
-    K = np.exp(-rbf.scale * squares) + shift.bias
-    exact = K @ affine.weights.T.astype(np.float64) + affine.bias
-    assert np.sqrt(np.mean((hasher.project(rows) - exact) ** 2)) < 3e-5 * exact.std()
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"n_anchors": 0}, "n_anchors must be an integer from 2 to 16000, got 0"),
-        ({"n_anchors": 1}, "n_anchors must be an integer from 2 to 16000, got 1"),
-        ({"width": 0}, "width must be a number from 1e-12 to 1e.12, got 0"),
-        ({"width": 1e300}, r"width must be a number from 1e-12 to 1e\+12, got 1e\+300"),
-        ({"width": 1e-300}, "width must be .* got 1e-300"),
-        ({"width": 1e10}, "equally far from the 400 anchors; .* or a width nearer to 1"),
-        ({"penalty": 1e-300}, r"penalty must be a number from 1e-12 to 1e\+12, got 1e-300"),
-        ({"ridge": 1e10}, r"say nothing about bit 0.* the ridge, 1e\+10, may be too great"),
-        ({"ridge": -1}, "ridge must be a number from 1e-12 to 1e.12, got -1"),
-        ({"penalty": float("inf")}, "penalty must be a number from 1e-12 to 1e.12, got inf"),
-        ({"nu": "1"}, "nu must be a number from 1e-12 to 1e.12"),
-        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
-        ({"start": "zeros"}, "start must be one of .* got 'zeros'"),
-        ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
-    ],
-)
-def test_refuses(params, message, rows, labels):
-    with pytest.raises(InvalidInputError, match=message):
-        SDH(n_bits=8, **params).fit(rows, labels)
-
-
 def test_refuses_rows_that_tell_nothing():
     same = np.repeat([[0.0, 1.0]], 30, axis=0)
     with pytest.raises(InvalidInputError, match="all labelled rows are equal"):
@@ -251,13 +194,6 @@ def test_refuses_rows_that_tell_nothing():
         SDH(n_bits=4, anchors=[[0.0, 0.5]]).fit(two, np.arange(60) % 3)
     with pytest.raises(InvalidInputError, match="the 60 labelled rows .* all have the same labels"):
         SDH(n_bits=4).fit(two, np.ones((60, 2), int))
-
-
-@pytest.mark.parametrize("size", [1e-20, 1e18])
-def test_refuses_rows_of_a_size_beyond_float32(size, rows, labels):
-    scaled = (size * rows).astype(np.float32)
-    with pytest.raises(InvalidInputError, match="mean squared distance of the rows is .* multiply"):
-        SDH(n_bits=8).fit(scaled, labels)
 
 
 @pytest.mark.parametrize("kind", [SDH, FSDH])
@@ -293,25 +229,3 @@ def test_without_anchors_the_hash_function_is_the_ridge_regression_on_the_rows(k
     penalty = 0.5 * X.var(axis=0).mean()
     weights = np.linalg.solve(X.T @ X / len(X) + penalty * np.eye(X.shape[1]), X.T @ B / len(X))
     np.testing.assert_allclose(hasher.project(rows), X @ weights + B.mean(axis=0), atol=1e-4)
-
-
-@pytest.mark.slow
-def test_scores_no_less_than_the_authors_program_on_usps(usps):
-    X, y = usps.X, usps.y
-    query, database, train = usps.query, usps.database, usps.train
-    anchors = X[train][usps.anchors[:1000]]
-    # The row usps11k_q1000_tr10k, SDH, 32 of reference_scores.csv, has 0.9582; the paper starts at
-    # random. Ours were 0.972 and 0.976 when this was written.
-    learned = set()
-    for kind, start, least in (
-        (SDH, "random", 0.965),
-        (SDH, "spread", 0.97),
-        (FSDH, "random", 0.96),
-    ):
-        hasher = kind(n_bits=32, anchors=anchors, start=start, normalize="l2", random_state=0)
-        hasher.fit(X[train], y[train])
-        assert 2 <= len(hasher.objective_) <= 5 or start == "spread"
-        learned.add(hasher.codes_.tobytes())
-        found = hasher.encode(X[query]), hasher.encode(X[database])
-        assert mean_average_precision(*found, same_label(y[query], y[database])) >= least
-    assert len(learned) == 3

@@ -1,16 +1,11 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from fixtures.clusters import up_to_sign_and_size
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SGH
 from pg_hashindex.hashers.sgh import feature_map
-from pg_hashindex.metrics import (
-    mean_average_precision,
-    nearest_fraction,
-    precision_at_k,
-    same_label,
-)
 
 
 def unit(X):
@@ -49,11 +44,6 @@ def literal_sgh(X, anchors, n_bits, rho, rng):
         W[t] = leading()
         A -= term(W[t])
     return K @ np.array(W).T
-
-
-def up_to_sign_and_size(projections):
-    scaled = projections / np.linalg.norm(projections, axis=0)
-    return scaled * np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
 
 
 @pytest.mark.parametrize(("n_anchors", "n_bits"), [(10, 4), (25, 16), (25, 40)])
@@ -181,42 +171,6 @@ def test_float32_in_another_order_gives_the_same_bits():
         assert (np.abs(exact / spread)[differing] < 1e-4).all()
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"n_anchors": 0}, "n_anchors must be an integer from 1 to 16000, got 0"),
-        ({"n_anchors": 2.5}, "n_anchors must be an integer"),
-        ({"rho": 0}, "rho must be a finite number above 0, got 0"),
-        ({"rho": float("nan")}, "rho must be a finite number above 0, got nan"),
-        ({"rho": "2"}, "rho must be"),
-        ({"rho": 1.5}, r"rho is 1\.5, but must be at least .* 2 here"),
-        ({"scale": "max"}, "scale must be one of"),
-        ({"scale": None}, r"rho is 2\.0, but must be .*scale='unit'"),
-        ({"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
-        ({"anchors": np.ones((0, 12))}, "anchors has no rows"),
-        ({"anchors": np.full((3, 12), np.nan)}, "is nan"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        SGH(n_bits=8, **params).fit(rows)
-
-
 def test_refuses_anchors_that_tell_nothing():
     with pytest.raises(InvalidInputError, match="equally far from the 1 anchors"):
         SGH(n_bits=8, anchors=[[0.0, 0.0]], scale=None, rho=4).fit(np.array([[1.0, 0], [-1, 0]]))
-
-
-@pytest.mark.slow
-def test_scores_as_the_authors_program_on_usps(usps):
-    X, y = usps.X, usps.y
-    query, database, train = usps.query, usps.database, usps.train
-    anchors = X[train][usps.anchors[:300]]
-    hasher = SGH(n_bits=32, anchors=anchors, random_state=0).fit(X[train])
-    found = hasher.encode(X[query]), hasher.encode(X[database])
-    by_label = same_label(y[query], y[database])
-    by_distance = nearest_fraction(X[query], X[database])
-    # The row usps11k_q1000_tr10k, SGH, 32 of reference_scores.csv.
-    assert mean_average_precision(*found, by_label) == pytest.approx(0.3518, abs=0.01)
-    assert mean_average_precision(*found, by_distance) == pytest.approx(0.5202, abs=0.01)
-    assert precision_at_k(*found, by_label) == pytest.approx(0.6724, abs=0.02)

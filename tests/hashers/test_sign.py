@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import Sign
 from pg_hashindex.models import codes
 
@@ -38,15 +37,3 @@ def test_median_of_too_many_rows_is_of_a_sample(rows, monkeypatch):
     hasher = Sign(center="median", random_state=1).fit(lambda: np.split(rows, 10))
     sample = np.random.default_rng(1).choice(400, 100, replace=False)
     assert np.array_equal(-hasher.layers_[0].bias, np.median(rows[sample], axis=0))
-
-
-@pytest.mark.parametrize("n_bits", [1, 11, 13])
-def test_refuses_another_number_of_bits(n_bits, rows):
-    with pytest.raises(InvalidInputError, match=f"n_bits must be 12 or left out, got {n_bits}"):
-        Sign(n_bits=n_bits).fit(rows)
-
-
-@pytest.mark.parametrize("center", ["mode", "", 0, ["mean"]])
-def test_refuses_another_center(center, rows):
-    with pytest.raises(InvalidInputError, match="center must be one of"):
-        Sign(center=center).fit(rows)

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import SIKH, sikh
 from pg_hashindex.models import codes
 
@@ -103,22 +102,3 @@ def test_rows_that_nearly_all_are_equal(share, rows):
     ones = bits.mean(axis=0)
     assert np.minimum(ones, 1 - ones).min() >= 0.25 * (1 - share)
     assert len(np.unique(bits, axis=0)) > 3
-
-
-@pytest.mark.parametrize(
-    ("width", "message"),
-    [
-        (0, "width must be a finite number above 0, got 0"),
-        (-1.5, r"width must be .* got -1\.5"),
-        (float("nan"), "width must be .* got nan"),
-        (float("inf"), "width must be .* got inf"),
-        ("2", "width must be"),
-        (True, "width must be"),
-        (1e-4, r"width is 0\.0001, but the root mean square distance .* give at least 0\.00"),
-        (1e-44, "too fine for float32"),
-        (1e9, r"with a width of 1e\+09, 16 of 16 bits .* all of 400 rows .* give a smaller width"),
-    ],
-)
-def test_refuses_width(width, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        SIKH(n_bits=16, width=width, random_state=0).fit(rows)

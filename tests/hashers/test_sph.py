@@ -59,18 +59,6 @@ def test_takes_one_bit_and_more_bits_than_rows(n_bits):
     assert SpH(n_bits=n_bits, random_state=0).fit(X).project(X).shape == (20, n_bits)
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"max_rows": 1}, "max_rows must be an integer from 2 .* got 1"),
-        ({"n_iter": 0}, "n_iter must be an integer from 1 .* got 0"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        SpH(n_bits=8, **params).fit(rows)
-
-
 def test_equal_rows_count_once():
     distinct = np.random.default_rng(0).standard_normal((40, 3))
     X = np.vstack([np.repeat(distinct[:1], 300, axis=0), distinct])

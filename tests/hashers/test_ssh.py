@@ -62,5 +62,3 @@ def test_refuses(rows, labels):
     flat = np.hstack([rows[:, :3], np.ones((400, 9), np.float32)])
     with pytest.raises(InvalidInputError, match="the rows vary in only 3 directions"):
         SSH(n_bits=4).fit(flat, labels)
-    with pytest.raises(InvalidInputError, match=r"eta must be a number from 1e-12 .* got 0"):
-        SSH(n_bits=4, eta=0).fit(rows, labels)

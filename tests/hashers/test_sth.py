@@ -1,9 +1,7 @@
 import numpy as np
-import pytest
 import scipy.linalg
 import scipy.sparse
 
-from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import STH
 from pg_hashindex.hashers.sth import eigenmap, joined
 from pg_hashindex.models import codes
@@ -88,16 +86,3 @@ def test_anchors_make_kernel_functions(rows):
     kinds = [layer.kind for layer in STH(n_bits=4, n_anchors=20).fit(rows).layers_]
     assert kinds == ["rbf", "shift", "affine"]
     assert [layer.kind for layer in STH(n_bits=4).fit(rows).layers_] == ["affine"]
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"n_nearest": 1}, "n_nearest must be an integer from 2 to 16000, got 1"),
-        ({"max_rows": 2}, "max_rows must be an integer from 3 .* got 2"),
-        ({"max_rows": 9}, "n_bits is 8, but must be at most two less than .* learn from, 9;"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        STH(n_bits=8, **params).fit(rows)

@@ -1,15 +1,10 @@
 import numpy as np
 import pytest
+from fixtures.clusters import up_to_sign_and_size
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.hashers import LSH, PCAH, USPLH
+from pg_hashindex.hashers import PCAH, USPLH
 from pg_hashindex.hashers.usplh import pseudo_sets
-from pg_hashindex.metrics import (
-    mean_average_precision,
-    nearest_fraction,
-    precision_within_radius,
-    same_label,
-)
 
 
 def literal_pairs(projections, n_pseudo, *, inner=False):
@@ -56,11 +51,6 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", *
         earlier.append(np.sign(S) / (2 * np.where(S > 0, (S == 1).sum(), (S < 0).sum())))
         X = X - X @ np.outer(W[-1], W[-1])
     return original @ np.array(W).T - cuts
-
-
-def up_to_sign_and_size(projections):
-    scaled = projections / np.linalg.norm(projections, axis=0)
-    return scaled * np.sign(scaled[np.abs(scaled).argmax(axis=0), np.arange(scaled.shape[1])])
 
 
 @pytest.mark.parametrize(
@@ -174,67 +164,7 @@ def test_refuses_bits_that_could_only_be_copies(X):
         USPLH(n_bits=2).fit(X)
 
 
-def test_no_bit_is_made_of_rounding(rows):
-    flat = rows.copy()
-    flat[:, 5:] = 1 + 1e-7 * flat[:, 5:]
-    hasher = USPLH(n_bits=6).fit(flat)
-    assert hasher.project(flat).std(axis=0).min() > 1e-3
-    assert np.abs(hasher.layers_[0].weights[:, 5:]).max() < 1e-3
-
-
-def test_size_of_values_does_not_matter(rows):
-    expected = USPLH(n_bits=12).fit(rows).project(rows)
-    for factor in (2.0**-20, 2.0**20):
-        found = USPLH(n_bits=12).fit(factor * rows).project(factor * rows)
-        np.testing.assert_allclose(found, expected, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"eta": 0}, "eta must be a finite number above 0, got 0"),
-        ({"eta": "1"}, "eta must be a finite number above 0, got '1'"),
-        ({"decay": 0.0}, r"decay must be a finite number above 0, at most 1, got 0\.0"),
-        ({"decay": 1.5}, r"decay must be .* at most 1, got 1\.5"),
-        ({"n_pseudo": 0}, "n_pseudo must be an integer from 1 to .*, got 0"),
-        ({"n_pseudo": 0.2}, r"n_pseudo must be an integer .*, got 0\.2"),
-        ({"boundary": "mean"}, "boundary must be .*'codes'.*'residual'.* got 'mean'"),
-    ],
-)
-def test_refuses(params, message, rows):
-    with pytest.raises(InvalidInputError, match=message):
-        USPLH(n_bits=8, **params).fit(rows)
-
-
 def test_medians_give_half_of_the_rows_each_bit(rows):
     """Whatever the signs that directions are given."""
     codes = USPLH(n_bits=20, cut="median").fit(rows).project(rows) > 0
     assert (np.abs(codes.mean(axis=0) - 0.5) < 0.01).all()
-
-
-@pytest.mark.slow
-def test_scores_above_the_authors_program_on_usps(usps):
-    query, database, train = (usps.X[part] for part in (usps.query, usps.database, usps.train))
-    truth = nearest_fraction(query, database)
-    scores = []
-    for method in (USPLH, PCAH, LSH):
-        hasher = method(n_bits=32, random_state=0).fit(train)
-        scores.append(mean_average_precision(hasher.encode(query), hasher.encode(database), truth))
-    # reference_scores.csv has 0.3334 for the authors' program.
-    assert scores[0] > 0.35
-    assert scores[0] > scores[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_pseudo", "within", "average"), [(500, 0.3949, 0.2687), (2000, 0.31, 0.2687)]
-)
-def test_precision_falls_slowly_with_bits_on_usps(n_pseudo, within, average, usps):
-    """64 bits, beside reference_scores.csv; with deflated pairs it was 0.04 within radius 2."""
-    query, database, train = (usps.X[part] for part in (usps.query, usps.database, usps.train))
-    settings = {**USPLH.paper_parameters, "n_pseudo": n_pseudo}
-    hasher = USPLH(n_bits=64, **settings).fit(train)
-    codes = hasher.encode(query), hasher.encode(database)
-    truth = same_label(usps.y[usps.query], usps.y[usps.database])
-    assert precision_within_radius(*codes, truth) > within - 0.01
-    assert mean_average_precision(*codes, truth) > average - 0.01

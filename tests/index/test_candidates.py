@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -83,25 +84,20 @@ class Ranked(NamedTuple):
 def codes_of(connection):
     """The table of codes, which a build makes a new one of."""
     row = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
-    assert row is not None
     return str(row[0])
 
 
 def make(connection, ranking, levels, access, **options):
     model = store.save(connection, model_of(ranking, levels))
     layout = "column" if access == "column" else "table"
-    index = HashIndex.create(
+    index = indexed(
         connection,
-        "items_idx",
-        table="items",
-        column="embedding",
         model=model.name,
-        layout=layout,  # type: ignore[arg-type]
-        access="scan" if access == "column" else access,  # type: ignore[arg-type]
-        ranking=ranking,  # type: ignore[arg-type]
+        layout=layout,
+        access="scan" if access == "column" else access,
+        ranking=ranking,
         **options,
     )
-    index.encode()
     index = HashIndex.open(connection, "items_idx")
     assert index.building is None
     return index, Ranked(connection, model, ranking, access)
@@ -263,10 +259,7 @@ def test_zeros_under_cosine(connection, items, access):
 def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
     store.save(connection, model_of("asymmetric", 4))
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="byhand",
-        access="landmarks",
-    )  # fmt: skip
+    index = create_index(connection, model="byhand", access="landmarks")
     assert index.encode() == 0
     assert HashIndex.open(connection, "items_idx").access == "scan"
     query = Vector(vectors[3])
@@ -294,7 +287,7 @@ def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection,
     """While one index is built, the functions of another are left alone."""
     store.save(connection, model_of("hamming", 2))
     for name in ("x", "x_next", "next_x"):
-        HashIndex.create(connection, name, table="items", column="embedding", model="byhand")
+        create_index(connection, name, model="byhand")
     HashIndex.open(connection, "x").configure(access="landmarks").encode()
     for name in ("x_next", "next_x"):
         index = HashIndex.open(connection, name)

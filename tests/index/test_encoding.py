@@ -1,13 +1,13 @@
 """Bulk encoding: complete, resumable, and safe beside writers."""
 
 import threading
-import uuid
 
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
@@ -20,9 +20,7 @@ from pg_hashindex.models.model import Model
 @pytest.fixture(params=["table", "column"])
 def unencoded(request, connection, items, model):
     layout = request.param
-    return HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
-    )
+    return create_index(connection, layout=layout)
 
 
 def test_encodes_every_row_once(unencoded):
@@ -46,7 +44,6 @@ def test_writes_survive_a_crash(unencoded):
     row = unencoded.connection.execute(
         "SELECT pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn()"
     ).fetchone()
-    assert row is not None
     # At the end of a page the next insert comes behind the header of the next page.
     assert row[0] in (0, 24, 40)
 
@@ -71,36 +68,6 @@ def test_goes_on_where_it_stopped(unencoded, monkeypatch):
     assert unencoded.summary().codes == 100
     assert unencoded.encode(batch_rows=50) == 200
     assert_fresh(unencoded)
-
-
-@pytest.mark.newest
-@pytest.mark.parametrize(
-    ("key_type", "make_key"),
-    [
-        ("uuid", lambda i: uuid.UUID(int=i * 7919 % 2**64)),
-        ("text", lambda i: f'it\'s; "key" {i % 7} é {i}'),
-        ("integer", lambda i: -i),
-        ("numeric(20,3)", lambda i: i / 8),
-        ("timestamptz", lambda i: f"2026-01-01 00:00:00.{i:06d}+00"),
-    ],
-)
-def test_any_type_of_key(connection, model, vectors, key_type, make_key):
-    connection.execute(f"CREATE TABLE keyed (k {key_type} PRIMARY KEY, v vector(8))")
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO keyed VALUES (%s::text::{key_type}, %s)",
-            [(str(make_key(i)), Vector(v)) for i, v in enumerate(vectors)],
-        )
-    index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
-    assert index.encode(batch_rows=70) == 300
-    assert_fresh(index)
-    nearest = index.search(vectors[17], 1)[0]
-    key = connection.execute(
-        "SELECT k FROM keyed WHERE k = %s::text::" + key_type, [str(make_key(17))]
-    ).fetchone()
-    assert key is not None
-    assert nearest.id == key[0]
-    assert nearest.distance == 0
 
 
 @pytest.mark.parametrize("level", ["read committed", "serializable"])
@@ -218,8 +185,7 @@ def test_beside_live_writers(unencoded, url):
 
 
 def test_a_row_that_comes_while_its_old_code_is_deleted(connection, items, model, url):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
+    index = indexed(connection)
     connection.execute(
         "SET session_replication_role = replica; DELETE FROM items WHERE id = 7; "
         "RESET session_replication_role"
@@ -263,7 +229,7 @@ def test_refuses_a_senseless_batch(unencoded):
 def test_a_row_of_another_dimension(connection, model):
     """Possible where the triggers were off: the encoder names the row."""
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="lsh")
+    index = create_index(connection, "loose", table="loose")
     connection.execute("SET session_replication_role = replica")
     connection.execute("INSERT INTO loose VALUES (42, '[1,2,3]')")
     connection.execute("RESET session_replication_role")
@@ -286,17 +252,3 @@ def test_a_locked_row_costs_no_second_pass_over_the_others(unencoded, other, mon
             unencoded.encode()
     assert read[0] == 300
     assert set(read[1:]) == {1}
-
-
-def test_codes_of_a_detached_partition_go(connection, model):
-    connection.execute(
-        "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
-        "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
-        "CREATE TABLE high PARTITION OF parts FOR VALUES FROM (100) TO (1000);"
-        "INSERT INTO parts VALUES (1, '[1,2,3,4,5,6,7,8]'), (101, '[1,2,3,4,5,6,7,9]')"
-    )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
-    assert index.encode() == 2
-    connection.execute("ALTER TABLE parts DETACH PARTITION high")
-    assert index.encode() == 0
-    assert_fresh(index)

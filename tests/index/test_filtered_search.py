@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.filters import look_codes_up
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -104,13 +105,14 @@ def shop(connection, vectors, model):
 def index(request, connection, shop):
     """An index of every access path; and two that keep no column: codes in the table, and bare."""
     kind = request.param
-    index = HashIndex.create(
-        connection, "shop_idx", table=shop, column="embedding", model="lsh",
+    indexed(
+        connection,
+        "shop_idx",
+        table=shop,
         layout="column" if kind == "column" else "table",
         access="scan" if kind in ("column", "bare") else kind,
         filter_columns=[] if kind in ("column", "bare") else KEPT,
-    )  # fmt: skip
-    index.encode()
+    )
     return HashIndex.open(connection, "shop_idx")
 
 
@@ -156,11 +158,7 @@ def test_filters_of_every_kind(connection, index):
 def test_lists_are_indexed_by_columns_of_fixed_length(connection, shop):
     """A filter on such a column reads no row of a list that does not match."""
     kept = ["category", "price", "sold", "mood", "info"]
-    index = HashIndex.create(
-        connection, "shop_idx", table=shop, column="embedding", model="lsh", access="landmarks",
-        filter_columns=kept,
-    )  # fmt: skip
-    index.encode()
+    indexed(connection, "shop_idx", table=shop, access="landmarks", filter_columns=kept)
     # A b-tree holds no text of this length.
     connection.execute(
         "UPDATE shop SET category = (SELECT string_agg(md5(n::text), '') "
@@ -170,7 +168,6 @@ def test_lists_are_indexed_by_columns_of_fixed_length(connection, shop):
         "SELECT pg_get_indexdef(x.indexrelid) FROM pg_index x JOIN hashindex.index i "
         "ON x.indrelid = format('hashindex.%I', i.code_table)::regclass WHERE NOT x.indisprimary"
     ).fetchone()
-    assert row is not None
     assert row[0].endswith("(landmark, filter_2, filter_3, filter_4)")
     assert_fresh(HashIndex.open(connection, "shop_idx"))
 
@@ -286,7 +283,6 @@ def kept(connection, index):
         "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
         "WHERE name = 'shop_idx'"
     ).fetchone()
-    assert codes is not None
     return connection.execute(
         f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "
         f"FROM {codes[0]} ORDER BY id".encode()
@@ -412,10 +408,7 @@ def test_a_filter_column_that_is_made_anew(connection, index):
 def test_columns_that_cannot_be_kept(connection, shop, columns, message):
     connection.execute("CREATE DOMAIN place AS text; ALTER TABLE shop ADD place place")
     with pytest.raises(InvalidInputError, match=message):
-        HashIndex.create(
-            connection, "shop_idx", table=shop, column="embedding", model="lsh",
-            filter_columns=columns,
-        )  # fmt: skip
+        create_index(connection, "shop_idx", table=shop, filter_columns=columns)
 
 
 def test_a_column_that_triggers_do_not_see_change(connection, shop):
@@ -423,10 +416,7 @@ def test_a_column_that_triggers_do_not_see_change(connection, shop):
         pytest.skip("PostgreSQL 18 is the first with virtual columns")
     connection.execute("ALTER TABLE shop ADD dear boolean GENERATED ALWAYS AS (price > 9) VIRTUAL")
     with pytest.raises(InvalidInputError, match='"dear" of .* is a virtual generated column'):
-        HashIndex.create(
-            connection, "shop_idx", table=shop, column="embedding", model="lsh",
-            filter_columns=["dear"],
-        )  # fmt: skip
+        create_index(connection, "shop_idx", table=shop, filter_columns=["dear"])
 
 
 def test_columns_of_odd_names(connection, model):
@@ -437,10 +427,7 @@ def test_columns_of_odd_names(connection, model):
     connection.execute(
         f'CREATE TABLE "sh""op %s" (id bigint PRIMARY KEY, {columns}, v vector(8))'.encode()
     )
-    index = HashIndex.create(
-        connection, "N-1", table='"sh""op %s"', column="v", model="lsh",
-        filter_columns=names,
-    )  # fmt: skip
+    index = create_index(connection, "N-1", table='"sh""op %s"', column="v", filter_columns=names)
     connection.execute(
         f'INSERT INTO "sh""op %s" SELECT n, {", ".join(["n % 7"] * len(names))}, '
         "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
@@ -468,8 +455,7 @@ def test_columns_of_odd_names(connection, model):
 def test_a_table_that_is_named_as_our_aliases(connection, items, model):
     """Its missing column is the caller's fault, not an old schema's."""
     connection.execute("ALTER TABLE items RENAME TO i")
-    index = HashIndex.create(connection, "i_idx", table="i", column="embedding", model=model.name)
-    index.encode()
+    index = indexed(connection, "i_idx", table="i")
     with pytest.raises(InvalidInputError, match=r"column i\.absent does not exist"):
         index.search(np.ones(8), filter="i.absent = 1")
 
@@ -477,11 +463,7 @@ def test_a_table_that_is_named_as_our_aliases(connection, items, model):
 def test_filters_that_are_evaluated_beside_the_codes(connection, items, model):
     """Those with the table's name before a column, or at the beginning of a column's."""
     connection.execute("ALTER TABLE items RENAME TO cat")
-    index = HashIndex.create(
-        connection, "cats", table="cat", column="embedding", model=model.name,
-        filter_columns=["category"],
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, "cats", table="cat", filter_columns=["category"])
     for condition, kept in (
         ("category = 'a'", True),
         ("cat.category = 'a'", True),
@@ -523,11 +505,7 @@ def test_operators_of_an_extension(connection, items, model):
             USING CASE id % 2 WHEN 0 THEN upper(category) ELSE category END
         """
     )
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name,
-        layout="column",
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, layout="column")
     look_codes_up(connection)
     hits = index.search(QUERY, 100, filter="category = 'a'", candidates=300)
     assert sorted(hit.id for hit in hits) == list(range(1, 301, 3))
@@ -536,10 +514,7 @@ def test_operators_of_an_extension(connection, items, model):
 def test_numbers_that_a_literal_does_not_equal(connection, items, model):
     """0.1 of type real is not the double precision 0.1, and money compares with no number."""
     connection.execute("ALTER TABLE items ADD weight real DEFAULT 0.1, ADD price money DEFAULT 1.5")
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name
-    )
-    index.encode()
+    indexed(connection)
     for values in ({"weight": 0.1}, {"price": 1.5}):
         found = connection.execute(
             "SELECT id FROM hashindex.search('items_idx', %s, where_equals => %s)",
@@ -550,10 +525,7 @@ def test_numbers_that_a_literal_does_not_equal(connection, items, model):
 
 def test_a_role_that_may_not_read_codes(connection, items, model):
     """It pays for one exact search, and not for batches of candidates in exact order."""
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name
-    )
-    index.encode()
+    index = indexed(connection)
     look_codes_up(connection)
     exact = index.search(QUERY, filter="category = 'a'", candidates=300)
     connection.execute(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
-
-from pg_hashindex.index.handle import HashIndex
+from fixtures.indexes import indexed
 
 pytestmark = pytest.mark.newest
 
@@ -15,50 +14,6 @@ items_table = sa.Table(
     sa.Column("id", sa.BigInteger, primary_key=True),
     sa.Column("category", sa.Text),
 )
-
-
-@pytest.fixture
-def large(connection, index):
-    """3,000 rows, of which every third is of category a, and one in a hundred of category rare."""
-    connection.execute(
-        "INSERT INTO items SELECT n, CASE WHEN n % 100 = 0 THEN 'rare' ELSE chr(97 + n % 3) END, "
-        "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
-        "FROM generate_series(301, 3000) n"
-    )
-    rows = connection.execute("SELECT embedding FROM items ORDER BY id").fetchall()
-    return np.stack([row[0].to_numpy() for row in rows])
-
-
-@pytest.mark.parametrize("codes_first", [False, True])
-def test_rare_rows_are_all_found(index, large, codes_first):
-    if codes_first:
-        look_codes_up(index.connection)
-    for k in (1, 27, 100):
-        hits = index.search(large[0], k, where=items_table.c.category == "rare")
-        assert len(hits) == min(k, 27)
-        assert all(hit.id % 100 == 0 for hit in hits)
-        rows = index.connection.execute(
-            "SELECT id::bigint, distance FROM hashindex.search('items_idx', %s, %s, "
-            """where_equals => '{"category": "rare"}')""",
-            [index.connection.execute("SELECT embedding FROM items WHERE id = 1").fetchone()[0], k],  # type: ignore[index]
-        ).fetchall()
-        assert rows == hits
-    assert index.search(large[0], 5, where=items_table.c.category == "none") == []
-
-
-def test_a_condition_under_the_caller_s_path(connection, index, vectors):
-    """Its functions and types are found where the caller's other queries find them."""
-    connection.execute(
-        "CREATE SCHEMA mine; CREATE FUNCTION mine.is_a(text) RETURNS boolean LANGUAGE sql "
-        "RETURN $1 = 'a'; SET search_path TO mine, public"
-    )
-    condition = sa.func.is_a(items_table.c.category)
-    for codes_first in (False, True):
-        if codes_first:
-            look_codes_up(connection)
-        hits = index.search(vectors[0], 5, where=condition)
-        assert len(hits) == 5
-        assert all(hit.id % 3 == 1 for hit in hits)
 
 
 def test_tables_and_functions_of_the_caller_s_path(connection, items, model):
@@ -72,11 +27,12 @@ def test_tables_and_functions_of_the_caller_s_path(connection, items, model):
         "RETURN $1 BETWEEN 5 AND 9; SET search_path TO mine, public"
     )
     for layout in ("table", "column"):
-        index = HashIndex.create(
-            connection, f"by_{layout}", table=items, column="embedding", model="lsh",
-            layout=layout, filter_columns=["category"] if layout == "table" else [],  # type: ignore[arg-type]
-        )  # fmt: skip
-        index.encode()
+        index = indexed(
+            connection,
+            f"by_{layout}",
+            layout=layout,
+            filter_columns=["category"] if layout == "table" else [],
+        )
         for codes_first in (False, True):
             if codes_first:
                 look_codes_up(connection)

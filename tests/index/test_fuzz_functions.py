@@ -2,8 +2,7 @@
 
 import psycopg
 from fixtures.functions import functions
-
-from pg_hashindex.index.handle import HashIndex
+from fixtures.indexes import indexed
 
 EXTREME = {
     "integer": ("-2147483648", "0", "2147483647"),
@@ -43,9 +42,7 @@ SYNTAX_ERROR = {
 
 
 def test_every_function(connection, items, model):
-    HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", access="landmarks"
-    ).encode()
+    indexed(connection, access="landmarks")
     answered = 0
     for function in list(functions(connection)):
         for position, parameter in enumerate(function.parameters):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from fixtures.fuzzing import FEW, ask, refused_rightly, vectors_of_8
+from fixtures.indexes import indexed
 from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -33,17 +34,7 @@ counts = st.one_of(
 def fuzzed(request, connection, items, model):
     """Rows as they come, and zeros, the least and the greatest, and many of one kind."""
     access, layout, metric = request.param
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="lsh",
-        layout=layout,
-        metric=metric,
-        access=access,
-    )
-    index.encode()
+    indexed(connection, layout=layout, metric=metric, access=access)
     connection.execute(
         "INSERT INTO items SELECT 400 + n, NULL, array_fill(v, ARRAY[8])::vector "
         "FROM unnest('{0,-0,1e-45,1e-40,1e19,-1e19}'::real[]) WITH ORDINALITY u(v, n);"
@@ -160,7 +151,6 @@ def test_exact_search_and_recall(fuzzed, query, k, sample, candidates):
         [vector, k],
     )
     if k is None or k < 1:
-        assert error is not None
         assert error.sqlstate in {"22004", "22023"}
     else:
         assert error is None
@@ -176,7 +166,6 @@ def test_exact_search_and_recall(fuzzed, query, k, sample, candidates):
         or not 1 <= k <= 10**6
         or min(sample, 1 if candidates is None else candidates) < 1
     ):
-        assert error is not None
         assert error.sqlstate == "22023"
     else:
         assert error is None
@@ -227,5 +216,4 @@ def test_where_equals(fuzzed, where, query):
             "AND embedding IS NOT NULL",
             [where["category"]],
         ).fetchone()
-        assert truth is not None
         assert len(found) == min(20, truth[0])

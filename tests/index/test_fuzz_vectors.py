@@ -6,6 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.fuzzing import FEW, ask, numbers, refused_rightly
+from fixtures.indexes import indexed
 from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import Vector
@@ -25,8 +26,7 @@ NOT_FINITE = [[math.nan] * 8, [math.inf] * 8, [1.0] * 7 + [-math.inf]]
 @pytest.mark.parametrize("values", NOT_FINITE, ids=str)
 def test_non_finite_values_are_refused(connection, items, model, values):
     """As text, as a binary parameter, by COPY of both kinds, and from Python."""
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
+    index = indexed(connection)
     vector = Vector(values)
     for form in ("%s", "%b"):
         for call in ("search_items_idx({})", "within_items_idx({}, 3)", "encode('lsh', {})"):

@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.landmarks import (
     assert_listed,
     entries,
@@ -39,10 +40,7 @@ def begun(connection, items, model):
     """An index on 300 rows, 43 to 50 a page, whose landmarks are still to be built."""
     connection.execute("ALTER TABLE items SET (fillfactor = 45)")
     connection.execute("VACUUM FULL items")
-    return HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
-    )  # fmt: skip
+    return create_index(connection, access="landmarks")
 
 
 @pytest.fixture
@@ -127,11 +125,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     weights = np.random.default_rng(3).standard_normal((bits, 8)).astype(np.float32)
     layers = [normalize()] * scaled + [affine(weights)]
     store.save(connection, Model("m", "lsh", 8, layers))
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="m", metric=metric,
-        access="landmarks",
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, model="m", metric=metric, access="landmarks")
     points = landmarks_of(HashIndex.open(connection, "items_idx")).points
     assert points.shape[1] == dimension
     if (not scaled and metric == "cosine") or bits < 8:
@@ -299,9 +293,9 @@ def test_partitions_are_read_one_after_another(connection, model):
     ("kind", "key"),
     [
         ("smallint", "n"), ("integer", "-n"), ("bigint", "n * 10 ^ 12"),
-        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é', n % 40) || n"),
+        ("uuid", "md5(n::text)::uuid"), ("text", "repeat('é; \"it''s\" ', n % 40) || n"),
         ("varchar(9)", "n::text"), ("char(5)", "n::text"), ("numeric", "n / 7.0"),
-        ("timestamptz", "now() + n * interval '1 hour'"), ("positive", "n"),
+        ("timestamptz", "now() + n * interval '1 us'"), ("positive", "n"),
     ],
 )  # fmt: skip
 def test_keys_of_any_type(connection, model, kind, key):
@@ -312,11 +306,17 @@ def test_keys_of_any_type(connection, model, kind, key):
         "ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 200) n".encode()
     )
-    index = HashIndex.create(
-        connection, "items_idx", table="keyed", column="v", model=model.name, access="landmarks"
-    )
-    assert index.encode() == 200
-    assert_fresh(HashIndex.open(connection, "items_idx"))
+    index = HashIndex.create(connection, "items_idx", table="keyed", column="v", model=model.name)
+    assert index.encode(batch_rows=70) == 200
+    assert_fresh(index)
+    row = connection.execute("SELECT id, v FROM keyed OFFSET 17 LIMIT 1").fetchone()
+    index.configure(access="landmarks").encode()
+    for access in ("landmarks", "scan"):
+        index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
+        assert_fresh(index)
+        assert index.search(row[1], 1) == [(row[0], 0)]
+        for full in (False, True):
+            assert operations.check(index, full=full).status == "ok"
 
 
 # The second one takes as many bytes as the others.
@@ -355,10 +355,7 @@ def test_an_empty_table_has_nothing_to_train_on(connection, model):
 
 def test_codes_in_a_column_have_no_landmarks(connection, items, model):
     with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
-        HashIndex.create(
-            connection, "c", table=items, column="embedding", model=model.name,
-            layout="column", access="landmarks",
-        )  # fmt: skip
+        create_index(connection, "c", layout="column", access="landmarks")
     row = connection.execute("SELECT count(*) FROM hashindex.index").fetchone()
     assert row == (0,)
 
@@ -371,10 +368,7 @@ def test_dropping_the_index_leaves_nothing(index):
 
 def test_rows_encoded_in_python_are_listed(connection, items, known_model, vectors):
     store.save(connection, known_model)
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="known",
-        access="landmarks",
-    )  # fmt: skip
+    index = create_index(connection, model="known", access="landmarks")
     assert index.encode() == 290
     index = HashIndex.open(connection, "items_idx")
     assert index.access == "landmarks"
@@ -454,40 +448,30 @@ def test_a_path_that_was_given_up_is_not_gone_on_with(
 
 
 @pytest.mark.newest
-def test_a_table_emptied_while_training_reads_it_has_no_landmarks(begun, monkeypatch, url):
-    """A table filled again meanwhile is trained on from the start."""
-    one_page_a_block(monkeypatch)
-    drawn, kept = building.LandmarkBuild._drawn, []
-
-    def emptied(self, share, seed):
-        for block in drawn(self, share, seed):
-            yield block
-            if not kept:
-                kept.append(share)
-                run(url, *WRITES["emptied"])
-
-    monkeypatch.setattr(building.LandmarkBuild, "_drawn", emptied)
-    begun.encode()
-    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
-    assert_listed(begun)
-
-
-@pytest.mark.newest
-def test_a_table_doubled_while_training_reads_it_is_listed(begun, monkeypatch, url):
+@pytest.mark.parametrize(
+    ("writes", "rows"),
+    [
+        (WRITES["emptied"], 300),
+        (["INSERT INTO items SELECT id + 5000, category, embedding FROM items"], 600),
+    ],
+    ids=["emptied", "doubled"],
+)
+def test_a_table_that_changes_while_training_reads_it(begun, monkeypatch, url, writes, rows):
     one_page_a_block(monkeypatch)
     drawn, done = building.LandmarkBuild._drawn, []
 
-    def doubled(self, share, seed):
+    def changed(self, share, seed):
         for block in drawn(self, share, seed):
             yield block
             if not done:
                 done.append(share)
-                run(url, "INSERT INTO items SELECT id + 5000, category, embedding FROM items")
+                run(url, *writes)
 
-    monkeypatch.setattr(building.LandmarkBuild, "_drawn", doubled)
+    monkeypatch.setattr(building.LandmarkBuild, "_drawn", changed)
     begun.encode()
+    assert HashIndex.open(begun.connection, "items_idx").access == "landmarks"
     assert_listed(begun)
-    assert len(entries(begun)) == 600
+    assert len(entries(begun)) == rows
 
 
 @pytest.mark.newest

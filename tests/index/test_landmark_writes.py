@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import indexed
 from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
@@ -67,11 +68,7 @@ def test_an_update_of_another_column_lists_nothing(index):
 def test_rights_of_the_table_cover_the_lists(connection, items, model):
     connection.execute("GRANT SELECT ON items TO list_reader")
     connection.execute("GRANT SELECT, INSERT, DELETE, TRUNCATE ON items TO list_writer")
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, access="landmarks")
     connection.execute("SET ROLE list_reader")
     assert len(index.search(np.ones(8), 5)) == 5
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -86,10 +83,7 @@ def test_rights_of_the_table_cover_the_lists(connection, items, model):
 
 def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, model, url):
     """It does not see them, and so could not list what it writes."""
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name
-    )
-    index.encode()
+    index = indexed(connection)
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM items")
@@ -110,10 +104,7 @@ def test_a_snapshot_from_before_the_model_spoils_no_later_write(
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM pg_class")
         again = store.save(connection, Model("late", "byhand", 8, model.layers))
-        index = HashIndex.create(
-            connection, "late", table=items, column="embedding", model=again.name, layout=layout
-        )
-        index.encode()
+        index = indexed(connection, "late", model=again.name, layout=layout)
         write = "INSERT INTO items VALUES (%s, 'z', '[1,1,1,1,1,1,1,1]')"
         with pytest.raises(psycopg.errors.SerializationFailure, match="not visible to this"):
             old.execute(write, [9000])
@@ -140,7 +131,6 @@ def test_vectors_that_a_halfvec_cannot_hold(connection, model, scale, metric):
     connection.execute(fill, [scale, 2001, 2100])
     index = HashIndex.open(connection, "items_idx")
     row = connection.execute("SELECT v FROM sized WHERE id = 2050").fetchone()
-    assert row is not None
     hits = index.search(row[0], 3, probes=8, candidates=400)
     assert len(hits) == 3
     if metric == "cosine":
@@ -158,11 +148,7 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
         cursor.executemany(
             "INSERT INTO items VALUES (%s, %s)", [(n, Vector(v)) for n, v in enumerate(X)]
         )
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="long",
-        access="landmarks",
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, model="long", access="landmarks")
     points = store.load(connection, "long").project(X).astype(np.float64)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     points = np.where(lengths < 65504, points, points / lengths)
@@ -171,29 +157,6 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
     listed = entries(index)
     assert sum(listed[n] in nearest[n] for n in range(600)) > 570
     assert sum(index.search(v, 1, probes=3)[0].id == n for n, v in enumerate(X[:40])) > 36
-
-
-def test_names_with_anything_in_them(connection, model):
-    connection.execute(
-        'CREATE TABLE "per%cent ""x" (touched int PRIMARY KEY, "em%s $body$" vector(8), '
-        "hashindex int, model_layers int)"
-    )
-    connection.execute(
-        'INSERT INTO "per%cent ""x" SELECT n, ARRAY(SELECT sin(n * d) '
-        "FROM generate_series(1, 8) d)::vector FROM generate_series(1, 200) n"
-    )
-    index = HashIndex.create(
-        connection, "An-index", table='"per%cent ""x"', column="em%s $body$",
-        model=model.name, access="landmarks",
-    )  # fmt: skip
-    index.encode()
-    connection.execute(b'INSERT INTO "per%cent ""x" VALUES (999, \'[1,2,3,4,5,6,7,8]\')')
-    index = HashIndex.open(connection, index.name)
-    assert index.access == "landmarks"
-    assert index.search([1, 2, 3, 4, 5, 6, 7, 8], 1)[0].id == 999
-    assert index.rebalance().rows == 201
-    index.configure(access="scan")
-    index.drop()
 
 
 def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index):

@@ -5,11 +5,11 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import look_codes_up
+from fixtures.indexes import create_index
 from fixtures.landmarks import assert_listed
 from pgvector import Vector
 
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import Landmarks
 
 items_table = sa.Table(
@@ -29,7 +29,6 @@ def test_every_row_is_in_one_list(index):
     assert (index.access, index.building, index.probes) == ("landmarks", None, 80)
     assert_listed(index)
     lists = index.lists()
-    assert lists is not None
     assert lists.landmarks > 50
     assert lists.trained_rows == 3000
     assert index.summary().access_bytes > 0
@@ -162,10 +161,7 @@ def test_stale_entries_take_no_places_of_rows_that_match(connection, index, vect
 
 def test_a_reader_with_a_snapshot_from_before_the_lists(connection, items, model, url, monkeypatch):
     """It sees a few entries, of what was written while rows were listed; it reads all codes."""
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name,
-        access="landmarks",
-    )  # fmt: skip
+    index = create_index(connection, access="landmarks")
     search = "SELECT id FROM hashindex.search_items_idx('[1,1,1,1,1,1,1,1]', 3, 300, 8)"
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
+from fixtures.indexes import create_index
 from pgvector import Vector
 
 from pg_hashindex import store
@@ -16,19 +17,11 @@ from pg_hashindex.index.handle import HashIndex
 @pytest.fixture
 def index(connection, items, model):
     """An index that is not encoded yet."""
-    return HashIndex.create(
-        connection,
-        "items_idx",
-        table="items",
-        column="embedding",
-        model=model.name,
-        filter_columns=["category"],
-    )
+    return create_index(connection, filter_columns=["category"])
 
 
 def build(connection):
     row = connection.execute("SELECT hashindex.build_landmarks('items_idx')").fetchone()
-    assert row is not None
     return int(row[0])
 
 

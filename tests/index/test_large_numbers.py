@@ -4,6 +4,7 @@ import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner
+from fixtures.indexes import create_index, indexed
 from pg_hashindex.cli import main
 
 from pg_hashindex import operations, store
@@ -56,10 +57,7 @@ LEFT_OUT = (
 )
 def test_encode_leaves_them_out(connection, layout, access):
     enlarge(connection, 5, 200)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lengths",
-        metric="l2", layout=layout, access=access,
-    )  # fmt: skip
+    index = create_index(connection, model="lengths", metric="l2", layout=layout, access=access)
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
         index.encode()
     assert coded(connection, index) == all_but(5, 200)
@@ -80,10 +78,7 @@ def test_encode_leaves_them_out(connection, layout, access):
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_encode_rows_in_sql_leaves_them_out(connection, layout, notices):
     enlarge(connection, 5, 200)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lengths",
-        metric="l2", layout=layout,
-    )  # fmt: skip
+    index = create_index(connection, model="lengths", metric="l2", layout=layout)
     connection.execute("SELECT hashindex.encode_rows('items_idx')")
     assert coded(connection, index) == all_but(5, 200)
     assert notices == [
@@ -110,11 +105,7 @@ def notices(connection):
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_swap_from_directions_to_lengths(connection, access):
     enlarge(connection, 5, 200)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="directions",
-        metric="cosine", access=access,
-    )  # fmt: skip
-    index.encode()
+    index = indexed(connection, model="directions", metric="cosine", access=access)
     assert coded(connection, index) == all_but()
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
         operations.swap(index, "lengths", force=True, queries=20)
@@ -123,10 +114,7 @@ def test_a_swap_from_directions_to_lengths(connection, access):
 
 @pytest.mark.usefixtures("models")
 def test_a_repair(connection, url):
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lengths", metric="l2"
-    )
-    index.encode()
+    index = indexed(connection, model="lengths", metric="l2")
     enlarge(connection, 5, 200)
     arguments = ["index", "repair", "items_idx", "--full", "--database-url", url]
     result = CliRunner().invoke(main, arguments)

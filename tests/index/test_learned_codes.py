@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fixtures.health import findings, set_code
+from fixtures.indexes import create_index, indexed
 from fixtures.known import stored_codes
 from pgvector import Vector
 
@@ -82,14 +83,7 @@ def expected(vectors, hashed):
 @pytest.fixture(params=["table", "column"])
 def taught(request, connection, items, trained):
     store.save(connection, trained)
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="taught",
-        layout=request.param,
-    )
+    index = create_index(connection, model="taught", layout=request.param)
     assert index.encode() == 300
     return index
 
@@ -205,15 +199,7 @@ def test_filter_columns_and_halfvec(connection, items, trained, vectors):
     turned = np.packbits(np.unpackbits(hashed, axis=1)[:, :BITS] ^ 1, axis=1)
     learned = known_rows(rounded[:100], turned[:100], BITS)
     store.save(connection, replace(trained, learned=learned))
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="taught",
-        filter_columns=["category"],
-    )
-    index.encode()
+    index = indexed(connection, model="taught", filter_columns=["category"])
     assert codes_by_row(index) == texts(np.concatenate([turned[:100], hashed[100:]]))
     connection.execute("UPDATE items SET category = 'z' WHERE id <= 10")
     assert codes_by_row(index)[:100] == texts(np.concatenate([hashed[:10], turned[10:100]]))
@@ -222,9 +208,7 @@ def test_filter_columns_and_halfvec(connection, items, trained, vectors):
 
 def test_sql_alone_hashes_and_says_so(connection, items, trained, expected, hashed):
     store.save(connection, trained)
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="taught"
-    )
+    index = create_index(connection, model="taught")
     notices = []
     connection.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
     connection.execute("SELECT hashindex.encode_rows('items_idx')")

@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex import operations, store
@@ -23,11 +24,7 @@ def finer(connection, lsh_model):
 
 @pytest.fixture(params=["table", "column"])
 def index(request, connection, items, finer):
-    made = HashIndex.create(
-        connection, "i", table=items, column="embedding", model="finer", layout=request.param
-    )
-    made.encode()
-    return made
+    return indexed(connection, "i", model="finer", layout=request.param)
 
 
 def kept_codes(connection, index):
@@ -119,9 +116,7 @@ def test_codes_are_scored_by_the_asymmetric_distance(connection, items, finer, l
     store.save(connection, lsh_model)
     found = []
     for model in (finer.name, lsh_model.name):
-        made = HashIndex.create(
-            connection, f"of_{model}", table=items, column="embedding", model=model
-        )
+        made = create_index(connection, f"of_{model}", model=model)
         (scores,) = score_codes(made, queries=30).values()
         found.append(scores.values["MAP"])
     assert found[0] > found[1]

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
 from pgvector import Vector
 from psycopg import sql
@@ -15,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 import pg_hashindex.models
 from pg_hashindex import store
-from pg_hashindex.errors import DatabaseStateError, InvalidInputError
+from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.hashers import LSH, FastH
 from pg_hashindex.index import encoding
 from pg_hashindex.index.handle import HashIndex
@@ -184,24 +185,6 @@ def test_rows_that_never_rest_do_not_keep_it_running(queued, other, monkeypatch)
     assert_queued(queued, NEVER)
 
 
-def test_goes_on_where_it_was_interrupted(queued, monkeypatch):
-    encode, calls = Model.encode, []
-
-    def interrupted(self, X):
-        calls.append(len(X))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return encode(self, X)
-
-    monkeypatch.setattr(Model, "encode", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        queued.encode(batch_rows=50)
-    monkeypatch.undo()
-    assert_queued(queued, range(101, 301))
-    assert queued.encode(batch_rows=50) == 190
-    assert_queued(queued, NEVER)
-
-
 @pytest.mark.parametrize("autocommit", [True, False])
 def test_nothing_is_locked_while_the_network_runs(queued, url, monkeypatch, autocommit):
     statuses = []
@@ -226,8 +209,7 @@ def torch_index(connection, items, monkeypatch):
     monkeypatch.setattr(pg_hashindex.models, "hash_network", module, raising=False)
     model = Model("net", "dpsh", 8, (), network=Network("torch", {}, {"w": weights}, 12))
     store.save(connection, model)
-    index = HashIndex.create(connection, "net", table=items, column="embedding", model="net")
-    return index, built
+    return create_index(connection, "net", model="net"), built
 
 
 def test_a_neural_network_knows_every_row(torch_index):
@@ -248,7 +230,7 @@ def test_trees_know_every_row(connection, items, vectors):
     labels = (vectors[:, 0] > 0).astype(int) + 2 * (vectors[:, 1] > 0)
     model = FastH(n_bits=12, n_trees=3, random_state=0).fit(vectors, labels).to_model("forest")
     store.save(connection, model)
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="forest")
+    index = create_index(connection, "i", model="forest")
     assert (index.encoded_in, index.network) == ("python", "trees")
     index.encode()
     assert index.waiting() == 0
@@ -282,18 +264,6 @@ def test_batches_grow_with_the_speed_of_the_network(torch_index, monkeypatch):
     index.connection.execute("UPDATE items SET embedding = embedding + embedding")
     assert index.encode(batch_rows=100) == 300
     assert sizes == [100, 100, 100]
-
-
-def test_a_row_of_another_dimension(connection, known_model):
-    """Possible where the triggers were off: the encoder names the row."""
-    store.save(connection, known_model)
-    connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = HashIndex.create(connection, "loose", table="loose", column="embedding", model="known")
-    connection.execute("SET session_replication_role = replica")
-    connection.execute("INSERT INTO loose VALUES (42, '[1,2,3]')")
-    connection.execute("RESET session_replication_role")
-    with pytest.raises(InvalidInputError, match="row 42 .* 3 dimensions, the model takes 8"):
-        index.encode()
 
 
 def test_encode_rows_locks_the_table_though_python_encodes(queued):

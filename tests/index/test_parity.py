@@ -83,14 +83,12 @@ def assert_steps_agree(connection, reference, rows, projections):
         "FROM hashindex.find_model(%s) m",
         [reference],
     ).fetchone()
-    assert row is not None
     connection.execute(
         "CREATE FUNCTION pg_temp.steps(vector) RETURNS vector LANGUAGE plpgsql AS "
         f"$$ BEGIN RETURN {row[0]}; END $$".encode()
     )
     for vector, projection in zip(rows, projections, strict=True):
         found = connection.execute("SELECT pg_temp.steps(%s)", [Vector(vector)]).fetchone()
-        assert found is not None
         np.testing.assert_array_equal(found[0].to_numpy(), projection)
     connection.execute("DROP FUNCTION pg_temp.steps(vector)")
 
@@ -288,7 +286,6 @@ def project(connection, layers, row):
     found = connection.execute(
         "SELECT hashindex.project('byhand', %s)", [Vector(row)], binary=True
     ).fetchone()
-    assert found is not None
     return [float(value) for value in found[0].to_list()]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import psycopg
 import pytest
 import sqlalchemy as sa
+from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from pgvector import Vector
 
@@ -112,10 +113,7 @@ def test_arguments_that_are_refused(index, vectors, arguments, message, where):
 
 @pytest.mark.parametrize(("metric", "operator"), [("l2", "<->"), ("cosine", "<=>"), ("ip", "<#>")])
 def test_metrics(connection, items, model, vectors, metric, operator):
-    index = HashIndex.create(
-        connection, "by_metric", table=items, column="embedding", model="lsh", metric=metric
-    )
-    index.encode()
+    index = indexed(connection, "by_metric", metric=metric)
     hits = index.search(vectors[3], 10, candidates=300)
     exact = connection.execute(
         f"SELECT id, embedding {operator} %s AS d FROM items ORDER BY d, id LIMIT 10",
@@ -214,12 +212,6 @@ def test_refused_from_python(index, arguments, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("search_items_idx('[1,2,3]')", "3 dimensions, the model takes 8"),
-        ("search_items_idx(NULL)", "query vector is NULL"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', 0)", "k is 0"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', NULL)", "k is NULL"),
-        ("search_items_idx('[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
-        ("search('items_idx', '[1,2,3,4,5,6,7,8]', 5, 0)", "candidates is 0"),
         ("search('other', '[1,2,3,4,5,6,7,8]')", 'index "other" does not exist'),
         ("search(NULL, '[1,2,3,4,5,6,7,8]')", 'index "NULL" does not exist'),
         ("search_items_idx('[1,2,3,4,5,6,7,NaN]')", "NaN not allowed"),
@@ -229,13 +221,6 @@ def test_refused_from_python(index, arguments, message):
 def test_refused_in_sql(index, call, message):
     with pytest.raises(psycopg.Error, match=message):
         index.connection.execute(f"SELECT * FROM hashindex.{call}")
-
-
-@pytest.mark.reads
-def test_candidates_below_1(index, vectors):
-    for where in (None, items_table.c.id > 0):
-        with pytest.raises(InvalidInputError, match="candidates is 0; it must be 1 or more"):
-            index.search(vectors[0], candidates=0, where=where)
 
 
 @pytest.mark.reads
@@ -289,9 +274,7 @@ def test_in_a_read_only_transaction_and_under_any_search_path(index, vectors):
 
 def test_empty_table(connection, model):
     connection.execute("CREATE TABLE nothing (id int PRIMARY KEY, embedding vector(8))")
-    index = HashIndex.create(
-        connection, "nothing", table="nothing", column="embedding", model="lsh"
-    )
+    index = create_index(connection, "nothing", table="nothing")
     assert index.encode() == 0
     assert index.search(np.zeros(8)) == []
 
@@ -314,10 +297,7 @@ def test_tables_named_like_parts_of_the_query(connection, model, layout):
             f"INSERT INTO {name} SELECT n, n % 3, 1, repeat('1', 12)::bit(12), "
             f"ARRAY[n, 1, 2, 3, -n, 5, 6, 7]::vector FROM generate_series(-50, 50) n"
         )
-        index = HashIndex.create(
-            connection, f"i_{name}", table=name, column="c", model="lsh", layout=layout
-        )
-        index.encode()
+        index = indexed(connection, f"i_{name}", table=name, column="c", layout=layout)
         assert [hit.id for hit in index.search([3, 1, 2, 3, -3, 5, 6, 7], 1)] == [3]
         table = sa.Table(name, sa.MetaData(), sa.Column("k", sa.Integer))
         assert index.search([3, 1, 2, 3, -3, 5, 6, 7], 1, where=table.c.k == 0)[0].id == 3
@@ -343,7 +323,7 @@ def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expect
     connection.execute(f"CREATE TABLE public.keyed (k {key_type} PRIMARY KEY, v vector(8))")
     connection.execute("INSERT INTO keyed VALUES (%s, '[1,2,3,4,5,6,7,8]')", [value])
     connection.execute("SET search_path TO public")
-    index = HashIndex.create(connection, "keyed", table="keyed", column="v", model="lsh")
+    index = create_index(connection, "keyed", table="keyed", column="v")
     assert index.encode() == 1
     assert index.search([1.0] * 8)[0].id == (expected or uuid.UUID(value))
     assert index.search_like(value) == []
@@ -371,10 +351,7 @@ def test_a_search_is_one_statement_at_most_three_frames_below(index, vectors, mo
 
 def test_a_key_that_is_named_distance(connection, items, model, vectors):
     connection.execute("ALTER TABLE items RENAME id TO distance")
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name
-    )
-    index.encode()
+    index = indexed(connection)
     exact = index.search(vectors[7], candidates=300)
     assert index.search(vectors[7], filter="distance > 0") == exact
     found = connection.execute(

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.filters import drop_filtered_search
+from fixtures.indexes import create_index
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
@@ -67,10 +68,9 @@ def maker(connection):
         store.save(connection, trained("m", 1))
         if before is not None:
             before(connection)
-        index = HashIndex.create(
-            connection, "things_idx", table="things", column="embedding", model="m",
-            tenant=tenant, **options,
-        )  # fmt: skip
+        index = create_index(
+            connection, "things_idx", table="things", model="m", tenant=tenant, **options
+        )
         if encode:
             index.encode()
         return index
@@ -402,16 +402,12 @@ def test_columns_that_are_no_tenants(connection, options, message):
     )
     store.save(connection, trained("m", 1))
     with pytest.raises(InvalidInputError, match=message):
-        HashIndex.create(
-            connection, "things_idx", table="things", column="embedding", model="m", **options
-        )
+        create_index(connection, "things_idx", table="things", model="m", **options)
     assert connection.execute("SELECT count(*) FROM hashindex.index").fetchone() == (0,)
 
 
 def test_an_index_without_tenants_refuses_one(connection, items, model):
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model=model.name
-    )
+    index = create_index(connection)
     with pytest.raises(InvalidInputError, match="has no tenants"):
         index.search(np.zeros(8), tenant=1)
 

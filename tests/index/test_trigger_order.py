@@ -3,10 +3,10 @@
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
+from fixtures.indexes import indexed
 
 from pg_hashindex import operations
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -20,11 +20,7 @@ NAMED = "trigger zzz_last on public.items fires after the one that writes codes"
 
 
 def create(connection, name="items_idx"):
-    index = HashIndex.create(
-        connection, name, table="items", column="embedding", model="lsh", layout="column"
-    )
-    index.encode()
-    return index
+    return indexed(connection, name, layout="column")
 
 
 def test_refused_at_creation(connection, items, model):

@@ -3,6 +3,7 @@
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import indexed
 
 from pg_hashindex import store
 from pg_hashindex.errors import InvalidInputError
@@ -25,16 +26,7 @@ def weighted_model(weights=WEIGHTS):
 @pytest.fixture(params=["table", "column"])
 def index(request, connection, items):
     store.save(connection, weighted_model())
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="weighted",
-        layout=request.param,
-    )
-    index.encode()
-    return index
+    return indexed(connection, model="weighted", layout=request.param)
 
 
 def test_planes_of_weights(connection):
@@ -42,7 +34,6 @@ def test_planes_of_weights(connection):
         "SELECT hashindex._weight_planes(bit_weights)::text[] FROM hashindex.find_model(%s)",
         [store.save(connection, weighted_model()).name],
     ).fetchone()
-    assert row is not None
     masks = np.array([[int(bit) for bit in mask] for mask in row[0]])
     assert ([1, 2, 4, 8] @ masks).tolist() == ROUNDED
 
@@ -51,14 +42,12 @@ def test_a_weight_for_all_bits_is_plain_hamming(connection, items):
     for name, weights in (("plain", None), ("even", np.full(12, 0.37))):
         model = Model(name, "byhand", 8, weighted_model().layers, bit_weights=weights)
         store.save(connection, model)
-        HashIndex.create(
+        indexed(
             connection,
             f"{name}_idx",
-            table=items,
-            column="embedding",
             model=name,
             ranking="hamming" if weights is None else "weighted",
-        ).encode()
+        )
     rows = [
         HashIndex.open(connection, f"{name}_idx").search(np.ones(8), 30, candidates=300)
         for name in ("plain", "even")

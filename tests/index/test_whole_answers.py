@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
+from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from pgvector import Vector
 
@@ -40,10 +41,7 @@ def test_an_index_that_is_not_encoded(
     connection, items, model, vectors,
     layout, access
 ):  # fmt: skip
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh",
-        layout=layout, access=access,  # type: ignore[arg-type]
-    )  # fmt: skip
+    index = create_index(connection, layout=layout, access=access)
     assert not index.encoded
     assert_exact(connection, -vectors[0])
     # Rows that are written now have codes, and others have none.
@@ -67,10 +65,7 @@ def test_a_first_encode_that_was_cut_off(
     connection, items, model, vectors, access,
     monkeypatch
 ):  # fmt: skip
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh",
-        access=access,  # type: ignore[arg-type]
-    )  # fmt: skip
+    index = create_index(connection, access=access)
 
     def cut(*_, **__):
         raise KeyboardInterrupt
@@ -87,7 +82,7 @@ def test_a_first_encode_that_was_cut_off(
 def test_a_table_that_is_still_empty(connection, items, model):
     """Triggers encode whatever comes, so there is nothing to wait for."""
     connection.execute("CREATE TABLE kept AS TABLE items; TRUNCATE items")
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = create_index(connection)
     assert index.encoded
     connection.execute("INSERT INTO items TABLE kept")
     assert_fresh(index)
@@ -126,11 +121,7 @@ def parts(connection, items, model):
             f"FOR VALUES FROM ({15 * n + 1}) TO ({15 * n + 16})".encode()
         )
     connection.execute("INSERT INTO items TABLE kept; ANALYZE items")
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh", access="landmarks"
-    )
-    index.encode()
-    return index
+    return indexed(connection, access="landmarks")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +172,6 @@ def test_only_partitions_of_candidates_are_locked(connection, parts, vectors):
                 "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
                 "WHERE l.pid = pg_backend_pid() AND c.relname ~ '^part_[0-9]+$'"
             ).fetchone()
-            assert locks is not None
             assert 1 <= locks[0] <= 4
 
 

@@ -14,47 +14,6 @@ from pg_hashindex.models.model import Model
 NAN, INFINITE = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("pickle",), "layer kind 'pickle' is unknown"),
-        ((None,), "layer kind None is unknown"),
-        ((["relu"],), "is unknown"),
-        (("network",), "is unknown"),
-        (
-            ("affine", [[1.0, 2.0], [3.0]], [0.0, 0.0]),
-            "weights of a layer .* cannot be read as an array",
-        ),
-        (("affine", [["a"]], [0.0]), "weights of a layer of kind affine must be numbers"),
-        (("affine", [[{}]], [0.0]), "must be numbers"),
-        (("affine", np.ones((2, 2)), [0.0, "x"]), "bias of a layer of kind affine must be numbers"),
-        (("affine", [[NAN]], [0.0]), "are not all finite"),
-        (("affine", [[1e39]], [0.0]), "are not all finite"),
-        (("affine", [[-INFINITE]], [0.0]), "are not all finite"),
-        (("affine", [[1.0]], [NAN]), "bias of a layer of kind affine are not all finite"),
-        (("affine", np.ones((0, 3)), np.ones(0)), "each side must be 1 to 16000"),
-        (("affine", np.ones((3, 0)), np.ones(3)), "each side must be 1 to 16000"),
-        (("affine", np.ones((16_001, 1)), np.ones(16_001)), "each side must be 1 to 16000"),
-        (("affine", np.ones((2, 2, 2)), np.ones(2)), "have shape"),
-        (("affine", np.ones((2, 2)), np.ones(3)), "has 2 rows of weights but 3 biases"),
-        (("rbf", np.eye(2), None, 0.0), "scale must be finite and above 0, got 0.0"),
-        (("rbf", np.eye(2), None, -1.0), "scale must be finite and above 0, got -1.0"),
-        (("rbf", np.eye(2), None, NAN), "scale must be finite and above 0, got nan"),
-        (("rbf", np.eye(2), None, 1e39), "scale must be finite and above 0, got inf"),
-        (("rbf", np.eye(2), None, 1e-60), "scale must be finite and above 0, got 0.0"),
-        (("rbf", np.eye(2), None, 10**400), "scale must be a number, got 1000"),
-        (("rbf", np.eye(2), None, "wide"), "scale must be a number, got 'wide'"),
-        (("rbf", np.eye(2), None, [1.0, 2.0]), "scale must be a number, got"),
-        (("affinity", np.eye(2), None, 1.0, 0), "nearest must be an integer from 1"),
-        (("affinity", np.eye(2), None, 1.0, 3), "nearest must be an integer from 1"),
-        (("affinity", np.eye(2), None, 1.0, 1.5), "nearest must be an integer from 1"),
-    ],
-)
-def test_layers_are_refused(arguments, message):
-    with pytest.raises(InvalidInputError, match=message):
-        Layer(*arguments)
-
-
 @pytest.mark.parametrize("dimension", [0, -1, 16_001, 2.0, 2.5])
 def test_dimensions_are_refused(dimension):
     with pytest.raises(InvalidInputError, match="is not in 1 to 16000"):

@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from psycopg.types.json import Jsonb
 
 from pg_hashindex import store
@@ -112,7 +113,7 @@ def test_list_and_describe(connection, items):
     for name in ("b", "a", "b"):
         store.save(connection, lsh(name))
     for name, model in (("two", "b:1"), ("one", "b:1"), ("three", "a")):
-        HashIndex.create(connection, name, table=items, column="embedding", model=model)
+        create_index(connection, name, model=model)
     models = store.list_models(connection)
     assert [(m.name, m.version, m.indexes) for m in models] == [
         ("a", 1, ["three"]),
@@ -145,7 +146,7 @@ def test_drop(connection):
 def test_drop_in_use_is_refused(connection, items):
     for _ in range(2):
         store.save(connection, lsh("m"))
-    index = HashIndex.create(connection, "its-1", table=items, column="embedding", model="m:1")
+    index = create_index(connection, "its-1", model="m:1")
     before = store.list_models(connection)
     for reference in ("m", "m:1"):
         with pytest.raises(InUseError, match=f"model '{reference}' is used by index its-1; give"):
@@ -175,7 +176,7 @@ def test_drop_meets_an_index_that_is_being_made(connection, other, items):
 
     thread = threading.Thread(target=drop)
     with connection.transaction():
-        HashIndex.create(connection, "new", table=items, column="embedding", model="m")
+        create_index(connection, "new", model="m")
         thread.start()
         # It waits for our lock on the model's row.
         while not connection.execute(
@@ -230,18 +231,18 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_valid_names(connection, items, name):
-    saved = store.save(connection, lsh(name))
-    for reference in (name, f"{name}:1"):
-        assert_same(store.load(connection, reference), saved)
-        assert store.describe(connection, reference).name == name
-    HashIndex.create(connection, "i", table=items, column="embedding", model=name).drop()
-    bits = connection.execute(
-        "SELECT length(hashindex.encode(%s, '[1,2,3,4,5,6,7,8]'))", [name]
-    ).fetchone()
-    assert bits == (12,)
-    assert [m.name for m in store.drop(connection, name)] == [name]
+def test_valid_names(connection, items):
+    for name in NAMES:
+        saved = store.save(connection, lsh(name))
+        for reference in (name, f"{name}:1"):
+            assert_same(store.load(connection, reference), saved)
+            assert store.describe(connection, reference).name == name
+        create_index(connection, "i", model=name).drop()
+        bits = connection.execute(
+            "SELECT length(hashindex.encode(%s, '[1,2,3,4,5,6,7,8]'))", [name]
+        ).fetchone()
+        assert bits == (12,)
+        assert [m.name for m in store.drop(connection, name)] == [name]
 
 
 @pytest.mark.parametrize(
@@ -261,37 +262,25 @@ def test_invalid_names(connection, name):
         )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "version = 0",
-        "dimension = 0",
-        "dimension = 16001",
-        "n_bits = 0",
-        "n_bits = 16001",
-        "metric = 'l1'",
-        "layers = '{}'",
-        "layers = array_fill(layers[1], ARRAY[65])",
-    ],
-)
-def test_rows_that_may_not_be(connection, change):
+def test_rows_that_may_not_be(connection):
     store.save(connection, lsh("m"))
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
-    with pytest.raises(psycopg.errors.CheckViolation):
-        connection.execute(f"UPDATE hashindex.model SET {change}".encode())
+    for change in (
+        *("version = 0", "dimension = 0", "dimension = 16001", "n_bits = 0", "n_bits = 16001"),
+        *("metric = 'l1'", "layers = '{}'", "layers = array_fill(layers[1], ARRAY[65])"),
+    ):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(f"UPDATE hashindex.model SET {change}".encode())
 
 
-@pytest.mark.parametrize(
-    "change", ["layers = layers", "name = 'other'", "metric = 'ip'", "training = '{}'"]
-)
-def test_a_saved_model_never_changes(connection, change):
+def test_a_saved_model_never_changes(connection):
     saved = store.save(connection, lsh("m"))
-    with pytest.raises(
-        psycopg.errors.ObjectNotInPrerequisiteState, match='model "m" version 1 cannot be changed'
-    ) as caught:
-        connection.execute(f"UPDATE hashindex.model SET {change}".encode())
-    assert "the next version" in str(caught.value.diag.message_hint)
-    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
+    refused = psycopg.errors.ObjectNotInPrerequisiteState
+    for change in ("layers = layers", "name = 'other'", "metric = 'ip'", "training = '{}'"):
+        with pytest.raises(refused, match='model "m" version 1 cannot be changed') as caught:
+            connection.execute(f"UPDATE hashindex.model SET {change}".encode())
+        assert "the next version" in str(caught.value.diag.message_hint)
+    with pytest.raises(refused):
         connection.execute(
             "INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, "
             "parameters, training, layers, checksum) SELECT name, version, method, dimension, "
@@ -301,9 +290,10 @@ def test_a_saved_model_never_changes(connection, change):
     assert_same(store.load(connection, "m"), saved)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
+def test_damage_is_noticed(connection):
+    store.save(connection, lsh("m"))
+    connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
+    for damage in (
         "layers = layers[1:1] || ROW('relu', NULL, NULL, NULL, NULL)::hashindex.layer",
         "layers[1].bias = (SELECT l2_normalize(l.bias) FROM unnest(layers) l LIMIT 1)",
         "layers[1].weights = NULL",
@@ -316,44 +306,40 @@ def test_a_saved_model_never_changes(connection, change):
         "dimension = 9",
         "checksum = 'else'",
         "name = name, checksum = upper(checksum)",
-    ],
-)
-def test_damage_is_noticed(connection, damage):
-    store.save(connection, lsh("m"))
-    connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER immutable")
-    connection.execute(f"UPDATE hashindex.model SET {damage}".encode())
-    with pytest.raises(DatabaseStateError, match="model 'm' is damaged.*import it again"):
-        store.load(connection, "m")
-    # It can still be seen, and got rid of.
-    assert store.list_models(connection)[0].name == "m"
-    store.drop(connection, "m")
+    ):
+        with connection.transaction(force_rollback=True):
+            connection.execute(f"UPDATE hashindex.model SET {damage}".encode())
+            with pytest.raises(DatabaseStateError, match="model 'm' is damaged.*import it again"):
+                store.load(connection, "m")
+            # It can still be seen, and got rid of.
+            assert store.list_models(connection)[0].name == "m"
+            store.drop(connection, "m")
 
 
-@pytest.mark.parametrize("use", [store.load, store.describe, store.drop])
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("reference", "error", "message"),
     [
         ("nothing", UnknownModelError, 'model "nothing" does not exist'),
-        ("m:2", UnknownModelError, 'model "m:2" does not exist'),
-        ("M", UnknownModelError, 'model "M" does not exist'),
+        ("lsh:2", UnknownModelError, 'model "lsh:2" does not exist'),
+        ("LSH", UnknownModelError, 'model "LSH" does not exist'),
         ("", UnknownModelError, 'model "" does not exist'),
         (":1", UnknownModelError, 'model ":1" does not exist'),
-        ("m:999999999", UnknownModelError, 'model "m:999999999" does not exist'),
-        ("m:", InvalidInputError, "is not a number"),
-        ("m:x", InvalidInputError, 'version "x" of model reference "m:x" is not a number'),
-        ("m:1:1", InvalidInputError, 'version "1:1"'),
-        ("m:0", InvalidInputError, 'version "0"'),
-        ("m:-1", InvalidInputError, 'version "-1"'),
-        ("m: 1", InvalidInputError, 'version " 1"'),
-        ("m:99999999999", InvalidInputError, "is not a number; Write it as name or name:version"),
-        ("m:1\n", InvalidInputError, "is not a number"),
+        ("lsh:999999999", UnknownModelError, 'model "lsh:999999999" does not exist'),
+        ("lsh:", InvalidInputError, "is not a number"),
+        ("lsh:x", InvalidInputError, 'version "x" of model reference "lsh:x" is not a number'),
+        ("lsh:1:1", InvalidInputError, 'version "1:1"'),
+        ("lsh:0", InvalidInputError, 'version "0"'),
+        ("lsh:-1", InvalidInputError, 'version "-1"'),
+        ("lsh: 1", InvalidInputError, 'version " 1"'),
+        ("lsh:99999999999", InvalidInputError, "is not a number; Write it as name or name:version"),
+        ("lsh:1\n", InvalidInputError, "is not a number"),
     ],
 )
-def test_unknown_references(connection, use, reference, error, message):
-    store.save(connection, lsh("m"))
-    with pytest.raises(error, match=message):
-        use(connection, reference)
-    assert len(store.list_models(connection)) == 1
+def test_unknown_references(connection, model, reference, error, message):
+    for use in (store.load, store.describe, store.drop):
+        with pytest.raises(error, match=message):
+            use(connection, reference)
 
 
 def test_without_the_schema(empty_url):

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.house import restore_in_parallel, run
+from fixtures.indexes import indexed
 from fixtures.servers import make_folder
 
 from pg_hashindex import schema
@@ -45,10 +46,7 @@ def test_from_16_to_18(server, connection, items, model, tmp_path):
     layouts = ("table", "column")
     before = {}
     for layout in layouts:
-        index = HashIndex.create(
-            connection, f"A-{layout}", table=items, column="embedding", model="lsh", layout=layout
-        )
-        index.encode()
+        index = indexed(connection, f"A-{layout}", layout=layout)
         before[index.name] = [index.search(query, 20, candidates=40) for query in queries]
     dump = tmp_path / "dump"
     folder = make_folder("pg_hashindex-newer-")

@@ -7,13 +7,13 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index
 from fixtures.servers import SETTINGS, make_folder
 from pgvector import Vector
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server import EmbeddedServer
 
 pytestmark = pytest.mark.slow
@@ -108,9 +108,7 @@ def content(session):
 @pytest.mark.parametrize("fires", ["ORIGIN", "REPLICA", "ALWAYS"])
 def test_a_subscriber(both, publisher, subscriber, layout, fires):
     """The worker that applies changes fires triggers of rows alone, and these where they say so."""
-    index = HashIndex.create(
-        subscriber, "i", table="items", column="embedding", model="lsh", layout=layout
-    )
+    index = create_index(subscriber, "i", layout=layout)
     if fires != "ORIGIN":
         for (trigger,) in subscriber.execute(
             "SELECT tgname FROM pg_trigger WHERE tgrelid = 'items'::regclass AND NOT tgisinternal"

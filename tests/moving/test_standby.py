@@ -2,11 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Callable
 
 import psycopg
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from fixtures.databases import run_as_admin
 from fixtures.house import QUERIES, ROWS, answers, furnish
 from fixtures.servers import SETTINGS, make_folder
@@ -20,8 +19,6 @@ from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer, files
 
 pytestmark = pytest.mark.slow
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")

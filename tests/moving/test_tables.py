@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.house import run
+from fixtures.indexes import create_index, indexed
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -99,10 +100,7 @@ def exact(connection, query):
 @pytest.mark.parametrize("docs", TABLES, indirect=True)
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_searches_and_writes(connection, model, vectors, docs, layout):
-    index = HashIndex.create(
-        connection, "docs_idx", table="docs", column="v", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, "docs_idx", table="docs", column="v", layout=layout)
     for access in ("scan", "landmarks") if layout == "table" else ("scan",):
         index.configure(access=access)
         index.encode()
@@ -142,10 +140,14 @@ def test_they_move_along(server, url, connection, make_database, model, vectors,
         connection.execute(TABLES[kind].encode())
         fill(connection, vectors[:60])
         for layout, access in (("table", "landmarks"), ("column", "scan")):
-            HashIndex.create(
-                connection, f"{kind}_{layout}", table=f"s_{kind}.docs", column="v", model="lsh",
-                layout=layout, access=access,  # type: ignore[arg-type]
-            ).encode()  # fmt: skip
+            indexed(
+                connection,
+                f"{kind}_{layout}",
+                table=f"s_{kind}.docs",
+                column="v",
+                layout=layout,
+                access=access,
+            )
     before = {i.name: i.search(vectors[250], 9) for i in list_indexes(connection)}
     restored = make_database("template0")
     run(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", url)
@@ -196,4 +198,4 @@ def test_a_key_that_is_not_one_value_is_refused(connection, model, key):
     with pytest.raises(
         InvalidInputError, match='key "id" of public.docs is of type .*(composite|array)'
     ):
-        HashIndex.create(connection, "i", table="docs", column="v", model="lsh")
+        create_index(connection, "i", table="docs", column="v")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs
 from fixtures.health import codes_of, findings, index_with_profile, set_code, troubles
+from fixtures.indexes import create_index, indexed
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
 
@@ -136,10 +137,7 @@ def test_drift_is_unknown_without_a_profile(index):
 
 def test_a_damaged_profile(connection, items, model):
     """Only the owner can write one; the check ends in words all the same."""
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
-    index.encode()
+    indexed(connection)
     connection.execute("ALTER TABLE hashindex.model DISABLE TRIGGER USER")
     connection.execute("UPDATE hashindex.model SET profile = '{}'")
     with pytest.raises(DatabaseStateError, match="model 'lsh' is damaged: not a profile"):
@@ -186,9 +184,7 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
     )
     names = {"table": "items_idx", "column": "in_column"}
     for layout, name in names.items():
-        HashIndex.create(
-            connection, name, table="items", column="embedding", model="signs", layout=layout
-        )
+        create_index(connection, name, model="signs", layout=layout)
     connection.execute(
         "INSERT INTO items SELECT n, ARRAY(SELECT sin(n * d * d) FROM generate_series(1, 24) d)"
         "::vector, repeat('x', 7000) FROM generate_series(1, 18000) n"

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from fixtures.health import findings, profiled, set_code, troubles
+from fixtures.indexes import create_index
 from fixtures.known import OTHERS
 from pgvector import Vector
 
 from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 pytestmark = pytest.mark.newest
@@ -16,9 +16,7 @@ pytestmark = pytest.mark.newest
 
 def index_of(connection, model, layout):
     store.save(connection, model)
-    created = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model=model.name, layout=layout
-    )
+    created = create_index(connection, model=model.name, layout=layout)
     # Rows that the model does not know.
     connection.execute("DELETE FROM items WHERE id > 290")
     created.encode()
@@ -63,7 +61,6 @@ def test_drift(index):
     index.encode()
     signs = index.loaded_model.project(OTHERS[:2]) > 0
     profile = index.loaded_model.profile
-    assert profile is not None
     wanted = []
     for bit in range(12):
         # Two of the ten parts hold all of +1 and -1.

@@ -2,6 +2,7 @@
 
 import pytest
 from fixtures.health import codes_of, findings, troubles
+from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from fixtures.landmarks import tables_of
 from fixtures.roles import denied
@@ -70,7 +71,7 @@ def test_a_table_that_was_dropped(connection, index):
 
 
 def test_another_table_of_that_name(connection, items, model):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = create_index(connection)
     connection.execute("ALTER TABLE items RENAME TO goods")
     connection.execute("CREATE TABLE items (LIKE goods INCLUDING ALL)")
     assert findings(index)["triggers"].value == 4
@@ -98,7 +99,7 @@ def test_codes_of_another_width(connection, index):
 
 
 def test_codes_without_a_primary_key(connection, items, model):
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    index = create_index(connection)
     connection.execute("ALTER TABLE hashindex.items_idx_codes DROP CONSTRAINT items_idx_codes_pkey")
     assert findings(index)["table"].detail.endswith("has lost its primary key")
 
@@ -125,9 +126,7 @@ def test_triggers_of_partitions(connection, model, layout):
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100)"
     )
-    index = HashIndex.create(
-        connection, "parts", table="parts", column="embedding", model="lsh", layout=layout
-    )
+    index = create_index(connection, "parts", table="parts", layout=layout)
     connection.execute("CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (200)")
     if layout == "column":
         # PostgreSQL makes triggers for rows itself.
@@ -199,7 +198,6 @@ def test_lists(listed):
     for full in (False, True):
         assert troubles(listed, full=full) == {}
     summary = listed.lists()
-    assert summary is not None
     assert f"{summary.landmarks} landmarks" in findings(listed)["lists"].detail
     told = f"{summary.mean:.0f} codes each, {summary.longest} at most"
     assert told in findings(listed, full=True)["lists"].detail
@@ -251,10 +249,7 @@ def test_a_swap_that_was_left(connection, other, index, vectors):
 
 
 def test_bloat(connection, items, model):
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
-    index.encode()
+    index = indexed(connection)
     connection.execute(
         "INSERT INTO hashindex.items_idx_codes (id, code) "
         "SELECT -n, 0::bit(12) FROM generate_series(1, 250000) n"
@@ -270,10 +265,7 @@ def test_bloat(connection, items, model):
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_reader_checks(connection, as_role, items, model, access):
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh", access=access
-    )
-    index.encode()
+    index = indexed(connection, access=access)
     reader = as_role("checker")
     connection.execute("GRANT SELECT ON items TO checker")
     connection.execute("SELECT hashindex.grant_reader('items_idx', 'checker')")

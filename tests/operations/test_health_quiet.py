@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill
 from fixtures.health import ALWAYS, assert_quiet, findings, index_with_profile, troubles
+from fixtures.indexes import indexed
 from fixtures.known import UNKNOWN
 from pgvector import Vector
-from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.training import train
 
 pytestmark = pytest.mark.newest
@@ -67,63 +66,9 @@ def test_a_table_of_partitions(connection, model, layout):
         "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 300) n"
     )
-    index = HashIndex.create(
-        connection, "parts", table="parts", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, "parts", table="parts", layout=layout)
     assert_quiet(index)
     assert findings(index)["rows_without_code"].detail == "none of 300 rows"
-
-
-@pytest.mark.parametrize("access", ["scan", "landmarks"])
-def test_an_unlogged_table_with_odd_names(connection, vectors, model, access):
-    schema, table, key, column = 'My "Shop"', "it'ems 100%s", "the.key", "vec tör"
-    connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
-    name = sql.Identifier(schema, table)
-    connection.execute(
-        sql.SQL("CREATE UNLOGGED TABLE {} ({} text PRIMARY KEY, {} vector)").format(
-            name, sql.Identifier(key), sql.Identifier(column)
-        )
-    )
-    connection.execute(
-        sql.SQL("INSERT INTO {} SELECT 'key ' || n, %s FROM generate_series(1, 3) n").format(
-            sql.Identifier(schema, table.replace("%", "%%"))
-        ),
-        [vectors[0].tolist()],
-    )
-    index = HashIndex.create(
-        connection,
-        "Odd-1",
-        table=name.as_string(connection),
-        column=column,
-        model="lsh",
-        access=access,
-    )
-    index.encode()
-    assert_quiet(index)
-    connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name))
-    found = findings(index)["triggers"]
-    assert found.advice is not None
-    assert "repair Odd-1, which" in found.advice
-
-
-@pytest.mark.parametrize("kind", ["uuid", "numeric(10,2)", "timestamptz"])
-def test_keys_of_other_types(connection, model, kind):
-    made = {
-        "uuid": "md5(n::text)::uuid",
-        "numeric(10,2)": "n / 4.0",
-        "timestamptz": "'2026-01-01'::timestamptz + n * interval '1 hour'",
-    }[kind]
-    connection.execute(f"CREATE TABLE items (id {kind} PRIMARY KEY, embedding vector(8))".encode())
-    connection.execute(
-        f"INSERT INTO items SELECT {made}, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)"
-        "::vector FROM generate_series(1, 200) n".encode()
-    )
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="lsh"
-    )
-    index.encode()
-    assert_quiet(index)
 
 
 def test_after_a_swap_and_a_rollback(connection, vectors, index):
@@ -150,10 +95,7 @@ def test_rows_of_a_model_that_was_trained_on_them(connection):
     assert model.profile.rows == 1350
     fill(connection, "items", rows)
     store.save(connection, model)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="trained"
-    )
-    index.encode()
+    index = indexed(connection, model="trained")
     assert_quiet(index)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs, vectors_of
 from fixtures.health import findings, index_with_profile, set_code
+from fixtures.indexes import indexed
 
 from pg_hashindex import store
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models import codes
 
 pytestmark = pytest.mark.newest
@@ -75,10 +75,7 @@ def test_long_codes_that_agree_in_the_first_bits_are_no_duplicates(connection):
     bits[:, 64:] = rng.random((150, 6)) < 0.5
     save_signs(connection, 70)
     fill(connection, "items", vectors_of(bits, rng))
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="signs"
-    )
-    index.encode()
+    index = indexed(connection, model="signs")
     _, counts = np.unique(bits, axis=0, return_counts=True)
     found = findings(index)
     assert found["duplicates"].value == pytest.approx(counts[counts > 1].sum() / 150)
@@ -92,10 +89,7 @@ def test_of_very_long_codes_some_pairs_of_bits_are_compared(connection):
     rng = np.random.default_rng(9)
     save_signs(connection, 600)
     fill(connection, "items", vectors_of(rng.random((120, 600)) < 0.5, rng))
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="signs"
-    )
-    index.encode()
+    index = indexed(connection, model="signs")
     found = findings(index)["correlation"]
     assert found.status == "ok"
     assert found.detail.endswith("by 120 codes and 512 of 600 bits")
@@ -166,10 +160,7 @@ def test_one_wrong_bit_is_seen_unless_rounding_decides_it(connection):
     rows[0, 3] = 1e-6
     rows[1, 3] = 0.1
     fill(connection, "items", rows)
-    index = HashIndex.create(
-        connection, "items_idx", table="items", column="embedding", model="signs"
-    )
-    index.encode()
+    index = indexed(connection, model="signs")
     set_code(index, "code # B'00010000'", "id = 1")
     assert findings(index)["wrong_codes"].status == "ok"
     set_code(index, "code # B'00010000'", "id = 2")

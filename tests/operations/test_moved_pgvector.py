@@ -3,6 +3,7 @@
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
+from fixtures.indexes import create_index
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
@@ -30,9 +31,7 @@ ACTIONS = {
         index.configure(candidates=9),
         index.encode(),
     ),
-    "create": lambda index: HashIndex.create(
-        index.connection, "other", table="items", column="embedding", model="lsh"
-    ),
+    "create": lambda index: create_index(index.connection, "other"),
 }
 
 

@@ -3,10 +3,10 @@
 import pytest
 from fixtures.checks import assert_fresh
 from fixtures.health import findings, troubles
+from fixtures.indexes import indexed
 from fixtures.landmarks import assert_listed, tables_of
 
 from pg_hashindex import operations
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -23,11 +23,7 @@ def kinds(index):
 @pytest.fixture(params=["scan", "landmarks"])
 def searched(request, connection, items, model):
     connection.execute("ALTER TABLE items SET UNLOGGED")
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", access=request.param
-    )
-    index.encode()
-    return index
+    return indexed(connection, access=request.param)
 
 
 def test_codes_follow_their_table(searched):
@@ -60,10 +56,7 @@ def test_codes_that_are_kept_after_a_swap_follow_too(connection, index, model):
 
 def test_a_crash_that_emptied_codes_and_landmarks(connection, items, model):
     """Both were UNLOGGED beside a table that is not: repair makes all of them again."""
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", access="landmarks"
-    )
-    index.encode()
+    index = indexed(connection, access="landmarks")
     connection.execute(f"TRUNCATE hashindex.{', hashindex.'.join(tables_of(index))}".encode())
     assert findings(index)["rows_without_code"].status == "broken"
     assert operations.repair(index).done[0].startswith("access path landmarks was incomplete")

@@ -2,11 +2,11 @@
 
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from fixtures.known import OTHERS, UNKNOWN, assert_queued
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
@@ -109,7 +109,7 @@ def test_a_users_trigger_that_writes_the_same_rows(encoded):
 )
 def test_an_old_snapshot_leaves_no_code_behind(connection, other, items, known_model, level, write):
     store.save(connection, known_model)
-    index = HashIndex.create(connection, "late", table=items, column="embedding", model="known")
+    index = create_index(connection, "late", model="known")
     with pytest.raises(psycopg.errors.SerializationFailure), other.transaction():
         other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
         other.execute("SELECT count(*) FROM items")
@@ -130,7 +130,7 @@ def test_partitions(connection, known_model):
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
         "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
     )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="known")
+    index = create_index(connection, "parts", table="parts", model="known")
     for row_id, table in ((1, "parts"), (2, "parts_low"), (150, "parts_high"), (151, "parts")):
         connection.execute(f"INSERT INTO {table} VALUES (%s, %s)", [row_id, vector(row_id % 10)])
     assert index.encode() == 4
@@ -148,14 +148,7 @@ def test_partitions(connection, known_model):
 def test_a_vector_that_the_model_cannot_take_is_refused(connection, known_model, layout):
     store.save(connection, known_model)
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = HashIndex.create(
-        connection,
-        "loose",
-        table="loose",
-        column="embedding",
-        model="known",
-        layout=layout,  # type: ignore[arg-type]
-    )
+    index = create_index(connection, "loose", table="loose", model="known", layout=layout)
     connection.execute("INSERT INTO loose VALUES (1, %s), (2, NULL)", [vector(0)])
     for write in (
         "INSERT INTO loose VALUES (3, '[1,2,3]')",
@@ -180,7 +173,6 @@ def test_comments_say_who_encodes(queued):
         row = queued.connection.execute(
             "SELECT obj_description('hashindex.items_idx_codes'::regclass, 'pg_class')"
         ).fetchone()
-        assert row is not None
         assert "pg-hashindex index encode" in row[0]
         assert row[0].endswith("triggers on public.items take away those of rows that change")
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, entries, relations, tables_of
@@ -125,7 +126,6 @@ def test_triggers_that_always_fire_are_left_so(index):
     name = index.connection.execute(
         "SELECT max(tgname) FROM pg_trigger WHERE tgrelid = 'items'::regclass"
     ).fetchone()
-    assert name is not None
     index.connection.execute(f"ALTER TABLE items ENABLE ALWAYS TRIGGER {name[0]}".encode())
     before = everything(index)
     assert operations.repair(index).done == ()
@@ -135,10 +135,7 @@ def test_triggers_that_always_fire_are_left_so(index):
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_partitions_that_came_and_went(connection, model, layout):
     connection.execute(PARTS)
-    index = HashIndex.create(
-        connection, "i", table="parts", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, "i", table="parts", layout=layout)
     connection.execute(
         "CREATE TABLE more (LIKE parts INCLUDING ALL);"
         "INSERT INTO more (id, embedding) SELECT id + 200, embedding FROM parts WHERE id < 50;"
@@ -177,10 +174,7 @@ def test_partitions_that_came_and_went(connection, model, layout):
 def test_a_detached_partition_writes_no_codes(connection, model, layout):
     """It may get rows with keys that are in another partition now."""
     connection.execute(PARTS)
-    index = HashIndex.create(
-        connection, "i", table="parts", column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, "i", table="parts", layout=layout)
     connection.execute(
         "ALTER TABLE parts DETACH PARTITION low;"
         "CREATE TABLE low_too PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -220,7 +214,7 @@ def test_codes_that_are_not_those_of_their_rows(index):
 
 
 def test_rows_without_codes_and_codes_without_rows(connection, items, model):
-    index = HashIndex.create(connection, "i", table=items, column="embedding", model="lsh")
+    index = create_index(connection, "i")
     connection.execute(
         "INSERT INTO hashindex.i_codes (id, code) VALUES (7000, 0::bit(12)), (7001, 0::bit(12))"
     )

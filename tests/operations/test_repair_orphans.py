@@ -4,6 +4,7 @@ import psycopg
 import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
+from fixtures.indexes import indexed
 from fixtures.landmarks import tables_of
 
 from pg_hashindex.db.connection import connect
@@ -15,11 +16,7 @@ pytestmark = pytest.mark.newest
 
 
 def create(connection, name, **options):
-    index = HashIndex.create(
-        connection, name, table="items", column="embedding", model="lsh", **options
-    )
-    index.encode()
-    return index
+    return indexed(connection, name, **options)
 
 
 @pytest.fixture

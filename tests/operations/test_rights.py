@@ -1,7 +1,9 @@
 """Searches run with the reader's rights; who may use the table may use its index."""
 
+import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.indexes import create_index, indexed
 from fixtures.roles import denied, make_administrator
 from pgvector import Vector
 
@@ -18,22 +20,10 @@ SEARCHES = (
 )
 
 
-@pytest.fixture
-def make_index(connection, items, model):
-    def make():
-        index = HashIndex.create(
-            connection, "items_idx", table=items, column="embedding", model="lsh"
-        )
-        index.encode()
-        return index
-
-    return make
-
-
-def test_a_reader_searches_and_writes_nothing(connection, as_role, make_index):
+def test_a_reader_searches_and_writes_nothing(connection, as_role, items, model):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
-    make_index()
+    indexed(connection)
     for search in SEARCHES:
         assert reader.execute(search).fetchone() == (10,)
     assert len(HashIndex.open(reader, "items_idx").search([1.0] * 8)) == 10
@@ -48,34 +38,17 @@ def test_a_reader_searches_and_writes_nothing(connection, as_role, make_index):
             reader.execute(write)
 
 
-def test_a_writer_keeps_codes_fresh(connection, as_role, make_index):
-    writer = as_role("writer")
-    connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
-    index = make_index()
-    writer.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
-    writer.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
-    writer.execute("DELETE FROM items WHERE id = 2")
-    assert_fresh(index)
-    writer.execute("TRUNCATE items")
-    assert index.summary().codes == 0
-
-
 @pytest.mark.parametrize("access", ["scan", "landmarks", "column"])
 def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, access):
     """Not the schema, not the codes; and they cannot call what writes them."""
     writer = as_role("writer")
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
-    index = HashIndex.create(
+    index = indexed(
         connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="lsh",
         layout="column" if access == "column" else "table",
-        access="scan" if access == "column" else access,  # type: ignore[arg-type]
+        access="scan" if access == "column" else access,
         filter_columns=[] if access == "column" else ["category"],
     )
-    index.encode()
     index = HashIndex.open(connection, "items_idx")
     # What he was given as a reader.
     index.revoke("writer")
@@ -114,10 +87,9 @@ def test_a_table_whose_policies_hold_for_the_index(connection, as_role, items, m
         "CREATE POLICY own ON items USING (category = 'a')"
     )
     with pytest.raises(MissingRightsError, match="row security of .*items hides rows from role"):
-        HashIndex.create(owner, "items_idx", table=items, column="embedding", model="lsh")
+        create_index(owner)
     connection.execute("ALTER TABLE items NO FORCE ROW LEVEL SECURITY")
-    index = HashIndex.create(owner, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
+    indexed(owner)
     connection.execute("ALTER TABLE items FORCE ROW LEVEL SECURITY")
     with denied():
         connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id = 2")
@@ -127,15 +99,15 @@ def test_a_table_whose_policies_hold_for_the_index(connection, as_role, items, m
     ).fetchall()
 
 
-def test_a_writer_of_one_column(connection, as_role, make_index):
+def test_a_writer_of_one_column(connection, as_role, items, model):
     writer = as_role("titles")
     connection.execute("GRANT SELECT (id), UPDATE (category) ON items TO titles")
-    make_index()
+    indexed(connection)
     writer.execute("UPDATE items SET category = 'new' WHERE id = 1")
 
 
-def test_rights_granted_later(connection, as_role, make_index):
-    index = make_index()
+def test_rights_granted_later(connection, as_role, items, model):
+    index = indexed(connection)
     late = as_role("late")
     connection.execute("GRANT SELECT, INSERT ON items TO late")
     # Writing needs nothing of ours.
@@ -153,8 +125,8 @@ def test_rights_granted_later(connection, as_role, make_index):
     assert_fresh(index)
 
 
-def test_without_rights_on_the_table_there_is_no_answer(as_role, make_index):
-    make_index()
+def test_without_rights_on_the_table_there_is_no_answer(connection, as_role, items, model):
+    indexed(connection)
     stranger = as_role("stranger")
     for search in SEARCHES:
         with denied():
@@ -163,15 +135,8 @@ def test_without_rights_on_the_table_there_is_no_answer(as_role, make_index):
         HashIndex.open(stranger, "items_idx").search([1.0] * 8)
 
 
-def test_a_role_that_may_not_make_an_index(connection, as_role, items, model):
-    reader = as_role("builder")
-    connection.execute("GRANT SELECT ON items TO builder")
-    with pytest.raises(MissingRightsError, match='"builder" does not administer .* as role post'):
-        HashIndex.create(reader, "mine", table=items, column="embedding", model="lsh")
-
-
-def test_a_reader_may_not_change_an_index(connection, as_role, make_index):
-    make_index()
+def test_a_reader_may_not_change_an_index(connection, as_role, items, model):
+    indexed(connection)
     index = HashIndex.open(as_role("other_reader"), "items_idx")
     for change in (lambda: index.configure(candidates=30), index.drop):
         with pytest.raises(MissingRightsError, match='"other_reader" does not administer'):
@@ -187,20 +152,11 @@ def test_row_level_security_holds(connection, as_role, items, model, layout):
     for role in tenants:
         connection.execute(f"GRANT SELECT ON items TO {role}")
     connection.execute("CREATE POLICY own ON items USING (category = current_user)")
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="lsh",
-        layout=layout,  # type: ignore[arg-type]
-    )
-    index.encode()
+    indexed(connection, layout=layout)
     for role, session in tenants.items():
         for search in (SEARCHES[0], SEARCHES[1]):
             ids = search.replace("count(*)", "array_agg(s.id::bigint)") + " s"
             found = session.execute(ids).fetchone()
-            assert found is not None
             rows = connection.execute(
                 "SELECT DISTINCT category FROM items WHERE id = ANY (%s)", [found[0]]
             ).fetchall()
@@ -212,16 +168,7 @@ def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, m
     """A migration by the superuser, say: the application that owns the table must go on writing."""
     owner = as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
-    index = HashIndex.create(
-        connection,
-        "items_idx",
-        table=items,
-        column="embedding",
-        model="lsh",
-        layout=layout,
-        trust_owner=True,
-    )
-    index.encode()
+    index = indexed(connection, layout=layout, trust_owner=True)
     owner.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     owner.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
     owner.execute("DELETE FROM items WHERE id = 2")
@@ -243,10 +190,7 @@ def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items
     sessions = {role: as_role(role) for role in rights}
     for role, (right, _) in rights.items():
         connection.execute(f"GRANT {right} ON items TO {role}")
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, layout=layout)
     for role, (_, statement) in rights.items():
         sessions[role].execute(statement)
         assert_fresh(index)
@@ -256,10 +200,7 @@ def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items
 @pytest.mark.parametrize("layout", ["table", "column"])
 def test_rights_of_everybody(connection, as_role, items, model, layout):
     connection.execute("GRANT SELECT, INSERT ON items TO PUBLIC")
-    index = HashIndex.create(
-        connection, "items_idx", table=items, column="embedding", model="lsh", layout=layout
-    )
-    index.encode()
+    index = indexed(connection, layout=layout)
     anybody = as_role("anybody")
     anybody.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     assert anybody.execute(SEARCHES[0]).fetchone() == (10,)
@@ -267,18 +208,18 @@ def test_rights_of_everybody(connection, as_role, items, model, layout):
 
 
 def test_a_role_with_an_odd_name(connection, items, model):
-    connection.execute(
-        'CREATE ROLE "it\'s; DROP ""x"" --"; GRANT ALL ON items TO "it\'s; DROP ""x"" --"'
-    )
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
+    """What it may do with the table says what it may do with the codes, without a grant."""
+    role = 'it\'s; DROP "x" --'
+    quoted = psycopg.sql.Identifier(role).as_string(connection)
+    connection.execute(f"CREATE ROLE {quoted}; GRANT ALL ON items TO {quoted}".encode())
+    indexed(connection)
     granted = connection.execute(
-        "SELECT array_agg(has_table_privilege('it''s; DROP \"x\" "
-        "--', 'hashindex.items_idx_codes', r)) "
-        "FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r"
+        "SELECT array_agg(has_table_privilege(%s, 'hashindex.items_idx_codes', r)) "
+        "FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r",
+        [role],
     ).fetchone()
     assert granted == ([True, False, False, False],)
-    index.drop()
-    connection.execute('DROP OWNED BY "it\'s; DROP ""x"" --"; DROP ROLE "it\'s; DROP ""x"" --"')
+    connection.execute(f"DROP OWNED BY {quoted}; DROP ROLE {quoted}".encode())
 
 
 def test_a_writer_of_one_partition(connection, as_role, model):
@@ -288,7 +229,7 @@ def test_a_writer_of_one_partition(connection, as_role, model):
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
         "GRANT SELECT, INSERT, DELETE ON parts_low TO loader"
     )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
+    index = create_index(connection, "parts", table="parts")
     writer.execute(f"INSERT INTO parts_low VALUES (1, '{QUERY}'), (2, '{QUERY}')")
     writer.execute("DELETE FROM parts_low WHERE id = 2")
     assert_fresh(index)
@@ -307,8 +248,7 @@ def test_a_partition_truncated_by_a_role_that_does_not_see_every_row(connection,
         "CREATE POLICY low ON parts USING (id < 100);"
         "GRANT SELECT ON parts TO loader; GRANT SELECT, DELETE, TRUNCATE ON parts_low TO loader"
     )
-    index = HashIndex.create(connection, "parts", table="parts", column="embedding", model="lsh")
-    index.encode()
+    index = indexed(connection, "parts", table="parts")
     loader.execute("TRUNCATE parts_low")
     assert index.summary().codes == 1
     assert_fresh(index)

@@ -4,6 +4,7 @@ import re
 
 import psycopg
 import pytest
+from fixtures.indexes import indexed
 from fixtures.roles import denied, make_administrator, rights
 from fixtures.tenants import SEARCHES, assert_sees
 from psycopg import sql
@@ -65,9 +66,7 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
 @pytest.fixture
 def one(connection, items, model):
     """An index with its codes in a table, where a test needs it of one layout only."""
-    index = HashIndex.create(connection, "items_idx", table=items, column="embedding", model="lsh")
-    index.encode()
-    return index
+    return indexed(connection)
 
 
 def test_what_is_refused(one, connection, as_role):
@@ -113,8 +112,7 @@ def test_rights_of_a_writer_are_not_taken(one, connection, as_role):
 
 def test_shared_objects_stay_with_the_other_index(one, connection, as_role):
     reader = as_role("reader")
-    second = HashIndex.create(connection, "second", table="items", column="embedding", model="lsh")
-    second.encode()
+    second = indexed(connection, "second")
     connection.execute("GRANT SELECT ON items TO reader")
     before = rights(connection, "reader")
     one.grant("reader")

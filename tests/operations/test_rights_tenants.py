@@ -138,7 +138,6 @@ def test_after_the_model_was_swapped(notes, connection, as_role, vectors):
     connection.execute(GRANTED)
     store.save(connection, LSH(n_bits=12, random_state=9).fit(vectors).to_model("lsh2"))
     beside = connection.execute("SELECT hashindex.begin_swap('notes_idx', 'lsh2')").fetchone()
-    assert beside is not None
     HashIndex.open(connection, beside[0]).encode()
     connection.execute("SELECT hashindex.swap_is_ready('notes_idx')")
     connection.execute("SELECT hashindex.exchange('notes_idx', 'ready')")

@@ -104,7 +104,6 @@ def test_supervision_comes_along(archive, vectors):
 def test_graphs_come_along(archive, vectors):
     """Objects are any numbers; no row is preferred for its edges."""
     graph = load_sample(archive, graph="tags_of").graph
-    assert graph is not None
     assert graph.shape == (300, 2)
     assert {(*place, graph[place]) for place in zip(*graph.nonzero(), strict=True)} == {
         (0, 1, 2.0), (5, 0, 1.0), (299, 0, 1.0),

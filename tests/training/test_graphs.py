@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pg_hashindex.errors import HashIndexError, InvalidInputError
+from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.training.sampling import sample_table
 
 pytestmark = pytest.mark.newest
@@ -169,33 +169,6 @@ def test_a_key_is_needed(connection, items):
     connection.execute("CREATE TABLE keyless AS SELECT * FROM items")
     with pytest.raises(InvalidInputError, match="has no primary key"):
         sample_table(connection, "keyless", "embedding", graph="SELECT 1, 2")
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("SELECT 1,2) k; DROP TABLE items; COMMIT; SELECT * FROM (SELECT 1,2", "multiple"),
-        ("SELECT 1,2) k; DROP TABLE items; COMMIT; --", "multiple commands|syntax error"),
-        ("SELECT 1,2) k, (SELECT 3", "syntax error|specified"),
-        ("SELECT a, 2 FROM spend() a", "read-only transaction"),
-        ("WITH gone AS (DELETE FROM items RETURNING 1) SELECT 1, 2", "top level"),
-        ("SELECT key, number FROM drawn", '"drawn" does not exist'),
-    ],
-)
-def test_graphs_only_read(connection, other, items, query, message):
-    """Whatever they are, in whatever transaction; which is as before afterwards."""
-    connection.execute(
-        "CREATE FUNCTION spend() RETURNS int LANGUAGE sql "
-        "AS 'DELETE FROM items RETURNING 1; SELECT 1'"
-    )
-    with pytest.raises(HashIndexError, match=message):
-        sample_table(connection, items, "embedding", graph=query)
-    with connection.transaction():
-        with pytest.raises(HashIndexError, match=message):
-            sample_table(connection, items, "embedding", graph=query)
-        sample_table(connection, items, "embedding", graph="SELECT 1, 2")
-        connection.execute("INSERT INTO items (id) VALUES (1000)")
-    assert other.execute("SELECT count(*) FROM items").fetchone() == (301,)
 
 
 def test_vectors_for_a_graph_come_in_the_order_of_the_rows(connection, items, vectors):

@@ -43,27 +43,6 @@ def test_a_sample_is_repeatable(connection, items, monkeypatch, large_table):
     )
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "message"),
-    [
-        ("nothing", "embedding", 'relation "nothing" does not exist'),
-        ("items", "nothing", "no column 'nothing'"),
-        ("items", "category", "of type text, not vector"),
-        ("items_pkey", "embedding", "neither a table"),
-        ("a b c", "embedding", "invalid name syntax"),
-        ("loose", "v", "vectors of dimensions 2, 3"),
-        ("empty", "v", "no row with a vector in column 'v'"),
-    ],
-)
-def test_tables_that_cannot_be_sampled(connection, items, table, column, message):
-    connection.execute(
-        "CREATE TABLE loose (v vector); INSERT INTO loose VALUES ('[1,2]'), ('[1,2,3]')"
-    )
-    connection.execute("CREATE TABLE empty (v vector(3)); INSERT INTO empty VALUES (NULL)")
-    with pytest.raises(InvalidInputError, match=message):
-        sample_table(connection, table, column)
-
-
 @pytest.mark.parametrize("large_table", [1_000_000, 100])
 @pytest.mark.parametrize("rows", [1, 10, 90])
 def test_a_sample_is_as_large_as_asked_for(connection, items, monkeypatch, large_table, rows):
@@ -92,11 +71,6 @@ def test_relations_that_can_be_sampled(connection, items):
     with connection.transaction():
         assert len(sample_table(connection, items, "embedding", rows=20).X) == 20
         connection.execute("SELECT 1")
-
-
-def test_rows_asked_for(connection, items):
-    with pytest.raises(InvalidInputError, match="1 row or more, got 0"):
-        sample_table(connection, items, "embedding", rows=0)
 
 
 def test_a_table_far_larger_than_its_statistics(connection, items):
@@ -190,17 +164,6 @@ def test_arrays_without_a_label_come_last(connection, items, unlabelled):
     assert sample.y.sum() == 30
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"), [("integer", "-2"), ("smallint", "-3"), ("bigint[]", "ARRAY[1, -2]")]
-)
-def test_integers_below_those_of_labels(connection, items, kind, value):
-    """As in arrays: most often such a number stands for some other kind of no label."""
-    connection.execute(f"ALTER TABLE items ADD label {kind}".encode())
-    connection.execute(f"UPDATE items SET label = {value} WHERE id = 9".encode())
-    with pytest.raises(InvalidInputError, match="label -[23]; integer labels are 0 or more"):
-        sample_table(connection, items, "embedding", labels="label")
-
-
 def test_labelled_rows_come_first(connection, items, vectors):
     """Few labels among many rows would all but vanish from a uniform sample."""
     connection.execute("ALTER TABLE items ADD label text")
@@ -210,21 +173,6 @@ def test_labelled_rows_come_first(connection, items, vectors):
         assert len(as_set(sample.X)) == rows
         assert (sample.y >= 0).sum() == labelled
         assert all(n % 20 == 0 for n in ids_of(sample.X[sample.y >= 0], vectors))
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ("nothing", "no column 'nothing'"),
-        ("embedding", r"type vector; labels are integers"),
-        ("price", "type numeric; labels are integers"),
-        ("prices", r"type numeric\[\]; labels are integers"),
-    ],
-)
-def test_columns_that_are_not_labels(connection, items, labels, message):
-    connection.execute("ALTER TABLE items ADD price numeric, ADD prices numeric[]")
-    with pytest.raises(InvalidInputError, match=message):
-        sample_table(connection, items, "embedding", labels=labels)
 
 
 def test_pairs_and_triplets_by_key(connection, items, vectors):
@@ -245,55 +193,76 @@ def test_pairs_and_triplets_by_key(connection, items, vectors):
     )
     assert len(as_set(sample.X)) == 20
     ids = np.array(ids_of(sample.X, vectors))
-    assert sample.pairs is not None
-    assert sample.triplets is not None
     assert ids[sample.pairs[:, :2]].tolist() == [[17, 200], [200, 3]]
     assert sample.pairs[:, 2].tolist() == [1, -1]
     assert ids[sample.triplets].tolist() == [[5, 6, 7], [300, 5, 17]]
 
 
-@pytest.mark.parametrize(
-    ("known", "message"),
-    [
-        ({"pairs": "nothing"}, '"nothing" does not exist'),
-        ({"pairs": "SELECT 1, 2"}, "3 columns, got 2"),
-        ({"triplets": "items"}, "triplets: cannot cast type vector to bigint; .* key id of items"),
-        ({"triplets": "things"}, "got 2: id, v"),
-        ({"triplets": "SELECT 1, 2, 3, 4"}, "must come in 3 columns, got 4"),
-        ({"triplets": "SELECT 1, 2, 3 WHERE false"}, "there are no triplets in SELECT"),
-        ({"triplets": "SELECT 1, NULL, 3"}, "line 1 of the triplets has a NULL"),
-        ({"triplets": "SELECT 1, 2, 999"}, "triplets name a row with id = 999"),
-        ({"triplets": "SELECT 1, 2, 4"}, "triplets name a row with id = 4"),
-        ({"triplets": "SELECT 1, 2, 'x'"}, 'triplets: invalid input .* bigint: "x"; .* key id of'),
-        ({"triplets": "SELECT 1, 2, 3.5"}, 'triplets: invalid input .* bigint: "3.5"'),
-        ({"triplets": "SELECT 1, 2, 3e10"}, "triplets name a row with id = 30000000000"),
-        ({"triplets": "SELECT 1, 2, 3e30"}, "triplets: value .* is out of range"),
-        ({"triplets": "SELECT 1, 2, now()"}, "triplets: cannot cast type timestamp"),
-        (
-            {"triplets": "VALUES (17, 200, 3), (200, 17, 200)"},
-            "different rows, but line 2 has id = 200 twice: 200, 17, 200",
-        ),
-        ({"pairs": "VALUES (200, 200, 1)"}, "different rows, but line 1 has id = 200 twice"),
-        (
-            {"pairs": "VALUES (17, 200, 1), (1, 2, 1), (200, 17, -1)"},
-            "rows with id = 200 and 17 are given both as neighbours and as others, by lines 1 and "
-            "3 of the pairs",
-        ),
-        ({"pairs": "SELECT 1, 2, 'yes'"}, "third column of the pairs must be 1"),
-        ({"pairs": "SELECT 41, 2, 0"}, "neighbours or -1 for others; line 1, 41 and 2, has 0"),
-        ({"pairs": "SELECT 1, 2, 99999999999999999999"}, "has 99999999999999999999"),
-        ({"pairs": "SELECT 1, 2, 'NaN'::float8"}, "has NaN"),
-        ({"pairs": "SELECT 1, 2, 1 /* all"}, "pairs: unterminated /"),
-        ({"pairs": "SELECT 1, 2, 1", "key_columns": "category"}, "is not a key"),
-        ({"pairs": "SELECT 1, 2, 1; DROP TABLE items"}, "syntax error"),
-        ({"pairs": "SELECT 1, 2, 1", "rows": 1}, "pairs name 2 rows, but at most 1"),
-    ],
-)
-def test_pairs_and_triplets_that_cannot_be_used(connection, items, known, message):
-    connection.execute("UPDATE items SET embedding = NULL WHERE id = 4")
-    connection.execute("CREATE TABLE things (id int, v int)")
-    with pytest.raises(InvalidInputError, match=message):
-        sample_table(connection, items, "embedding", **known)
+#: Arguments beside table items and column embedding, and why they are refused.
+REFUSED = [
+    ({"table": "nothing"}, 'relation "nothing" does not exist'),
+    ({"column": "nothing"}, "no column 'nothing'"),
+    ({"column": "category"}, "of type text, not vector"),
+    ({"table": "items_pkey"}, "neither a table"),
+    ({"table": "a b c"}, "invalid name syntax"),
+    ({"table": "loose", "column": "v"}, "vectors of dimensions 2, 3"),
+    ({"table": "empty", "column": "v"}, "no row with a vector in column 'v'"),
+    ({"rows": 0}, "1 row or more, got 0"),
+    ({"table": "labelled", "labels": "nothing"}, "no column 'nothing'"),
+    ({"table": "labelled", "labels": "embedding"}, "type vector; labels are integers"),
+    ({"table": "labelled", "labels": "price"}, "type numeric; labels are integers"),
+    ({"table": "labelled", "labels": "prices"}, r"type numeric\[\]; labels are integers"),
+    # As in arrays: most often such a number stands for some other kind of no label.
+    ({"table": "labelled", "labels": "below"}, "label -2; integer labels are 0 or more"),
+    ({"table": "labelled", "labels": "smaller"}, "label -3; integer labels are 0 or more"),
+    ({"table": "labelled", "labels": "several"}, "label -2; integer labels are 0 or more"),
+    ({"pairs": "nothing"}, '"nothing" does not exist'),
+    ({"pairs": "SELECT 1, 2"}, "3 columns, got 2"),
+    ({"triplets": "items"}, "triplets: cannot cast type vector to bigint; .* key id of items"),
+    ({"triplets": "things"}, "got 2: id, v"),
+    ({"triplets": "SELECT 1, 2, 3, 4"}, "must come in 3 columns, got 4"),
+    ({"triplets": "SELECT 1, 2, 3 WHERE false"}, "there are no triplets in SELECT"),
+    ({"triplets": "SELECT 1, NULL, 3"}, "line 1 of the triplets has a NULL"),
+    ({"triplets": "SELECT 1, 2, 999"}, "triplets name a row with id = 999"),
+    ({"triplets": "SELECT 1, 2, 4"}, "triplets name a row with id = 4"),
+    ({"triplets": "SELECT 1, 2, 'x'"}, 'triplets: invalid input .* bigint: "x"; .* key id of'),
+    ({"triplets": "SELECT 1, 2, 3.5"}, 'triplets: invalid input .* bigint: "3.5"'),
+    ({"triplets": "SELECT 1, 2, 3e10"}, "triplets name a row with id = 30000000000"),
+    ({"triplets": "SELECT 1, 2, 3e30"}, "triplets: value .* is out of range"),
+    ({"triplets": "SELECT 1, 2, now()"}, "triplets: cannot cast type timestamp"),
+    (
+        {"triplets": "VALUES (17, 200, 3), (200, 17, 200)"},
+        "different rows, but line 2 has id = 200 twice: 200, 17, 200",
+    ),
+    ({"pairs": "VALUES (200, 200, 1)"}, "different rows, but line 1 has id = 200 twice"),
+    (
+        {"pairs": "VALUES (17, 200, 1), (1, 2, 1), (200, 17, -1)"},
+        "rows with id = 200 and 17 are given both as neighbours and as others, by lines 1 and "
+        "3 of the pairs",
+    ),
+    ({"pairs": "SELECT 1, 2, 'yes'"}, "third column of the pairs must be 1"),
+    ({"pairs": "SELECT 41, 2, 0"}, "neighbours or -1 for others; line 1, 41 and 2, has 0"),
+    ({"pairs": "SELECT 1, 2, 99999999999999999999"}, "has 99999999999999999999"),
+    ({"pairs": "SELECT 1, 2, 'NaN'::float8"}, "has NaN"),
+    ({"pairs": "SELECT 1, 2, 1 /* all"}, "pairs: unterminated /"),
+    ({"pairs": "SELECT 1, 2, 1", "key_columns": "category"}, "is not a key"),
+    ({"pairs": "SELECT 1, 2, 1; DROP TABLE items"}, "syntax error"),
+    ({"pairs": "SELECT 1, 2, 1", "rows": 1}, "pairs name 2 rows, but at most 1"),
+]
+
+
+def test_what_cannot_be_sampled(connection, items):
+    connection.execute(
+        "UPDATE items SET embedding = NULL WHERE id = 4;"
+        "CREATE TABLE things (id int, v int);"
+        "CREATE TABLE loose (v vector); INSERT INTO loose VALUES ('[1,2]'), ('[1,2,3]');"
+        "CREATE TABLE empty (v vector(3)); INSERT INTO empty VALUES (NULL);"
+        "CREATE TABLE labelled AS SELECT *, 1.0 AS price, ARRAY[1.0] AS prices, -2 AS below, "
+        "-3::smallint AS smaller, ARRAY[1, -2]::bigint[] AS several FROM items"
+    )
+    for given, message in REFUSED:
+        with pytest.raises(InvalidInputError, match=message):
+            sample_table(connection, **{"table": items, "column": "embedding"} | given)
     assert connection.execute("SELECT count(*) FROM items").fetchone() == (300,)
 
 
@@ -313,17 +282,18 @@ def test_pairs_and_triplets_that_cannot_be_used(connection, items, known, messag
 def test_queries_however_they_are_written(connection, items, vectors, query):
     connection.execute("CREATE TABLE known AS SELECT 5 AS a, 6 AS b, 7 AS c")
     sample = sample_table(connection, items, "embedding", triplets=query, rows=3)
-    assert sample.triplets is not None
     assert np.array(ids_of(sample.X, vectors))[sample.triplets].tolist() == [[5, 6, 7]]
 
 
-@pytest.mark.parametrize("what", ["pairs", "triplets"])
+@pytest.mark.parametrize("what", ["pairs", "triplets", "graph"])
 @pytest.mark.parametrize(
     ("query", "message"),
     [
         ("SELECT 1,2,3) k; DROP TABLE items; COMMIT; SELECT * FROM (SELECT 1,2,3", "multiple"),
         ("SELECT 1,2,3) k; DROP TABLE items; COMMIT; --", "multiple commands|syntax error"),
+        ("SELECT 1,2,3) k, (SELECT 4", "must come in .* got 4"),
         ("SELECT a, 2, 3 FROM spend() a", "read-only transaction"),
+        ("SELECT key, number, 1 FROM drawn", '"drawn" does not exist'),
         ("WITH gone AS (DELETE FROM items RETURNING 1) SELECT 1, 2, 3", "top level"),
     ],
 )
@@ -339,7 +309,7 @@ def test_queries_only_read(connection, other, items, what, query, message):
     with connection.transaction():
         with pytest.raises(HashIndexError, match=message):
             sample_table(connection, items, "embedding", **known)
-        known[what] = "SELECT 1, 2, 1" if what == "pairs" else "SELECT 1, 2, 3"
+        known[what] = "SELECT 1, 2, 3" if what == "triplets" else "SELECT 1, 2, 1"
         sample_table(connection, items, "embedding", **known)
         connection.execute("INSERT INTO items (id) VALUES (1000)")
     assert other.execute("SELECT count(*) FROM items").fetchone() == (301,)
@@ -371,7 +341,6 @@ def test_keys_of_another_type(connection, items, vectors, key, value, given):
     sample = sample_table(
         connection, items, "embedding", triplets=f"SELECT {lines}", key_columns="k", rows=3
     )
-    assert sample.triplets is not None
     assert np.array(ids_of(sample.X, vectors))[sample.triplets].tolist() == [[17, 200, 3]]
 
 
@@ -400,5 +369,4 @@ def test_neighbours_and_others(connection, items, near, far):
     connection.execute("CREATE DOMAIN yes AS boolean")
     pairs = f"SELECT 1, 2, {near} UNION ALL SELECT 3, 4, {far} UNION ALL SELECT 2, 1, {near}"
     sample = sample_table(connection, items, "embedding", pairs=pairs)
-    assert sample.pairs is not None
     assert sample.pairs[:, 2].tolist() == [1, -1, 1]
