@@ -180,8 +180,8 @@ def long_list(mean: float) -> float:
 class ListSummary:
     """The lists of an index's landmarks: how many codes they have, and the longest of them.
 
-    ``unlisted`` codes are in no list yet. ``trained_rows`` had a vector when the landmarks were
-    trained.
+    ``unlisted`` codes are in no list: not yet, or since their tenant is small. ``trained_rows``
+    had a vector when the landmarks were trained.
     """
 
     landmarks: int
@@ -193,7 +193,7 @@ class ListSummary:
     @property
     def mean(self) -> float:
         """The mean number of codes in a list."""
-        return self.codes / max(1, self.landmarks)
+        return (self.codes - self.unlisted) / max(1, self.landmarks)
 
 
 class HasRow(Protocol):
