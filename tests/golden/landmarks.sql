@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_codewords(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -13,20 +13,20 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.codewords_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.codewords_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'codewords' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_codewords_insert' AND t.tgfoid = to_regproc('hashindex.sync_codewords'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 2));
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_scale double precision := NULL;
+        hashindex_scale double precision := public.vector_norm(hashindex_projection) * 0.335;
         hashindex_ids pg_catalog.int8[];
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
@@ -42,23 +42,23 @@ BEGIN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
                 done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.codewords_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
                 -- For so many, comparing all is faster.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.codewords_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.codewords_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.codewords_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists;
             END IF;
@@ -70,20 +70,20 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.codewords_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
-        IF (to_regclass('hashindex.codewords_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.codewords_landmarks_GENERATION') IS NOT NULL) THEN
+        IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_codewords($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_codewords(keys bigint[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -96,25 +96,25 @@ DECLARE
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
-    DELETE FROM hashindex.codewords_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.codewords_codes_GENERATION AS c (id, landmark, code, filter_1)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.codewords_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), coalesce((SELECT k.code FROM hashindex.class_code k WHERE k.model_id = MODEL AND k.class = r.filter_1::pg_catalog.text COLLATE pg_catalog."C"), public.binary_quantize(r.projection)), r.filter_1
+    INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code, length, fit, filter_1, filter_2)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
-            SELECT b.id AS id, b.section AS filter_1, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+            SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
             FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1;
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_codewords(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -135,15 +135,15 @@ DECLARE
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('codewords'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.codewords_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.codewords_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'codewords' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_codewords_insert' AND t.tgfoid = to_regproc('hashindex.sync_codewords'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
             WHERE public.items.id = ANY (ARRAY(
-                SELECT c.id FROM hashindex.candidates_codewords(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+                SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c
             )) AND public.items.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -159,7 +159,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.sync_codewords()
+CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
  RETURNS trigger
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -171,19 +171,19 @@ DECLARE
 BEGIN
     -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
     IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.items') AND a.attname = ANY ('{id,embedding,section}')
+        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.items') AND a.attname = ANY ('{id,embedding,section,price}')
         AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
     ) THEN
         RETURN NULL;
     END IF;
     IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM hashindex.codewords_codes_GENERATION;
+        DELETE FROM hashindex.landmarks_codes_GENERATION;
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
-            TRUNCATE hashindex.codewords_codes_GENERATION;
+            TRUNCATE hashindex.landmarks_codes_GENERATION;
         ELSE
-            DELETE FROM hashindex.codewords_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
@@ -195,7 +195,7 @@ BEGIN
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section))
+            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
             UNION
             SELECT k.id FROM (
                 SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
@@ -206,13 +206,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'codewords' AND x.generation = GENERATION) THEN
-            RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'codewords'
+        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks' AND x.generation = GENERATION) THEN
+            RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.codewords_codes_GENERATION AS c (id, code) SELECT DISTINCT t.id, 0::bit(16) FROM unnest(hashindex_touched) t(id)
+        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
@@ -222,15 +222,15 @@ BEGIN
     END IF;
     IF to_regclass('public.items') IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.codewords_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
     ELSE
-        PERFORM hashindex.refresh_codewords(hashindex_touched);
+        PERFORM hashindex.refresh_landmarks(hashindex_touched);
     END IF;
     RETURN NULL;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_codewords(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -240,20 +240,20 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
-    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 16 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 16, the bits of a code') END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-    hashindex_code bit(16) := hashindex._quantize(hashindex_projection, 2);
+    hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('codewords', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'codewords' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_codewords_insert' AND t.tgfoid = to_regproc('hashindex.sync_codewords')));
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.codewords_codes_GENERATION c
+    FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
     ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('codewords', 'public.items', (to_regclass('hashindex.codewords_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.codewords_landmarks_GENERATION') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), true);
     RAISE;
 END
 $function$;
