@@ -263,12 +263,12 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
-        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', false),
+        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
             '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
             CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', true)
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', true)
         ),
         -- The tenant comes after the arguments of an index without tenants.
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
@@ -312,13 +312,13 @@ BEGIN
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.keys, replace(filters.shown, '%', '%%'),
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, given, '$7', false), replace(codes, '%', '%%'),
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', given, '$7', false), replace(codes, '%', '%%'),
             named.kept_keys
         ) ELSE format(
             E'SELECT %2$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $6',
             named.base, named.typed_keys, named.code,
-            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false)
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, false, format('%s.%s', named.base, named.code), given, '', false)
         ) END),
         'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,

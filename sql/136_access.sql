@@ -52,18 +52,6 @@ BEGIN
 END
 $$;
 
--- Whether the candidates of an index are those that a new one would have, so that nobody chose them.
-CREATE OR REPLACE FUNCTION hashindex._has_usual_candidates(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-BEGIN
-    RETURN i.candidates = hashindex._usual_candidates(i, used);
-END
-$$;
-
 -- Candidates of a search for k rows if none are named: the usual ones are for up to ten, and more rows need more in proportion.
 CREATE OR REPLACE FUNCTION hashindex._candidates_for(k integer, usual integer) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -90,7 +78,7 @@ BEGIN
     IF trust_owner THEN
         PERFORM hashindex._check_administrator();
         UPDATE hashindex.index x
-        SET trusted_owners = x.trusted_owners || ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_of(x) u)
+        SET trusted_owners = x.trusted_owners || ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_owners(hashindex._oid_of(x.schema_name, x.table_name), x.trusted_owners) u)
         WHERE configure_index.name IN (x.name, x.swap_of);
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);

@@ -106,9 +106,6 @@ BEGIN
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
     PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
-    IF i.tenant_column IS NOT NULL THEN
-        PERFORM hashindex._check_tenant(i, create_index.table_name);
-    END IF;
     IF i.label_column IS NOT NULL THEN
         PERFORM hashindex._check_labels(i, create_index.table_name);
         IF NOT EXISTS (SELECT FROM hashindex.class_code k WHERE k.model_id = i.model_id) THEN

@@ -8,19 +8,20 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    base regclass := hashindex._base_of(i);
+    base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
     columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
     kept text[] := hashindex._code_keys(i);
+    vector_schema text := (SELECT e.extnamespace::regnamespace::text FROM pg_extension e WHERE e.extname = 'vector');
     wrong text;
     key record;
     retyped text;
 BEGIN
-    IF hashindex._vector_schema() <> '{ext}' THEN
-        RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', hashindex._vector_schema()),
+    IF vector_schema <> '{ext}' THEN
+        RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', vector_schema),
             'pg-hashindex schema upgrade', false;
         RETURN;
     END IF;
@@ -283,8 +284,7 @@ DECLARE
     logging text := hashindex._logging(base);
     part text;
 BEGIN
-    IF hashindex._lacks_key_type(i) THEN
-        PERFORM hashindex._create_key_type(i);
+    IF hashindex._create_key_type(i) THEN
         RETURN NEXT format('recreated type %s', hashindex._key_type(i));
     END IF;
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP

@@ -389,32 +389,27 @@ BEGIN
 END
 $$;
 
--- Refuses a text that is no key of several columns.
-CREATE OR REPLACE FUNCTION hashindex._check_key_text(i hashindex.index, given text) RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF cardinality(i.key_columns) = 1 OR json_array_length(given::json) = cardinality(i.key_columns) THEN
-        RETURN;
-    END IF;
-    RAISE invalid_parameter_value;
-EXCEPTION WHEN invalid_text_representation OR invalid_parameter_value THEN
-    RAISE EXCEPTION 'the key % is not a JSON array of % values, which the key of index "%" is: %', given, cardinality(i.key_columns), i.name,
-        hashindex._named(i.key_columns)
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as [7, 12].';
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
+    found_values integer;
     found bit varying;
 BEGIN
-    PERFORM hashindex._check_key_text(i, code_of.id);
+    IF cardinality(i.key_columns) > 1 THEN
+        BEGIN
+            found_values := json_array_length(code_of.id::json);
+        EXCEPTION WHEN invalid_text_representation OR invalid_parameter_value THEN
+            found_values := 0;
+        END;
+        IF found_values <> cardinality(i.key_columns) THEN
+            RAISE EXCEPTION 'the key % is not a JSON array of % values, which the key of index "%" is: %', code_of.id, cardinality(i.key_columns),
+                i.name, hashindex._named(i.key_columns)
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as [7, 12].';
+        END IF;
+    END IF;
     EXECUTE format(
         'SELECT c.%I FROM %I.%I c WHERE (%s) = (%s)', i.code_column, i.code_schema, i.code_table,
         hashindex._columns_of('c', CASE i.layout WHEN 'table' THEN hashindex._code_keys(i) ELSE i.key_columns END), hashindex._key_of_text(i, '$1')

@@ -76,23 +76,6 @@ BEGIN
 END
 $$;
 
--- Refuses a table without a key that is distributed by another column than the wanted ones. Citus has no unique key without the
--- distribution column, so advice to make one would not help.
-CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text[]) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    distribution_column text := (hashindex._distribution_of(base)).column_name;
-BEGIN
-    IF distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
-        RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', base, distribution_column
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
-    END IF;
-END
-$$;
-
 -- Refuses an index that a distributed table cannot have; does nothing for other tables. Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -320,33 +303,8 @@ BEGIN
 END
 $$;
 
--- A value of the distribution column for each shard of a table, in the order of _shards_of; NULL for a type of which none are known. Only
--- trying tells where Citus puts a value.
-CREATE OR REPLACE FUNCTION hashindex._values_in_shards(relation regclass, type_name text) RETURNS text[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    made text := CASE
-        WHEN type_name IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', type_name)
-        WHEN type_name = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
-        WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', type_name)
-    END FROM pg_type t WHERE t.oid = to_regtype(nullif(type_name, ''));
-    found text[];
-    shards bigint := count(*) FROM hashindex._shards_of(relation);
-BEGIN
-    IF made IS NOT NULL THEN
-        EXECUTE format(
-            'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
-            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
-            ') f USING (shard)', made
-        ) INTO found USING relation, least(30 * shards, 30000)::integer;
-    END IF;
-    RETURN CASE WHEN cardinality(found) = shards THEN found END;
-END
-$$;
-
--- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it.
+-- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it,
+-- of the distribution column, in the order of _shards_of; NULL for a type of which none are known. Only trying tells where Citus puts a value.
 CREATE OR REPLACE FUNCTION hashindex._number_shards(i hashindex.index, key_type text) RETURNS text[]
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -354,10 +312,23 @@ AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     numbers text := format('hashindex.%I', i.storage || '_shards');
-    wanted text[] := hashindex._values_in_shards(base::regclass, key_type);
+    made text := CASE
+        WHEN key_type IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', key_type)
+        WHEN key_type = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
+        WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', key_type)
+    END FROM pg_type t WHERE t.oid = to_regtype(nullif(key_type, ''));
+    shards bigint := count(*) FROM hashindex._shards_of(base::regclass);
+    wanted text[];
     found text[];
 BEGIN
-    IF wanted IS NULL THEN
+    IF made IS NOT NULL THEN
+        EXECUTE format(
+            'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
+            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
+            ') f USING (shard)', made
+        ) INTO wanted USING base::regclass, least(30 * shards, 30000)::integer;
+    END IF;
+    IF cardinality(wanted) IS DISTINCT FROM shards THEN
         RETURN NULL;
     ELSIF to_regclass(numbers) IS NULL THEN
         EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
