@@ -51,18 +51,12 @@ BEGIN
 END
 $$;
 
--- Step between the levels of a query's projection, in standard deviations: the best uniform quantisers of 8 and 16 levels for normal values
--- (Max, 1960).
-CREATE OR REPLACE FUNCTION hashindex._query_step(levels integer) RETURNS double precision
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END;
-
--- Vectors of n times 1, 2, ... steps between the levels of a projection of length 1. A function of their own, since PostgreSQL computes
--- constants once a session.
+-- Vectors of n times 1, 2, ... steps between the levels of a query's projection of length 1: in standard deviations, the best uniform
+-- quantisers of 8 and 16 levels for normal values (Max, 1960). A function of their own, since PostgreSQL computes constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._steps(n integer, levels integer) RETURNS {ext}.vector[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
-    SELECT array_fill((k * (hashindex._query_step(levels) / sqrt(n)))::real, ARRAY[n])::{ext}.vector
+    SELECT array_fill((k * (CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END / sqrt(n)))::real, ARRAY[n])::{ext}.vector
     FROM generate_series(1, 2 * levels - 1) k
 );
 

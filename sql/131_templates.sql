@@ -366,9 +366,8 @@ BEGIN
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
-        'scale', CASE WHEN numbers THEN format(
-            '{ext}.vector_norm(hashindex_projection) * %s', 4 * hashindex._query_step(used.levels) / sqrt(n_projections)
-        ) ELSE 'NULL' END,
+        -- Four of the steps of _steps.
+        'scale', CASE WHEN numbers THEN format('{ext}.vector_norm(hashindex_projection) * %s', 4 * 0.335 / sqrt(n_projections)) ELSE 'NULL' END,
         -- The numbers of the row r, beside its code.
         'number_targets', CASE WHEN numbers THEN ', length, fit' ELSE '' END,
         'number_values', CASE WHEN numbers THEN ', hashindex._length(r.projection), hashindex._fit(r.projection)' ELSE '' END,

@@ -150,7 +150,7 @@ BEGIN
     LEFT JOIN pg_type t ON t.oid = a.atttypid
     ORDER BY fault LIMIT 1;
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN i.tenant_column IS NOT NULL
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$| of a tenant are)'
             THEN 'Name a column of a built-in type, such as integer, uuid or text, of a table whose index has layout table.'
             ELSE 'Leave it out: filters on any column work without being kept beside codes. What is kept is of built-in types, or of enums '
                 'that the administrator owns.' END;
