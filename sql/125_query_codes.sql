@@ -1,9 +1,9 @@
 -- A query becomes a few weighted codes u_k, and every ranking orders rows by sum a_k hamming(code, u_k): any projection p of the
 -- query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
--- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Weights are
--- rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry
--- nearly all of the weight. There 4 bits give it too.
+-- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Measured on
+-- embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry nearly all of the weight. There 4
+-- bits give it too.
 CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT

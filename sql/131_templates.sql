@@ -150,8 +150,7 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in the templates of an index's functions. The values of all placeholders. Names are quoted; types are read
--- from PostgreSQL's catalog.
+-- Values of the placeholders in the templates of an index's functions. Names are quoted; types are read from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -247,10 +246,9 @@ BEGIN
         'code_column', quote_ident(i.code_column),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
         -- A plan that knows the keys leaves out the partitions that hold none of them.
-        'part_plans', 'force_custom_plan',
         'table_plans', CASE WHEN divided THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         'table_indexscan', CASE WHEN divided THEN 'on' ELSE 'off' END,
-        'table_seqscan', 'off',
+        'table_seqscan', CASE WHEN has_tenant THEN 'off' ELSE 'on' END,
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'seqscan', CASE i.access WHEN 'landmarks' THEN 'off' ELSE 'on' END,
         'checked_query', format(
@@ -280,7 +278,7 @@ BEGIN
         ) ELSE 'NULL' END,
         -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
         'of_tenant', CASE WHEN has_tenant THEN format(
-            CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9' ELSE '(%s.%I = $9) IS TRUE' END, base, i.tenant_column
+            CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9 AND ' ELSE '(%s.%I = $9) IS TRUE AND ' END, base, i.tenant_column
         ) ELSE '' END,
         -- A table that is distributed by its tenants has the codes of one in one shard.
         'tenant_shard', coalesce((
@@ -288,6 +286,8 @@ BEGIN
             WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(to_regclass(base))).column_name
         ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
+        'searched_tenant', CASE WHEN has_tenant THEN ', $9' ELSE '' END, 'tenant_text', CASE WHEN has_tenant THEN ', $9::text' ELSE '' END,
+        'no_tenant', CASE WHEN has_tenant THEN '$9 IS NULL OR ' ELSE '' END,
         'search_shards', '',
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),
@@ -400,7 +400,9 @@ BEGIN
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts),
         'landmarks_of_tenant', hashindex._fill(hashindex._template('landmarks_of_tenant'), parts || '{"tenant_value": "$7"}'),
-        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts)
+        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts),
+        'exact_rows', hashindex._fill(CASE WHEN has_tenant THEN hashindex._template('exact_in_tenant')
+            ELSE '    RETURN QUERY SELECT {e_ids}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;' END, parts)
     );
 END
 $$;
@@ -455,8 +457,8 @@ BEGIN
         format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );
     PERFORM hashindex._create_function(
-        CASE WHEN i.tenant_column IS NOT NULL THEN 'search_tenant' WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
-            ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
+        CASE WHEN i.tenant_column IS NOT NULL OR distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p')
+            THEN 'search_parts' ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
     );
     PERFORM hashindex._create_function('within', parts, format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name));
     PERFORM hashindex._take_over(i);

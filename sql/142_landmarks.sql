@@ -1,8 +1,8 @@
 -- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
 -- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
 
--- Tables of an index in schema hashindex, and whether it uses them. Finds the tables of an index in schema hashindex by their names. One
--- that is not in use was left by a run that was cut off, or by a former build.
+-- Tables of an index in schema hashindex, by their names, and whether it uses them. One that is not in use was left by a run that was cut
+-- off, or by a former build.
 CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -22,8 +22,7 @@ BEGIN
 END
 $$;
 
--- Catalog row that an index will have when the landmarks that are being built are in use. The catalog row as it will be after the build,
--- for making the functions that will be used then.
+-- Catalog row that an index will have after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -265,8 +264,8 @@ BEGIN
 END
 $$;
 
--- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied.
--- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
+-- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied
+-- and the build has to begin again.
 CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -109,8 +109,7 @@ BEGIN
 END
 $$;
 
--- Makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was. Makes them
--- empty; pg-hashindex index encode fills them.
+-- Makes the code table or code column of an index again, empty, if it is missing or not as a search needs it; returns whether it was.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -150,8 +149,8 @@ BEGIN
 END
 $$;
 
--- Records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared. A comment on a trigger records
--- that writes to its table went unseen. It stays until every code has been compared, even if a repair is cut off.
+-- Records by comments on triggers that writes to a table, or to one of its partitions, went unseen, or that all codes have been compared
+-- since.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -172,7 +171,7 @@ END
 $$;
 
 -- Creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was
--- wrong. Enables disabled triggers too, since codes do not stay right without them.
+-- wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -215,8 +214,7 @@ BEGIN
 END
 $$;
 
--- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round. ALTER TABLE ... SET LOGGED and SET
--- UNLOGGED change a table, and not its codes.
+-- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -272,7 +270,6 @@ END
 $$;
 
 -- Marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done.
--- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -90,8 +90,8 @@ BEGIN
 END
 $$;
 
--- Microseconds that it takes to compare a vector of an index with the query, without reading the row. Measured in microseconds. A vector
--- stored out of line costs several times as much to compare.
+-- Microseconds that it takes to compare a vector of an index with the query, without reading the row. A vector stored out of line costs
+-- several times as much.
 CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -204,8 +204,7 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in templates for a distributed table, made from those for a plain one. The values of placeholders that
--- differ from those for a plain table.
+-- Values of the placeholders in templates for a distributed table, made from those for a plain one.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -227,7 +226,6 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ),
         'plans', 'auto',
-        'part_plans', 'auto',
         'table_plans', 'auto',
         'table_indexscan', 'on',
         'table_seqscan', 'on',
@@ -259,7 +257,7 @@ BEGIN
 END
 $$;
 
--- Empties a table of codes, and distributes it like the table of its index. Co-locates the codes with the table.
+-- Empties a table of codes, and distributes it like the table of its index, with which it is co-located.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -430,8 +428,7 @@ BEGIN
         'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
             'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
         ) END,
-        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END,
-        'given_tenant_value', CASE WHEN i.tenant_column IS NULL THEN '' ELSE ', $9' END
+        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END
     );
     PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));
     -- This node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin a
@@ -520,9 +517,8 @@ $$;
 COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
--- Creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on. A build makes new
--- landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers write to at once. The
--- caller holds SHARE ROW EXCLUSIVE on the table.
+-- Creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on. The caller holds SHARE
+-- ROW EXCLUSIVE on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -539,9 +535,8 @@ BEGIN
 END
 $$;
 
--- Encodes the rows without a code in some pages of every shard, on their own nodes; returns how many. Encodes the rows in a range of
--- pages of all shards, each on its own node. NULL means the first or the last page. Rows whose numbers are too large for the model get no
--- code; _left_out_of_shards names them.
+-- Encodes the rows without a code in a range of pages of every shard, on their own nodes; returns how many. NULL means the first or the last
+-- page. Rows whose numbers are too large for the model get no code; _left_out_of_shards names them.
 CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -599,9 +594,8 @@ BEGIN
 END
 $$;
 
--- Deletes codes whose rows are gone or have no vector; returns how many. Deletes codes of rows that were deleted, or lost their vector,
--- while _encode_shards encoded them: the writer did not see these codes. The caller has waited for all writers of that time; later
--- writers see the codes.
+-- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them; returns how many. Their writers did not
+-- see these codes. The caller has waited for all writers of that time; later writers see the codes.
 CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

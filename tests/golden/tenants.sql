@@ -169,6 +169,7 @@ BEGIN
             RETURN;
         END IF;
     END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
     SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
     FROM (
