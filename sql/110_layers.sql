@@ -42,9 +42,7 @@ BEGIN
         END IF;
         expected := {ext}.vector_dims(coalesce(layer.weights[1], layer.bias));
         IF expected <> {ext}.vector_dims(x) THEN
-            RAISE EXCEPTION 'the vector has % dimensions, the model takes %', {ext}.vector_dims(x), expected
-                USING ERRCODE = 'invalid_parameter_value',
-                      HINT = 'Use a vector from the same source as the rows that the model was trained on.';
+            PERFORM hashindex._refuse_vector(x, expected);
         END IF;
         CASE layer.kind
             WHEN 'normalize' THEN

@@ -126,13 +126,11 @@ BEGIN
         UPDATE hashindex.index x
         SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-        PERFORM hashindex._create_functions(i);
-    ELSE
-        PERFORM hashindex._create_functions(i);
-        -- A swap says it of the index that searches use.
-        IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
-            RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
-        END IF;
+    END IF;
+    PERFORM hashindex._create_functions(i);
+    -- A swap says it of the index that searches use.
+    IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
+        RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
     END IF;
 END
 $$;

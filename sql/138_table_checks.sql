@@ -1,7 +1,7 @@
 -- Checks whether a table can be indexed.
 
--- Refuses a column whose vectors a model of that dimension cannot take.
-CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
+-- Refuses a column whose vectors a model of that dimension cannot take; if its type has no dimension, by the rows, unless they are left out.
+CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -38,14 +38,13 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec', column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
     END IF;
-    IF column_dimension = -1 AND dimension IS NOT NULL THEN
-        -- The column's type has no dimension, so look for a row that the model cannot take.
+    IF column_dimension = -1 AND by_rows AND dimension IS NOT NULL THEN
         EXECUTE format(
             'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',
             column_name, table_name
         ) INTO column_dimension USING dimension;
     END IF;
-    IF column_dimension <> dimension THEN
+    IF column_dimension NOT IN (-1, dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
             USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column. If the index '
@@ -83,27 +82,6 @@ BEGIN
     WHERE i.layout = 'column' AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0 AND t.tgenabled <> 'D' AND t.tgparentid = 0
       AND t.tgname > 'zz_hashindex_' || i.storage AND f.pronamespace <> 'hashindex'::regnamespace
     ORDER BY t.tgname LIMIT 1;
-END
-$$;
-
--- Refuses to search a column whose dimension was changed under its index. Called where no exact distance is computed; pgvector's distance
--- operators refuse another dimension themselves.
-CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
-RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    found integer := a.atttypmod FROM pg_attribute a
-        WHERE a.attrelid = _check_column_dimension.table_name
-          AND a.attname = _check_column_dimension.column_name AND NOT a.attisdropped;
-BEGIN
-    IF found NOT IN (-1, dimension) THEN
-        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
-            column_name, table_name, found, dimension
-            USING ERRCODE = 'datatype_mismatch',
-                  HINT = 'Its codes are those of the former vectors: drop the index, and create it again.';
-    END IF;
 END
 $$;
 

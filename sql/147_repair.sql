@@ -31,9 +31,9 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        -- Where the column's type has no dimension, rows are not compared one by one.
-        PERFORM hashindex._check_vector_column(base, i.column_name, CASE WHEN a.atttypmod > 0 THEN used.dimension END)
-        FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name;
+        IF i.column_name = ANY (columns) THEN
+            PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension, false);
+        END IF;
         PERFORM hashindex._check_names(base, i.code_column);
         IF i.key_columns <@ columns THEN
             key := hashindex._find_key(base, i.key_columns);
