@@ -217,7 +217,7 @@ class _NearestRows(Function[Any]):
     """A call of an index's search function, with the filter of its statement."""
 
     inherit_cache = True
-    _traverse_internals: ClassVar[Any] = [
+    _traverse_internals: ClassVar[Any] = [  # type: ignore[misc]
         *Function._traverse_internals,
         ("tenant", InternalTraversal.dp_string),
     ]
