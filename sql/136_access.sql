@@ -72,13 +72,15 @@ AS $$
 DECLARE
     i hashindex.index;
     used hashindex.model;
+    owners text[];
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
 BEGIN
     IF trust_owner THEN
         PERFORM hashindex._check_administrator();
-        UPDATE hashindex.index x
-        SET trusted_owners = x.trusted_owners || ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_owners(hashindex._oid_of(x.schema_name, x.table_name), x.trusted_owners) u)
+        i := hashindex._row_of(configure_index.name);
+        owners := ARRAY(SELECT u.owner FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners) u);
+        UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
         WHERE configure_index.name IN (x.name, x.swap_of);
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);

@@ -1,6 +1,7 @@
 -- Checks whether a table can be indexed.
 
--- Refuses a column whose vectors a model of that dimension cannot take; if its type has no dimension, by the rows, unless they are left out.
+-- Refuses a column whose vectors a model of that dimension cannot take: by its type, and by its rows where that has no dimension. A column
+-- that has codes already is refused by its type alone.
 CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -47,8 +48,9 @@ BEGIN
     IF column_dimension NOT IN (-1, dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column. If the index '
-                'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.';
+            USING ERRCODE = 'datatype_mismatch', HINT = CASE WHEN by_rows THEN 'Train a model on this column. If the index '
+                'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.'
+                ELSE 'Its codes are those of the former vectors: drop the index, and create it again.' END;
     END IF;
 END
 $$;
