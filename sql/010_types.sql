@@ -22,22 +22,5 @@ BEGIN
 END
 $$;
 
--- Refuses objects in schema hashindex that its owner does not own.
-CREATE OR REPLACE FUNCTION hashindex._check_strangers() RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    stranger record;
-BEGIN
-    SELECT s.object, s.owner::regrole AS owner INTO stranger FROM hashindex._strangers() s LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION '% belongs to role %, not to the owner of the schema', stranger.object, stranger.owner
-            USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'Drop it if you did not make it, or make the owner of schema hashindex its owner.';
-    END IF;
-END
-$$;
-
 COMMENT ON TYPE hashindex.layer IS
     'one step of a model: normalize, shift, affine, rbf, affinity, relu, tanh, sin or cos; network, always the last, stands for what only Python evaluates';

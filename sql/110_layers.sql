@@ -42,9 +42,7 @@ BEGIN
         END IF;
         expected := {ext}.vector_dims(coalesce(layer.weights[1], layer.bias));
         IF expected <> {ext}.vector_dims(x) THEN
-            RAISE EXCEPTION 'the vector has % dimensions, the model takes %', {ext}.vector_dims(x), expected
-                USING ERRCODE = 'invalid_parameter_value',
-                      HINT = 'Use a vector from the same source as the rows that the model was trained on.';
+            PERFORM hashindex._refuse_vector(x, expected);
         END IF;
         CASE layer.kind
             WHEN 'normalize' THEN
@@ -123,9 +121,8 @@ CREATE OR REPLACE FUNCTION hashindex._beyond(p {ext}.vector, minus_p {ext}.vecto
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step);
 
--- Code of a projection: its signs, and with 4 levels a second half that tells large from small. The levels of a projection as bits;
--- pg_hashindex/models/quantization.py explains them. With 4 levels, the first half holds the signs. The second half says whether each
--- projection is beyond one standard deviation of the row's own projections, inverted where the projection is above 0.
+-- Code of a projection, as pg_hashindex/models/quantization.py explains it: its signs, and with 4 levels a second half, which says whether
+-- each projection is beyond one standard deviation of the row's own projections, inverted where it is above 0.
 CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT

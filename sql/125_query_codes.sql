@@ -1,9 +1,9 @@
 -- A query becomes a few weighted codes u_k, and every ranking orders rows by sum a_k hamming(code, u_k): any projection p of the
 -- query is nearly sum a_k u_k with sign vectors u_k, and <u_k, signs of a row> = bits - 2 hamming.
 
--- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Weights are
--- rounded to 4 bits. Measured on embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry
--- nearly all of the weight. There 4 bits give it too.
+-- Weights of bits, scaled so that the greatest is 15 and rounded, as masks of the bits whose weight holds 1, 2, 4 and 8. Measured on
+-- embeddings and on images, 3 bits give the order of the unrounded weights, except where few bits carry nearly all of the weight. There 4
+-- bits give it too.
 CREATE OR REPLACE FUNCTION hashindex._weight_planes(weights {ext}.vector) RETURNS bit varying[]
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -51,18 +51,12 @@ BEGIN
 END
 $$;
 
--- Step between the levels of a query's projection, in standard deviations: the best uniform quantisers of 8 and 16 levels for normal values
--- (Max, 1960).
-CREATE OR REPLACE FUNCTION hashindex._query_step(levels integer) RETURNS double precision
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END;
-
--- Vectors of n times 1, 2, ... steps between the levels of a projection of length 1. A function of their own, since PostgreSQL computes
--- constants once a session.
+-- Vectors of n times 1, 2, ... steps between the levels of a query's projection of length 1: in standard deviations, the best uniform
+-- quantisers of 8 and 16 levels for normal values (Max, 1960). A function of their own, since PostgreSQL computes constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._steps(n integer, levels integer) RETURNS {ext}.vector[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
-    SELECT array_fill((k * (hashindex._query_step(levels) / sqrt(n)))::real, ARRAY[n])::{ext}.vector
+    SELECT array_fill((k * (CASE levels WHEN 2 THEN 0.586 ELSE 0.335 END / sqrt(n)))::real, ARRAY[n])::{ext}.vector
     FROM generate_series(1, 2 * levels - 1) k
 );
 
@@ -81,34 +75,14 @@ BEGIN
 END
 $$;
 
--- SQL for the order of the codes c: their distance to the codes of a query, or, with numbers, what a row's own distance grows with. The
--- squared distance of the projections p of a row and q of the query is |p|^2 - 2 <p, q> + |q|^2. With D the distance of the codes and n the
--- projections, <q, levels> is nearly (2 step |q| / sqrt(n)) (15 n - D), so
+-- SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, or two, which already excludes most rows. With
+-- numbers, of the code c, what a row's own distance grows with: the squared distance of the projections p of a row and q of the query is
+-- |p|^2 - 2 <p, q> + |q|^2. With D the distance of the codes and n the projections, <q, levels> is nearly (2 step |q| / sqrt(n)) (15 n - D), so
 --     |p|^2 - 2 <p, q> = length * (length + fit * scale * (D - 15 n)),  scale = 4 step |q| / sqrt(n).
 -- For inner products q is the projection without what the model adds, and -<p, q> is what counts.
 CREATE OR REPLACE FUNCTION hashindex._code_order(
-    ranking text, levels integer, n integer, metric text, numbers boolean, terms text[], scale text, roughly boolean
+    ranking text, levels integer, n integer, metric text, numbers boolean, code text, terms text[], scale text, roughly boolean
 )
-RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    distance text := hashindex._code_distance(ranking, levels, 'c.code', terms, roughly);
-BEGIN
-    IF NOT numbers THEN
-        RETURN distance;
-    END IF;
-    -- The two codes of a rough order are the first two of four, of weights 8 and 4.
-    distance := CASE WHEN roughly THEN format('4 * (%s) - %s', distance, 12 * n) ELSE format('%s - %s', distance, 15 * n) END;
-    RETURN format(
-        CASE metric WHEN 'ip' THEN 'c.length * (c.fit * (%1$s))' ELSE 'c.length * (c.length + c.fit * (%2$s * (%1$s)))' END, distance, scale
-    );
-END
-$$;
-
--- SQL for the distance of a code to the codes of a query; roughly: to the first of them alone, or two, which already excludes most rows.
-CREATE OR REPLACE FUNCTION hashindex._code_distance(ranking text, levels integer, code text, terms text[], roughly boolean)
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
@@ -121,13 +95,22 @@ DECLARE
         WHEN levels = 2 THEN '{4,2,1}'
         ELSE '{8,4,2,1}'
     END;
+    distance text;
 BEGIN
     -- "0 +" keeps the planner from an HNSW index on the codes, whose answers are approximate. This takes half the time of
     -- bit_count(code # u).
-    RETURN CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
+    distance := CASE WHEN cardinality(weights) = 1 THEN '0 + ' ELSE '' END || string_agg(
         format('%s(%s OPERATOR({ext}.<~>) %s)', CASE WHEN w.weight > 1 THEN w.weight || ' * ' ELSE '' END, code, terms[w.place]),
         ' + ' ORDER BY w.place
     )
     FROM unnest(weights) WITH ORDINALITY w(weight, place);
+    IF NOT numbers THEN
+        RETURN distance;
+    END IF;
+    -- The two codes of a rough order are the first two of four, of weights 8 and 4.
+    distance := CASE WHEN roughly THEN format('4 * (%s) - %s', distance, 12 * n) ELSE format('%s - %s', distance, 15 * n) END;
+    RETURN format(
+        CASE metric WHEN 'ip' THEN 'c.length * (c.fit * (%1$s))' ELSE 'c.length * (c.length + c.fit * (%2$s * (%1$s)))' END, distance, scale
+    );
 END
 $$;

@@ -23,20 +23,26 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     found hashindex.index := hashindex._row_of(index_name);
+    base oid := hashindex._oid_of(found.schema_name, found.table_name);
 BEGIN
-    PERFORM hashindex._check_trust(found);
+    -- A table without partitions in a schema of the administrator is looked up in one step.
+    IF NOT EXISTS (
+        SELECT FROM (SELECT x.* FROM pg_class x WHERE x.oid = base OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
+        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
+        WHERE c.relkind = 'r' AND NOT c.relhassubclass
+          AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR pg_get_userbyid(c.relowner) = ANY (found.trusted_owners))
+          AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR pg_get_userbyid(s.owner) = ANY (found.trusted_owners))
+    ) THEN
+        PERFORM hashindex._check_owners(
+            base, found.trusted_owners, format('pg-hashindex index configure %s --trust-owner', coalesce(found.swap_of, found.name))
+        );
+    END IF;
     RETURN found;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
-
--- The schema that pgvector is in now, quoted.
-CREATE OR REPLACE FUNCTION hashindex._vector_schema() RETURNS text
-LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
-BEGIN ATOMIC
-    SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
-END;
 
 -- Pgvector's distance operator for a metric. Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
@@ -184,19 +190,9 @@ BEGIN
 END
 $$;
 
--- Whether the composite type of an index's keys is missing.
-CREATE OR REPLACE FUNCTION hashindex._lacks_key_type(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL;
-END
-$$;
-
--- Makes the type of an index's keys, if it is missing. It has the collations of the columns, since keys are
--- compared with them.
-CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS void
+-- Makes the composite type of an index's keys, if it is missing; returns whether it was. It has the collations of the columns, since keys
+-- are compared with them.
+CREATE OR REPLACE FUNCTION hashindex._create_key_type(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -204,8 +200,8 @@ DECLARE
     key_type text := hashindex._key_type(i);
     columns text;
 BEGIN
-    IF NOT hashindex._lacks_key_type(i) THEN
-        RETURN;
+    IF cardinality(i.key_columns) = 1 OR to_regtype(key_type) IS NOT NULL THEN
+        RETURN false;
     END IF;
     SELECT string_agg(format('id_%s %s%s', k.n, k.type, CASE WHEN l.collname IS NOT NULL THEN format(' COLLATE %I.%I', n.nspname, l.collname) END), ', ' ORDER BY k.n)
     INTO columns
@@ -215,6 +211,7 @@ BEGIN
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
     EXECUTE format('COMMENT ON TYPE %s IS %L', key_type, format('key of index %s', i.name));
     EXECUTE format('ALTER TYPE %s OWNER TO %s', key_type, hashindex._administrator()::regrole);
+    RETURN true;
 END
 $$;
 

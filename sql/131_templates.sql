@@ -150,8 +150,7 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in the templates of an index's functions. The values of all placeholders. Names are quoted; types are read
--- from PostgreSQL's catalog.
+-- Values of the placeholders in the templates of an index's functions. Names are quoted; types are read from PostgreSQL's catalog.
 CREATE OR REPLACE FUNCTION hashindex._parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -244,10 +243,9 @@ BEGIN
         'code_column', quote_ident(i.code_column),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
         -- A plan that knows the keys leaves out the partitions that hold none of them.
-        'part_plans', 'force_custom_plan',
         'table_plans', CASE WHEN divided THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         'table_indexscan', CASE WHEN divided THEN 'on' ELSE 'off' END,
-        'table_seqscan', 'off',
+        'table_seqscan', CASE WHEN has_tenant THEN 'off' ELSE 'on' END,
         'dimension', used.dimension, 'n_bits', used.n_bits,
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'seqscan', CASE i.access WHEN 'landmarks' THEN 'off' ELSE 'on' END,
         'checked_query', format(
@@ -260,12 +258,12 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
-        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', false),
+        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
             '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
             CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, u, 'hashindex_scale', true)
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', true)
         ),
         -- The tenant comes after the arguments of an index without tenants.
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
@@ -277,7 +275,7 @@ BEGIN
         ) ELSE 'NULL' END,
         -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
         'of_tenant', CASE WHEN has_tenant THEN format(
-            CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9' ELSE '(%s.%I = $9) IS TRUE' END, base, i.tenant_column
+            CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9 AND ' ELSE '(%s.%I = $9) IS TRUE AND ' END, base, i.tenant_column
         ) ELSE '' END,
         -- A table that is distributed by its tenants has the codes of one in one shard.
         'tenant_shard', coalesce((
@@ -285,6 +283,8 @@ BEGIN
             WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(to_regclass(base))).column_name
         ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
+        'searched_tenant', CASE WHEN has_tenant THEN ', $9' ELSE '' END, 'tenant_text', CASE WHEN has_tenant THEN ', $9::text' ELSE '' END,
+        'no_tenant', CASE WHEN has_tenant THEN '$9 IS NULL OR ' ELSE '' END,
         'search_shards', '',
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
         'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),
@@ -309,13 +309,13 @@ BEGIN
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.keys, replace(filters.shown, '%', '%%'),
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, given, '$7', false), replace(codes, '%', '%%'),
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', given, '$7', false), replace(codes, '%', '%%'),
             named.kept_keys
         ) ELSE format(
             E'SELECT %2$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
             '\n) ORDER BY %4$s LIMIT $6',
             named.base, named.typed_keys, named.code,
-            hashindex._code_distance(i.ranking, used.levels, format('%s.%s', named.base, named.code), given, false)
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, false, format('%s.%s', named.base, named.code), given, '', false)
         ) END),
         'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,
@@ -363,9 +363,8 @@ BEGIN
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
-        'scale', CASE WHEN numbers THEN format(
-            '{ext}.vector_norm(hashindex_projection) * %s', 4 * hashindex._query_step(used.levels) / sqrt(n_projections)
-        ) ELSE 'NULL' END,
+        -- Four of the steps of _steps.
+        'scale', CASE WHEN numbers THEN format('{ext}.vector_norm(hashindex_projection) * %s', 4 * 0.335 / sqrt(n_projections)) ELSE 'NULL' END,
         -- The numbers of the row r, beside its code.
         'number_targets', CASE WHEN numbers THEN ', length, fit' ELSE '' END,
         'number_values', CASE WHEN numbers THEN ', hashindex._length(r.projection), hashindex._fit(r.projection)' ELSE '' END,
@@ -398,7 +397,9 @@ BEGIN
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts),
         'landmarks_of_tenant', hashindex._fill(hashindex._template('landmarks_of_tenant'), parts || '{"tenant_value": "$7"}'),
-        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts)
+        'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts),
+        'exact_rows', hashindex._fill(CASE WHEN has_tenant THEN hashindex._template('exact_in_tenant')
+            ELSE '    RETURN QUERY SELECT {e_ids}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;' END, parts)
     );
 END
 $$;
@@ -453,8 +454,8 @@ BEGIN
         format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
     );
     PERFORM hashindex._create_function(
-        CASE WHEN i.tenant_column IS NOT NULL THEN 'search_tenant' WHEN distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p') THEN 'search_parts'
-            ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
+        CASE WHEN i.tenant_column IS NOT NULL OR distributed OR EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p')
+            THEN 'search_parts' ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
     );
     PERFORM hashindex._create_function('within', parts, format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name));
     PERFORM hashindex._take_over(i);

@@ -52,18 +52,6 @@ BEGIN
 END
 $$;
 
--- Whether the candidates of an index are those that a new one would have, so that nobody chose them.
-CREATE OR REPLACE FUNCTION hashindex._has_usual_candidates(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-BEGIN
-    RETURN i.candidates = hashindex._usual_candidates(i, used);
-END
-$$;
-
 -- Candidates of a search for k rows if none are named: the usual ones are for up to ten, and more rows need more in proportion.
 CREATE OR REPLACE FUNCTION hashindex._candidates_for(k integer, usual integer) RETURNS integer
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -84,13 +72,15 @@ AS $$
 DECLARE
     i hashindex.index;
     used hashindex.model;
+    owners text[];
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
 BEGIN
     IF trust_owner THEN
         PERFORM hashindex._check_administrator();
-        UPDATE hashindex.index x
-        SET trusted_owners = x.trusted_owners || ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_of(x) u)
+        i := hashindex._row_of(configure_index.name);
+        owners := ARRAY(SELECT u.owner FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners) u);
+        UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
         WHERE configure_index.name IN (x.name, x.swap_of);
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
@@ -138,13 +128,11 @@ BEGIN
         UPDATE hashindex.index x
         SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-        PERFORM hashindex._create_functions(i);
-    ELSE
-        PERFORM hashindex._create_functions(i);
-        -- A swap says it of the index that searches use.
-        IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
-            RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
-        END IF;
+    END IF;
+    PERFORM hashindex._create_functions(i);
+    -- A swap says it of the index that searches use.
+    IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
+        RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
     END IF;
 END
 $$;

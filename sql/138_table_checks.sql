@@ -1,7 +1,8 @@
 -- Checks whether a table can be indexed.
 
--- Refuses a column whose vectors a model of that dimension cannot take.
-CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer)
+-- Refuses a column whose vectors a model of that dimension cannot take: by its type, and by its rows where that has no dimension. A column
+-- that has codes already is refused by its type alone.
+CREATE OR REPLACE FUNCTION hashindex._check_vector_column(table_name regclass, column_name text, dimension integer, by_rows boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -38,18 +39,18 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % is of type %, not vector or halfvec', column_name, table_name, column_type
             USING ERRCODE = 'datatype_mismatch';
     END IF;
-    IF column_dimension = -1 AND dimension IS NOT NULL THEN
-        -- The column's type has no dimension, so look for a row that the model cannot take.
+    IF column_dimension = -1 AND by_rows AND dimension IS NOT NULL THEN
         EXECUTE format(
             'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',
             column_name, table_name
         ) INTO column_dimension USING dimension;
     END IF;
-    IF column_dimension <> dimension THEN
+    IF column_dimension NOT IN (-1, dimension) THEN
         RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
             column_name, table_name, column_dimension, dimension
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Train a model on this column. If the index '
-                'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.';
+            USING ERRCODE = 'datatype_mismatch', HINT = CASE WHEN by_rows THEN 'Train a model on this column. If the index '
+                'has vectors of another dimension, keep them in a column of their own, and move it with: pg-hashindex index swap --column.'
+                ELSE 'Its codes are those of the former vectors: drop the index, and create it again.' END;
     END IF;
 END
 $$;
@@ -86,27 +87,6 @@ BEGIN
 END
 $$;
 
--- Refuses to search a column whose dimension was changed under its index. Called where no exact distance is computed; pgvector's distance
--- operators refuse another dimension themselves.
-CREATE OR REPLACE FUNCTION hashindex._check_column_dimension(table_name regclass, column_name text, dimension integer)
-RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    found integer := a.atttypmod FROM pg_attribute a
-        WHERE a.attrelid = _check_column_dimension.table_name
-          AND a.attname = _check_column_dimension.column_name AND NOT a.attisdropped;
-BEGIN
-    IF found NOT IN (-1, dimension) THEN
-        RAISE EXCEPTION 'column "%" of % holds vectors of % dimensions, the model takes %',
-            column_name, table_name, found, dimension
-            USING ERRCODE = 'datatype_mismatch',
-                  HINT = 'Its codes are those of the former vectors: drop the index, and create it again.';
-    END IF;
-END
-$$;
-
 -- Whether a type is neither built in nor an enum of the administrator. Triggers run as the administrator, so no operator, cast or domain
 -- check of another role may run in them. An enum has PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
@@ -120,7 +100,7 @@ BEGIN
 END
 $$;
 
--- Refuses filter columns that cannot be kept beside codes.
+-- Refuses filter columns that cannot be kept beside codes, and a column that cannot be the tenants, which are kept too.
 CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -129,9 +109,15 @@ DECLARE
     wrong text;
 BEGIN
     SELECT CASE
-        WHEN i.layout = 'column' THEN
-            format('index "%s" keeps its codes in the table itself, so every column can be filtered by already', i.name)
-        WHEN a.attname IS NULL THEN format('table %s has no column "%s" to filter by', base, coalesce(f.name, 'NULL'))
+        WHEN i.layout = 'column' THEN format('index "%s" keeps its codes in the table itself, ', i.name) || CASE
+            WHEN i.tenant_column IS NULL THEN 'so every column can be filtered by already' ELSE 'where the codes of a tenant are not together' END
+        WHEN a.attname IS NULL THEN format('table %s has no column "%s" ', base, coalesce(f.name, 'NULL')) || CASE
+            WHEN f.name = i.tenant_column THEN 'of tenants' ELSE 'to filter by' END
+        WHEN f.name = i.tenant_column AND NOT EXISTS (
+            SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
+            WHERE m.amname = 'btree' AND o.opcdefault
+              AND (o.opcintype = a.atttypid OR t.typtype = 'e' AND o.opcintype = 'anyenum'::regtype OR a.atttypid = 'varchar'::regtype AND o.opcintype = 'text'::regtype)
+        ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', f.name, base, format_type(a.atttypid, a.atttypmod))
         WHEN f.name = i.column_name OR f.name = ANY (i.key_columns) AND (f.name = i.tenant_column AND cardinality(i.key_columns) > 1) IS NOT TRUE THEN format('filter column "%s" is the key or the vector of the index', f.name)
         WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
         -- Triggers do not see it change.
@@ -141,10 +127,13 @@ BEGIN
     END AS fault INTO wrong
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_type t ON t.oid = a.atttypid
     ORDER BY fault LIMIT 1;
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave it out: filters on any column work without '
-            'being kept beside codes. What is kept is of built-in types, or of enums that the administrator owns.';
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$| of a tenant are)'
+            THEN 'Name a column of a built-in type, such as integer, uuid or text, of a table whose index has layout table.'
+            ELSE 'Leave it out: filters on any column work without being kept beside codes. What is kept is of built-in types, or of enums '
+                'that the administrator owns.' END;
     END IF;
 END
 $$;
@@ -158,32 +147,6 @@ BEGIN
     -- The type of the copies, which a change of the table's column does not reach.
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
     WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
-END
-$$;
-
--- Refuses a column that cannot be the tenants of an index.
-CREATE OR REPLACE FUNCTION hashindex._check_tenant(i hashindex.index, base regclass) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    wrong text;
-BEGIN
-    SELECT CASE
-        WHEN i.layout = 'column' THEN format('index "%s" keeps its codes in the table itself, where the codes of a tenant are not together', i.name)
-        WHEN a.attname IS NULL THEN format('table %s has no column "%s" of tenants', base, i.tenant_column)
-        WHEN NOT EXISTS (
-            SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
-            WHERE m.amname = 'btree' AND o.opcdefault
-              AND (o.opcintype = a.atttypid OR t.typtype = 'e' AND o.opcintype = 'anyenum'::regtype OR a.atttypid = 'varchar'::regtype AND o.opcintype = 'text'::regtype)
-        ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', i.tenant_column, base, format_type(a.atttypid, a.atttypmod))
-    END INTO wrong
-    FROM (SELECT) one LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = i.tenant_column AND a.attnum > 0 AND NOT a.attisdropped
-    LEFT JOIN pg_type t ON t.oid = a.atttypid;
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value',
-            HINT = 'Name a column of a built-in type, such as integer, uuid or text, of a table whose index has layout table.';
-    END IF;
 END
 $$;
 
@@ -237,6 +200,7 @@ AS $$
 DECLARE
     wrong text;
     key_index oid;
+    distribution_column text := (hashindex._distribution_of(table_name)).column_name;
 BEGIN
     IF cardinality(wanted) NOT BETWEEN 1 AND current_setting('max_index_keys')::integer THEN
         RAISE EXCEPTION 'a key of % columns is wanted; PostgreSQL has keys of 1 to %', cardinality(wanted), current_setting('max_index_keys')
@@ -267,21 +231,18 @@ BEGIN
       AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE k.names @> wanted AND k.names <@ wanted END
     -- The names as they were given, if two indexes have them.
     ORDER BY k.names = wanted DESC, x.indisprimary DESC, x.indexrelid LIMIT 1;
-    IF key_index IS NULL THEN
-        PERFORM hashindex._check_distribution_key(table_name, wanted);
-    END IF;
-    IF key_index IS NULL AND wanted IS NULL THEN
-        RAISE EXCEPTION 'table % has no primary key', table_name
-            USING ERRCODE = 'invalid_table_definition',
-                  HINT = hashindex._key_hint(table_name, wanted);
-    ELSIF key_index IS NULL AND cardinality(wanted) = 1 THEN
-        RAISE EXCEPTION 'column % of % is not a key: it must be NOT NULL with a unique index of its own', hashindex._named(wanted), table_name
-            USING ERRCODE = 'invalid_table_definition',
-                  HINT = hashindex._key_hint(table_name, wanted);
+    IF key_index IS NULL AND distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
+        -- Citus has no unique key without it, so advice to make one would not help.
+        RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', table_name, distribution_column
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
     ELSIF key_index IS NULL THEN
-        RAISE EXCEPTION 'columns % of % are not a key: they must be NOT NULL with a unique index on all of them and no other column', hashindex._named(wanted), table_name
-            USING ERRCODE = 'invalid_table_definition',
-                  HINT = hashindex._key_hint(table_name, wanted);
+        RAISE EXCEPTION '%', format(
+            CASE WHEN wanted IS NULL THEN 'table %1$s has no primary key'
+                 WHEN cardinality(wanted) = 1 THEN 'column %2$s of %1$s is not a key: it must be NOT NULL with a unique index of its own'
+                 ELSE 'columns %2$s of %1$s are not a key: they must be NOT NULL with a unique index on all of them and no other column' END,
+            table_name, hashindex._named(wanted)
+        ) USING ERRCODE = 'invalid_table_definition', HINT = hashindex._key_hint(table_name, wanted);
     END IF;
     -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.
     SELECT array_agg(t.name ORDER BY k.n), min(format('key "%s" of %s is of type %s, %s', k.name, table_name, t.name, t.shape)) FILTER (WHERE t.shape IS NOT NULL)

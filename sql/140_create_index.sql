@@ -104,9 +104,6 @@ BEGIN
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
     PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
-    IF i.tenant_column IS NOT NULL THEN
-        PERFORM hashindex._check_tenant(i, create_index.table_name);
-    END IF;
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
     PERFORM hashindex._check_names(create_index.table_name, i.code_column);
     i.candidates := hashindex._usual_candidates(i, used);

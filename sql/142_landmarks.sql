@@ -1,8 +1,8 @@
 -- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
 -- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
 
--- Tables of an index in schema hashindex, and whether it uses them. Finds the tables of an index in schema hashindex by their names. One
--- that is not in use was left by a run that was cut off, or by a former build.
+-- Tables of an index in schema hashindex, by their names, and whether it uses them. One that is not in use was left by a run that was cut
+-- off, or by a former build.
 CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -22,8 +22,7 @@ BEGIN
 END
 $$;
 
--- Catalog row that an index will have when the landmarks that are being built are in use. The catalog row as it will be after the build,
--- for making the functions that will be used then.
+-- Catalog row that an index will have after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -264,8 +263,8 @@ BEGIN
 END
 $$;
 
--- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied.
--- Returns the number of keys, or -1 if the table was emptied meanwhile and the build has to begin again.
+-- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied
+-- and the build has to begin again.
 CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -412,10 +411,11 @@ BEGIN
 END
 $$;
 
--- An index that has tenants, or an error.
-CREATE OR REPLACE FUNCTION hashindex._index_of_tenants(index_name text) RETURNS hashindex.index
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+-- Tenants of an index, with their codes and landmarks, largest first.
+CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
 SET search_path FROM CURRENT
+SET jit = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
@@ -424,19 +424,6 @@ BEGIN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
     END IF;
-    RETURN i;
-END
-$$;
-
--- Tenants of an index, with their codes and landmarks, largest first.
-CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
-SET search_path FROM CURRENT
-SET jit = off
-AS $$
-DECLARE
-    i hashindex.index := hashindex._index_of_tenants(index_name);
-BEGIN
     RETURN QUERY EXECUTE format(
         'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM %I.%I c GROUP BY 1) n '
         'ORDER BY n.codes DESC, n.tenant',
@@ -449,11 +436,6 @@ $$;
 COMMENT ON FUNCTION hashindex.tenants(text) IS
     'tenants of an index, with their codes and landmarks, largest first; a small tenant has no landmarks, and all of its codes are ranked';
 
--- Whether the lists of a tenant no longer suit its size.
-CREATE OR REPLACE FUNCTION hashindex._has_outgrown(codes bigint, landmarks bigint) RETURNS boolean
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN hashindex._tenant_landmarks(codes) > 2 * greatest(landmarks, 100);
-
 -- Puts the codes of a tenant into the lists of new landmarks, which come after the former ones in their table; returns the number of codes.
 -- The caller holds SHARE ROW EXCLUSIVE on the table, and passes the keys of all rows of the tenant, with their landmarks.
 CREATE OR REPLACE FUNCTION hashindex._exchange_lists(name text, tenant text, first_landmark integer, keys text[], landmarks integer[])
@@ -463,7 +445,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_exchange_lists.name);
-    parts jsonb := hashindex._parts(hashindex._index_of_tenants(name));
+    parts jsonb := hashindex._parts(i);
     moved bigint;
 BEGIN
     IF i.landmark_table IS NULL THEN

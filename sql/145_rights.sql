@@ -105,7 +105,7 @@ BEGIN
 END
 $$;
 
--- The table that has a name now, or NULL. Not by to_regclass, which fails in a schema that the caller may not use.
+-- The table that has a name now, or NULL: another one may have been put in its place. Not by to_regclass, which fails in a schema that the caller may not use.
 CREATE OR REPLACE FUNCTION hashindex._oid_of(schema_name text, table_name text) RETURNS oid
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -113,58 +113,6 @@ AS $$
 BEGIN
     RETURN c.oid FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid
     WHERE n.nspname = _oid_of.schema_name AND c.relname = _oid_of.table_name;
-END
-$$;
-
--- The table of an index, or NULL: another one may have been put in its place.
-CREATE OR REPLACE FUNCTION hashindex._base_of(i hashindex.index) RETURNS oid
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN hashindex._oid_of(i.schema_name, i.table_name);
-END
-$$;
-
--- Owners of the table of an index, of its partitions and of their schemas that are not trusted.
-CREATE OR REPLACE FUNCTION hashindex._untrusted_of(i hashindex.index) RETURNS TABLE (owner text, refusal text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY SELECT u.* FROM hashindex._untrusted_owners(hashindex._base_of(i), i.trusted_owners) u;
-END
-$$;
-
--- Whether all owners of a table are trusted; a table without partitions in a schema of the administrator is looked up in one step.
-CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[]) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM (SELECT x.* FROM pg_class x WHERE x.oid = base OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
-        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
-        WHERE c.relkind = 'r' AND NOT c.relhassubclass
-          AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR pg_get_userbyid(c.relowner) = ANY (trusted))
-          AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR pg_get_userbyid(s.owner) = ANY (trusted))
-    ) OR NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted));
-END
-$$;
-
--- Refuses the table of an index if an owner of it is not trusted; each read of the table begins with this.
-CREATE OR REPLACE FUNCTION hashindex._check_trust(i hashindex.index) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF hashindex._is_trusted(hashindex._base_of(i), i.trusted_owners) THEN
-        RETURN;
-    END IF;
-    PERFORM hashindex._check_owners(
-        hashindex._base_of(i), i.trusted_owners, format('pg-hashindex index configure %s --trust-owner', coalesce(i.swap_of, i.name))
-    );
 END
 $$;
 
@@ -308,38 +256,10 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    IF row_security_active(to_regclass(codes)) AND NOT (
-        row_security_active(to_regclass(base)) AND hashindex._follows_policies(to_regclass(base), to_regclass(codes))
-    ) THEN
+    IF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(base, codes) THEN
         RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, base
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
     END IF;
-END
-$$;
-
--- Why codes cannot follow the policies of an index's table, or NULL: they hold no column of it but the tenant's.
-CREATE OR REPLACE FUNCTION hashindex._policies_beyond_tenants(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-BEGIN
-    -- Policies of a partition hold for those who name it.
-    IF i.tenant_column IS NULL OR hashindex._is_distributed(i)
-       OR EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE p.part <> base AND c.relrowsecurity) THEN
-        RETURN format('row security of %s hides rows, and their codes tell what is in them', base);
-    END IF;
-    RETURN format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
-    FROM pg_policy p
-    WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND (
-        -- Columns of the row's own, and whole rows, which are no dependencies.
-        EXISTS (
-            SELECT FROM pg_depend d JOIN pg_attribute a ON a.attrelid = base AND a.attnum = d.refobjsubid
-            WHERE d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = base
-              AND a.attname <> i.tenant_column
-        ) OR p.polqual::text ~ ':varattno (0|-)'
-    ) HAVING count(*) > 0;
 END
 $$;
 
@@ -388,16 +308,33 @@ END
 $$;
 
 -- What readers of the codes of an index learn beyond the rows that they may read anyway, or NULL. Without this, a grant would tell a role
--- what the table does not.
+-- what the table does not. Codes follow policies that name no column but the tenant's, of which they hold a copy.
 CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    hides boolean := EXISTS (SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity);
+    hiding regclass[] := ARRAY(SELECT p.part FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity);
 BEGIN
-    RETURN coalesce(CASE WHEN hides THEN hashindex._policies_beyond_tenants(i) END, (
+    RETURN coalesce(CASE
+        WHEN hiding = '{}' THEN NULL
+        -- Policies of a partition hold for those who name it.
+        WHEN i.tenant_column IS NULL OR hashindex._is_distributed(i) OR hiding <> ARRAY[base] THEN
+            format('row security of %s hides rows, and their codes tell what is in them', base)
+        ELSE (
+            SELECT format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
+            FROM pg_policy p
+            WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND (
+                -- Columns of the row's own, and whole rows, which are no dependencies.
+                EXISTS (
+                    SELECT FROM pg_depend d JOIN pg_attribute a ON a.attrelid = base AND a.attnum = d.refobjsubid
+                    WHERE d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = base
+                      AND a.attname <> i.tenant_column
+                ) OR p.polqual::text ~ ':varattno (0|-)'
+            ) HAVING count(*) > 0
+        )
+    END, (
         SELECT format('model "%s" keeps vectors that it was trained on, as anchors, and searches read them', m.name)
         FROM hashindex.readable_model m
         WHERE m.id = i.model_id AND EXISTS (SELECT FROM unnest(m.layers) l WHERE l.kind IN ('rbf', 'affinity'))

@@ -97,7 +97,7 @@ BEGIN
         CASE WHEN i.ranking <> (hashindex._rankings(before))[1]
                 AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
         -- So are candidates.
-        CASE WHEN NOT hashindex._has_usual_candidates(i) THEN i.candidates END,
+        CASE WHEN i.candidates <> hashindex._usual_candidates(i, before) THEN i.candidates END,
         CASE WHEN wanted = 'landmarks' THEN i.probes END
     );
     RETURN next_name;

@@ -8,19 +8,20 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    base regclass := hashindex._base_of(i);
+    base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
     columns text[] := ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped);
     kept text[] := hashindex._code_keys(i);
+    vector_schema text := (SELECT e.extnamespace::regnamespace::text FROM pg_extension e WHERE e.extname = 'vector');
     wrong text;
     key record;
     retyped text;
 BEGIN
-    IF hashindex._vector_schema() <> '{ext}' THEN
-        RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', hashindex._vector_schema()),
+    IF vector_schema <> '{ext}' THEN
+        RETURN QUERY SELECT format('pgvector is in schema %s now, and was in {ext}: writes and searches fail', vector_schema),
             'pg-hashindex schema upgrade', false;
         RETURN;
     END IF;
@@ -30,9 +31,9 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
-        -- Where the column's type has no dimension, rows are not compared one by one.
-        PERFORM hashindex._check_vector_column(base, i.column_name, CASE WHEN a.atttypmod > 0 THEN used.dimension END)
-        FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name;
+        IF i.column_name = ANY (columns) THEN
+            PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension, false);
+        END IF;
         PERFORM hashindex._check_names(base, i.code_column);
         IF i.key_columns <@ columns THEN
             key := hashindex._find_key(base, i.key_columns);
@@ -108,8 +109,7 @@ BEGIN
 END
 $$;
 
--- Makes the code table or code column of an index again, if it is missing or not as a search needs it; returns whether it was. Makes them
--- empty; pg-hashindex index encode fills them.
+-- Makes the code table or code column of an index again, empty, if it is missing or not as a search needs it; returns whether it was.
 CREATE OR REPLACE FUNCTION hashindex._restore_codes(name text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -149,8 +149,8 @@ BEGIN
 END
 $$;
 
--- Records that the codes of a table, or of one of its partitions, may be wrong, or have all been compared. A comment on a trigger records
--- that writes to its table went unseen. It stays until every code has been compared, even if a repair is cut off.
+-- Records by comments on triggers that writes to a table, or to one of its partitions, went unseen, or that all codes have been compared
+-- since.
 CREATE OR REPLACE FUNCTION hashindex._mark_triggers(name text, base regclass, verified boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -171,7 +171,7 @@ END
 $$;
 
 -- Creates missing triggers of an index, enables disabled ones, and drops those of detached partitions; returns the tables, by what was
--- wrong. Enables disabled triggers too, since codes do not stay right without them.
+-- wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_triggers(name text) RETURNS TABLE (table_name text, what text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -214,8 +214,7 @@ BEGIN
 END
 $$;
 
--- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round. ALTER TABLE ... SET LOGGED and SET
--- UNLOGGED change a table, and not its codes.
+-- Tables of codes and landmarks that are LOGGED where their table is UNLOGGED, or the other way round.
 CREATE OR REPLACE FUNCTION hashindex._logged_otherwise(i hashindex.index)
 RETURNS SETOF regclass
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -271,7 +270,6 @@ END
 $$;
 
 -- Marks an incomplete access path of an index to be built again, and drops what interrupted runs left of others; returns what was done.
--- Searches scan all codes until the access path is built again, since what is left of it may be wrong.
 CREATE OR REPLACE FUNCTION hashindex._restore_access(name text) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -283,8 +281,7 @@ DECLARE
     logging text := hashindex._logging(base);
     part text;
 BEGIN
-    IF hashindex._lacks_key_type(i) THEN
-        PERFORM hashindex._create_key_type(i);
+    IF hashindex._create_key_type(i) THEN
         RETURN NEXT format('recreated type %s', hashindex._key_type(i));
     END IF;
     FOR part IN SELECT t FROM hashindex._logged_otherwise(i) t LOOP

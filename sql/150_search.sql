@@ -90,8 +90,8 @@ BEGIN
 END
 $$;
 
--- Microseconds that it takes to compare a vector of an index with the query, without reading the row. Measured in microseconds. A vector
--- stored out of line costs several times as much to compare.
+-- Microseconds that it takes to compare a vector of an index with the query, without reading the row. A vector stored out of line costs
+-- several times as much.
 CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -118,7 +118,7 @@ SET enable_indexscan = on
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    wanted_tenant text := CASE WHEN i.tenant_column IS NOT NULL THEN coalesce(tenant, (hashindex._tenant_of(i, filter, where_equals)).tenant) END;
+    wanted_tenant text := CASE WHEN i.tenant_column IS NOT NULL THEN coalesce(tenant, hashindex._tenant_of(i, where_equals)) END;
     of_tenant text := CASE WHEN wanted_tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, wanted_tenant) END;
     wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
     -- where_equals holds no SQL of the caller's.
@@ -223,113 +223,19 @@ BEGIN
 END
 $$;
 
--- The comparison of a tenant's column, given by the names of schema, table and column, with a literal that a filter in SQL text is, or that
--- is joined to all the rest of it by AND: the literal's value, its types as the text writes them ("number" if it has no quotes), and whether
--- there is no rest. NULL where the text may mean anything else.
-CREATE OR REPLACE FUNCTION hashindex._tenant_comparison(place text[], filter text, OUT value text, OUT types text[], OUT alone boolean)
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    quoted text := '(''(?:[^'']|'''')*''|"(?:[^"]|"")*")';
-    tokens text[];
-    shape text;
-    before text;
-    names text[];
-    found text[];
-BEGIN
-    IF strpos(lower(filter), lower(replace(place[3], '"', '""'))) = 0 THEN
-        RETURN;
-    END IF;
-    -- Strings and quoted names by their numbers, so that what follows sees words of SQL alone.
-    tokens := ARRAY(SELECT m.m[1] FROM regexp_matches(filter, quoted, 'g') m(m));
-    shape := string_agg(p.part || coalesce(left(tokens[p.n], 1) || p.n || left(tokens[p.n], 1), ''), '' ORDER BY p.n)
-        FROM regexp_split_to_table(filter, quoted) WITH ORDINALITY p(part, n);
-    shape := regexp_replace(translate(shape, '[]', '()'), '\mbetween\M((?:[^()]|\([^()]*\))*?)\mand\M', '~\1~', 'gi');
-    -- Backslashes, comments and dollars may hide where strings end; in CASE, AND joins parts of a condition.
-    IF filter ~ '\\' OR shape ~* '--|/\*|\$|\m(between|case|when)\M' THEN
-        RETURN;
-    END IF;
-    -- Brackets are opened where they stand between ANDs and hold no OR, the innermost first; all others are one value.
-    LOOP
-        before := shape;
-        shape := regexp_replace(shape, '\([^()]*\m(or|select|values|table|with)\M[^()]*\)', '?', 'gi');
-        CONTINUE WHEN shape <> before;
-        shape := regexp_replace(shape, '(^|\(|\mand\M)\s*\(([^()]*)\)(?=\s*($|\)|and\M))', '\1 \2 ', 'gi');
-        CONTINUE WHEN shape <> before;
-        shape := regexp_replace(shape, '\([^()]*\)', '?', 'g');
-        EXIT WHEN shape = before;
-    END LOOP;
-    IF shape ~* '\mor\M|[()]' THEN
-        RETURN;
-    END IF;
-    -- "0" is the number of no name.
-    names := ARRAY(
-        SELECT format('(?:"0"%s%s)', '|' || nullif(quote_ident(n.name), '"' || replace(n.name, '"', '""') || '"'), (
-            SELECT string_agg(format('|"%s"', t.k), '') FROM unnest(tokens) WITH ORDINALITY t(token, k)
-            WHERE t.token = '"' || replace(n.name, '"', '""') || '"'
-        ))
-        FROM unnest(place) WITH ORDINALITY n(name, k) ORDER BY n.k
-    );
-    found := regexp_match(shape, format(
-        '(^|\mand\M)\s*(?:(?:%s\s*\.\s*)?%s\s*\.\s*)?%s\s*=\s*(-?\s*[0-9]+|''[0-9]+'')((?:\s*::\s*[a-z]\w*(?:\s+(?!and\M)[a-z]\w*)*)*)\s*($|and\M)',
-        names[1], names[2], names[3]
-    ), 'i');
-    types := ARRAY(SELECT lower(btrim(t.name)) FROM unnest((string_to_array(found[3], '::'))[2:]) t(name));
-    IF starts_with(found[2], '''') THEN
-        value := tokens[btrim(found[2], '''')::integer];
-        value := replace(substr(value, 2, length(value) - 2), '''''', '''');
-    ELSIF found IS NOT NULL THEN
-        value := translate(found[2], E' \t\r\n', '');
-        types := array_append(types, 'number');
-    END IF;
-    alone := found[1] = '' AND found[4] = '';
-END
-$$;
-
--- The tenant that a filter asks for, if it is one; and whether it asks for nothing else.
-CREATE OR REPLACE FUNCTION hashindex._tenant_of(i hashindex.index, filter text, where_equals jsonb, OUT tenant text, OUT alone boolean)
+-- The tenant that where_equals names, if it is one.
+CREATE OR REPLACE FUNCTION hashindex._tenant_of(i hashindex.index, where_equals jsonb) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    kind text;
-    found record;
+    tenant text;
 BEGIN
-    IF i.tenant_column IS NULL THEN
-        alone := false;
-        RETURN;
-    ELSIF where_equals ->> i.tenant_column IS NOT NULL THEN
-        tenant := where_equals ->> i.tenant_column;
-        alone := filter IS NULL AND where_equals - i.tenant_column = '{}';
-        kind := hashindex._tenant_type(i);
-    ELSE
-        SELECT c.* INTO found FROM hashindex._tenant_comparison(ARRAY[i.schema_name, i.table_name, i.tenant_column], filter) c;
-        IF found.value IS NULL THEN
-            alone := false;
-            RETURN;
-        END IF;
-        kind := hashindex._tenant_type(i);
-        -- A comparison as values of another type may hold for other tenants too, or for none.
-        IF (
-            SELECT ARRAY(SELECT coalesce((SELECT t.typname::text FROM pg_type t WHERE t.oid = to_regtype(nullif(f.name, 'number'))), f.name) FROM unnest(found.types) f(name)) <@ CASE
-                WHEN t.typname IN ('int2', 'int4', 'int8') THEN '{number,int2,int4,int8}'
-                WHEN t.typname IN ('text', 'varchar') THEN '{text,varchar}'
-                WHEN t.typname = 'numeric' THEN '{number,numeric}'
-                ELSE ARRAY[t.typname::text]
-            END FROM pg_type t WHERE t.oid = kind::regtype
-        ) THEN
-            tenant := found.value;
-            alone := found.alone AND coalesce(where_equals, '{}') = '{}';
-        END IF;
-    END IF;
-    BEGIN
-        EXECUTE format('SELECT %L::%s::text', tenant, kind) INTO tenant;
-    EXCEPTION WHEN data_exception THEN
-        -- No tenant is equal to it, or only as a value of another type.
-        tenant := NULL;
-    END;
-    alone := coalesce(alone AND tenant IS NOT NULL, false);
+    EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
+    RETURN tenant;
+EXCEPTION WHEN data_exception THEN
+    -- No tenant is equal to it, or only as a value of another type.
+    RETURN NULL;
 END
 $$;
 
@@ -419,20 +325,16 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     -- A filter that is nothing but a tenant.
-    tenant text;
-    alone boolean := false;
+    tenant text := CASE WHEN filter IS NULL AND where_equals ->> i.tenant_column IS NOT NULL AND where_equals - i.tenant_column = '{}' THEN hashindex._tenant_of(i, where_equals) END;
 BEGIN
-    IF i.tenant_column IS NOT NULL THEN
-        SELECT t.tenant, t.alone INTO tenant, alone FROM hashindex._tenant_of(i, filter, where_equals) t;
-    END IF;
-    IF NOT alone AND (filter IS NOT NULL OR where_equals <> '{}') THEN
+    IF tenant IS NULL AND (filter IS NOT NULL OR where_equals <> '{}') THEN
         RETURN QUERY SELECT f.id, f.distance
         FROM hashindex._filtered_search(i, query::{ext}.vector, k, candidates, probes, query_code, filter, where_equals, caller_path) f;
     ELSE
         RETURN QUERY EXECUTE format(
             'SELECT %s, s.distance FROM hashindex.%I($1, $2, $3, $4, $5%s) s',
             hashindex._key_text('s', hashindex._answer_keys(i)), 'search_' || i.name,
-            CASE WHEN alone THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END
+            CASE WHEN tenant IS NOT NULL THEN format(', tenant => $6::%s', hashindex._tenant_type(i)) END
         )
         USING query, k, candidates, probes, query_code, tenant;
     END IF;
@@ -487,32 +389,27 @@ BEGIN
 END
 $$;
 
--- Refuses a text that is no key of several columns.
-CREATE OR REPLACE FUNCTION hashindex._check_key_text(i hashindex.index, given text) RETURNS void
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF cardinality(i.key_columns) = 1 OR json_array_length(given::json) = cardinality(i.key_columns) THEN
-        RETURN;
-    END IF;
-    RAISE invalid_parameter_value;
-EXCEPTION WHEN invalid_text_representation OR invalid_parameter_value THEN
-    RAISE EXCEPTION 'the key % is not a JSON array of % values, which the key of index "%" is: %', given, cardinality(i.key_columns), i.name,
-        hashindex._named(i.key_columns)
-        USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as [7, 12].';
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.code_of(index_name text, id text) RETURNS bit varying
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(index_name);
+    found_values integer;
     found bit varying;
 BEGIN
-    PERFORM hashindex._check_key_text(i, code_of.id);
+    IF cardinality(i.key_columns) > 1 THEN
+        BEGIN
+            found_values := json_array_length(code_of.id::json);
+        EXCEPTION WHEN invalid_text_representation OR invalid_parameter_value THEN
+            found_values := 0;
+        END;
+        IF found_values <> cardinality(i.key_columns) THEN
+            RAISE EXCEPTION 'the key % is not a JSON array of % values, which the key of index "%" is: %', code_of.id, cardinality(i.key_columns),
+                i.name, hashindex._named(i.key_columns)
+                USING ERRCODE = 'invalid_parameter_value', HINT = 'Write it as [7, 12].';
+        END IF;
+    END IF;
     EXECUTE format(
         'SELECT c.%I FROM %I.%I c WHERE (%s) = (%s)', i.code_column, i.code_schema, i.code_table,
         hashindex._columns_of('c', CASE i.layout WHEN 'table' THEN hashindex._code_keys(i) ELSE i.key_columns END), hashindex._key_of_text(i, '$1')

@@ -43,51 +43,6 @@ BEGIN
 END
 $$;
 
--- Warns of rows that got no code, by their number and the first keys.
-CREATE OR REPLACE FUNCTION hashindex._warn_of_left_out(i hashindex.index, keys text[]) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF cardinality(keys) > 0 THEN
-        RAISE WARNING 'left out % of %.% whose numbers are too large for the model of index "%": key %',
-            CASE cardinality(keys) WHEN 1 THEN '1 row' ELSE cardinality(keys) || ' rows' END, quote_ident(i.schema_name),
-            quote_ident(i.table_name), i.name, array_to_string(keys[:5], ', ') || CASE WHEN cardinality(keys) > 5 THEN ', ...' ELSE '' END
-            USING HINT = 'Correct or remove them.';
-    END IF;
-END
-$$;
-
--- Encodes the rows of an index that have no code, but for those that the model cannot take, which it names; returns how many. As in
--- Python, rows that the model takes beyond what float32 can hold are left out.
-CREATE OR REPLACE FUNCTION hashindex._encode_one_by_one(i hashindex.index) RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    key text;
-    left_out text[] := '{}';
-    written bigint := 0;
-BEGIN
-    FOR key IN EXECUTE format(
-        'SELECT %s FROM %I.%I b WHERE b.%I IS NOT NULL AND %s ORDER BY %s',
-        hashindex._key_text('b', i.key_columns), i.schema_name, i.table_name, i.column_name, hashindex._has_no_code(i),
-        hashindex._columns_of('b', i.key_columns)
-    ) LOOP
-        BEGIN
-            written := written + hashindex._encode_waiting(i, key);
-        EXCEPTION WHEN data_exception THEN
-            IF SQLSTATE NOT IN ('22000', '22003') THEN
-                RAISE;
-            END IF;
-            left_out := left_out || key;
-        END;
-    END LOOP;
-    PERFORM hashindex._warn_of_left_out(i, left_out);
-    RETURN written;
-END
-$$;
-
 CREATE OR REPLACE FUNCTION hashindex.encode_rows(index_name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -96,6 +51,8 @@ DECLARE
     i hashindex.index := hashindex.find_index(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
     snapshot_is_old boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
+    key text;
+    left_out text[] := '{}';
     written bigint;
 BEGIN
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
@@ -115,18 +72,41 @@ BEGIN
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
         PERFORM hashindex._prune_shards(i);
-        PERFORM hashindex._warn_of_left_out(i, ARRAY(SELECT hashindex._left_out_of_shards(i)));
+        left_out := ARRAY(SELECT hashindex._left_out_of_shards(i));
+    ELSE
+        BEGIN
+            written := hashindex._encode_waiting(i, NULL);
+        EXCEPTION WHEN data_exception THEN
+            IF SQLSTATE NOT IN ('22000', '22003') THEN
+                RAISE;
+            END IF;
+            -- One by one. As in Python, rows that the model takes beyond what float32 can hold are left out.
+            written := 0;
+            FOR key IN EXECUTE format(
+                'SELECT %s FROM %s b WHERE b.%I IS NOT NULL AND %s ORDER BY %s', hashindex._key_text('b', i.key_columns), base, i.column_name,
+                hashindex._has_no_code(i), hashindex._columns_of('b', i.key_columns)
+            ) LOOP
+                BEGIN
+                    written := written + hashindex._encode_waiting(i, key);
+                EXCEPTION WHEN data_exception THEN
+                    IF SQLSTATE NOT IN ('22000', '22003') THEN
+                        RAISE;
+                    END IF;
+                    left_out := left_out || key;
+                END;
+            END LOOP;
+        END;
+    END IF;
+    IF cardinality(left_out) > 0 THEN
+        RAISE WARNING 'left out % of % whose numbers are too large for the model of index "%": key %',
+            CASE cardinality(left_out) WHEN 1 THEN '1 row' ELSE cardinality(left_out) || ' rows' END, base, i.name,
+            array_to_string(left_out[:5], ', ') || CASE WHEN cardinality(left_out) > 5 THEN ', ...' ELSE '' END
+            USING HINT = 'Correct or remove them.';
+    END IF;
+    IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
-    BEGIN
-        written := hashindex._encode_waiting(i, NULL);
-    EXCEPTION WHEN data_exception THEN
-        IF SQLSTATE NOT IN ('22000', '22003') THEN
-            RAISE;
-        END IF;
-        written := hashindex._encode_one_by_one(i);
-    END;
     IF i.layout = 'table' THEN
         EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
     END IF;

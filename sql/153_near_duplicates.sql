@@ -1,11 +1,13 @@
--- Finds near-duplicates: pairs of rows in near lists, then of near codes, then of near vectors.
+-- Finds near-duplicates: pairs of rows in near lists, then of near codes, then of near vectors. In an index with tenants both rows are of
+-- one tenant. Its codes without a landmark, which are all of a small tenant, are compared with all others of it. They are in lists -1024
+-- to -1, by the hash of the tenant.
 
 CREATE OR REPLACE FUNCTION hashindex.near_duplicates(
     index_name text,
     max_distance double precision,
     radius integer,
     lists integer DEFAULT 16,
-    first_list integer DEFAULT 0,
+    first_list integer DEFAULT NULL,
     last_list integer DEFAULT NULL
 )
 RETURNS TABLE (id text, other_id text, distance double precision)
@@ -19,6 +21,10 @@ DECLARE
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
+    parts jsonb := hashindex._parts(i) || jsonb_build_object(
+        'x_key', hashindex._key_value(i, 'x', kept), 'y_key', hashindex._key_value(i, 'y', kept),
+        'x_ids', hashindex._columns_of('x', kept), 'y_ids', hashindex._columns_of('y', kept)
+    );
     done text;
 BEGIN
     IF i.access <> 'landmarks' THEN
@@ -37,25 +43,34 @@ BEGIN
         PERFORM hashindex._refuse('lists', lists, '1 to 1000');
     END IF;
     PERFORM hashindex._require_codes(i.name, base, i.encoded, EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
+    IF i.tenant_column IS NOT NULL THEN
+        PERFORM hashindex._require_policies(i.name, base, format('%I.%I', i.code_schema, i.code_table));
+    END IF;
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
             SELECT l.landmark AS list, o.landmark AS other FROM {landmarks} l CROSS JOIN LATERAL (
-                SELECT o.landmark FROM {landmarks} o ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
-            ) o WHERE l.landmark BETWEEN $4 AND coalesce($5, 2147483647)
+                SELECT o.landmark FROM {landmarks} o WHERE {same_tenant} ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
+            ) o WHERE l.landmark BETWEEN coalesce($4, 0) AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
             SELECT DISTINCT least({x_key}, {y_key}) AS id, greatest({x_key}, {y_key}) AS other_id
             FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
-            WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
+            WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2{pairs_without_list}
         )
         SELECT {b_text}, {o_text}, d.distance
         FROM pairs p JOIN {table} b ON ({row_columns}) = ({pair_ids}) JOIN {table} o ON ({o_columns}) = ({other_ids})
             CROSS JOIN LATERAL (SELECT b.{column} {operator} o.{column} AS distance) d
         WHERE d.distance <= $1$statement$,
-        hashindex._parts(i) || jsonb_build_object(
-            'x_key', hashindex._key_value(i, 'x', kept), 'y_key', hashindex._key_value(i, 'y', kept),
-            'x_ids', hashindex._columns_of('x', kept), 'y_ids', hashindex._columns_of('y', kept),
+        parts || jsonb_build_object(
+            'same_tenant', CASE WHEN i.tenant_column IS NULL THEN 'true' ELSE 'o.tenant = l.tenant' END,
+            'pairs_without_list', CASE WHEN i.tenant_column IS NULL THEN '' ELSE hashindex._fill(
+                -- Arrays of NULLs are equal: rows without a tenant are together, too.
+                $unlisted$ UNION SELECT least({x_key}, {y_key}), greatest({x_key}, {y_key})
+                FROM {codes} x JOIN {codes} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
+                WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
+                    AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)$unlisted$, parts
+            ) END,
             'b_text', hashindex._key_text('b', i.key_columns), 'o_text', hashindex._key_text('o', i.key_columns),
             'o_columns', hashindex._columns_of('o', i.key_columns),
             'pair_ids', CASE cardinality(kept) WHEN 1 THEN 'p.id' ELSE hashindex._columns_of('(p.id)', kept) END,
@@ -67,4 +82,4 @@ END
 $$;
 
 COMMENT ON FUNCTION hashindex.near_duplicates(text, double precision, integer, integer, integer, integer) IS
-    'pairs of rows at most max_distance apart whose codes differ in at most radius bits, from the given lists and those near to them';
+    'pairs of rows at most max_distance apart whose codes differ in at most radius bits, from the given lists and those near to them; of one tenant, if the index has tenants';

@@ -76,23 +76,6 @@ BEGIN
 END
 $$;
 
--- Refuses a table without a key that is distributed by another column than the wanted ones. Citus has no unique key without the
--- distribution column, so advice to make one would not help.
-CREATE OR REPLACE FUNCTION hashindex._check_distribution_key(base regclass, wanted text[]) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    distribution_column text := (hashindex._distribution_of(base)).column_name;
-BEGIN
-    IF distribution_column IS NOT NULL AND distribution_column <> ALL (coalesce(wanted, '{}')) THEN
-        RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', base, distribution_column
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
-    END IF;
-END
-$$;
-
 -- Refuses an index that a distributed table cannot have; does nothing for other tables. Called before anything is changed.
 CREATE OR REPLACE FUNCTION hashindex._check_distributable(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -218,8 +201,7 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in templates for a distributed table, made from those for a plain one. The values of placeholders that
--- differ from those for a plain table.
+-- Values of the placeholders in templates for a distributed table, made from those for a plain one.
 CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -241,7 +223,6 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ),
         'plans', 'auto',
-        'part_plans', 'auto',
         'table_plans', 'auto',
         'table_indexscan', 'on',
         'table_seqscan', 'on',
@@ -273,7 +254,7 @@ BEGIN
 END
 $$;
 
--- Empties a table of codes, and distributes it like the table of its index. Co-locates the codes with the table.
+-- Empties a table of codes, and distributes it like the table of its index, with which it is co-located.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -317,33 +298,8 @@ BEGIN
 END
 $$;
 
--- A value of the distribution column for each shard of a table, in the order of _shards_of; NULL for a type of which none are known. Only
--- trying tells where Citus puts a value.
-CREATE OR REPLACE FUNCTION hashindex._values_in_shards(relation regclass, type_name text) RETURNS text[]
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    made text := CASE
-        WHEN type_name IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', type_name)
-        WHEN type_name = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
-        WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', type_name)
-    END FROM pg_type t WHERE t.oid = to_regtype(nullif(type_name, ''));
-    found text[];
-    shards bigint := count(*) FROM hashindex._shards_of(relation);
-BEGIN
-    IF made IS NOT NULL THEN
-        EXECUTE format(
-            'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
-            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
-            ') f USING (shard)', made
-        ) INTO found USING relation, least(30 * shards, 30000)::integer;
-    END IF;
-    RETURN CASE WHEN cardinality(found) = shards THEN found END;
-END
-$$;
-
--- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it.
+-- Keeps a table with one row in each shard, by which a statement calls a function once on each node that has some; returns the values in it,
+-- of the distribution column, in the order of _shards_of; NULL for a type of which none are known. Only trying tells where Citus puts a value.
 CREATE OR REPLACE FUNCTION hashindex._number_shards(i hashindex.index, key_type text) RETURNS text[]
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -351,10 +307,23 @@ AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     numbers text := format('hashindex.%I', i.storage || '_shards');
-    wanted text[] := hashindex._values_in_shards(base::regclass, key_type);
+    made text := CASE
+        WHEN key_type IN ('pg_catalog.date', 'pg_catalog.timestamp', 'pg_catalog.timestamptz') THEN format('(date ''2000-01-01'' + v)::%s', key_type)
+        WHEN key_type = 'pg_catalog.uuid' THEN 'md5(v::text)::uuid'
+        WHEN t.typcategory IN ('N', 'S') THEN format('v::text::%s', key_type)
+    END FROM pg_type t WHERE t.oid = to_regtype(nullif(key_type, ''));
+    shards bigint := count(*) FROM hashindex._shards_of(base::regclass);
+    wanted text[];
     found text[];
 BEGIN
-    IF wanted IS NULL THEN
+    IF made IS NOT NULL THEN
+        EXECUTE format(
+            'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
+            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
+            ') f USING (shard)', made
+        ) INTO wanted USING base::regclass, least(30 * shards, 30000)::integer;
+    END IF;
+    IF cardinality(wanted) IS DISTINCT FROM shards THEN
         RETURN NULL;
     ELSIF to_regclass(numbers) IS NULL THEN
         EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
@@ -456,8 +425,7 @@ BEGIN
         'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
             'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
         ) END,
-        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END,
-        'given_tenant_value', CASE WHEN i.tenant_column IS NULL THEN '' ELSE ', $9' END
+        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END
     );
     PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));
     -- This node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin a
@@ -546,9 +514,8 @@ $$;
 COMMENT ON FUNCTION hashindex.distribute(text) IS
     'brings an index to the shards of its distributed table: co-located codes, layers and landmarks on every node, triggers on shards; may be run again';
 
--- Creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on. A build makes new
--- landmarks, with a copy on every node, and then a second table of codes beside the one in use, which triggers write to at once. The
--- caller holds SHARE ROW EXCLUSIVE on the table.
+-- Creates a second table of codes for the new landmarks of a distributed table; triggers write to both from then on. The caller holds SHARE
+-- ROW EXCLUSIVE on the table.
 CREATE OR REPLACE FUNCTION hashindex._begin_shard_codes(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -565,9 +532,8 @@ BEGIN
 END
 $$;
 
--- Encodes the rows without a code in some pages of every shard, on their own nodes; returns how many. Encodes the rows in a range of
--- pages of all shards, each on its own node. NULL means the first or the last page. Rows whose numbers are too large for the model get no
--- code; _left_out_of_shards names them.
+-- Encodes the rows without a code in a range of pages of every shard, on their own nodes; returns how many. NULL means the first or the last
+-- page. Rows whose numbers are too large for the model get no code; _left_out_of_shards names them.
 CREATE OR REPLACE FUNCTION hashindex._encode_shards(i hashindex.index, first_page bigint DEFAULT NULL, last_page bigint DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -625,9 +591,8 @@ BEGIN
 END
 $$;
 
--- Deletes codes whose rows are gone or have no vector; returns how many. Deletes codes of rows that were deleted, or lost their vector,
--- while _encode_shards encoded them: the writer did not see these codes. The caller has waited for all writers of that time; later
--- writers see the codes.
+-- Deletes codes of rows that were deleted, or lost their vector, while _encode_shards encoded them; returns how many. Their writers did not
+-- see these codes. The caller has waited for all writers of that time; later writers see the codes.
 CREATE OR REPLACE FUNCTION hashindex._prune_shards(i hashindex.index) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -231,7 +231,8 @@ BEGIN
             format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
     ], NULL);
     IF i.tenant_column IS NOT NULL THEN
-        wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t WHERE hashindex._has_outgrown(t.codes, t.landmarks));
+        wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t
+                       WHERE hashindex._tenant_landmarks(t.codes) > 2 * greatest(t.landmarks, 100));
         RETURN QUERY SELECT 'tenants', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, cardinality(wrong)::double precision,
             CASE WHEN wrong = '{}' THEN 'the lists of each tenant suit its size'
                  ELSE format('searches of %s tenants are slow, since they have outgrown their lists: %s%s', cardinality(wrong),
@@ -257,13 +258,13 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._row_of(index_name);
     repair text := 'pg-hashindex index repair ' || i.name;
-    base regclass := hashindex._base_of(i);
+    base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_of(i) u);
+    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_owners(base, i.trusted_owners) u);
     whole boolean := untrusted = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
-    IF hashindex._vector_schema() <> '{ext}' THEN
+    IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN
         -- Other checks call functions that fail.
         RETURN QUERY SELECT 'table', 'broken', 1::double precision, f.fault, f.advice FROM hashindex._table_faults(i) f;
         RETURN;
@@ -314,7 +315,8 @@ BEGIN
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
         UNION ALL
-        SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair WHERE hashindex._lacks_key_type(i)
+        SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair
+        WHERE cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL
         UNION ALL
         SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
         FROM hashindex._shards_of(CASE WHEN i.layout = 'table' AND hashindex._is_distributed(i) THEN base END) s

@@ -5,8 +5,14 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index;
+    stranger record;
 BEGIN
-    PERFORM hashindex._check_strangers();
+    SELECT s.object, s.owner::regrole AS owner INTO stranger FROM hashindex._strangers() s LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% belongs to role %, not to the owner of the schema', stranger.object, stranger.owner
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Drop it if you did not make it, or make the owner of schema hashindex its owner.';
+    END IF;
     -- FOR UPDATE waits for a session that is putting another access path into use.
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.

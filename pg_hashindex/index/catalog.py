@@ -49,7 +49,11 @@ _CATALOG: LiteralString = """
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
            m.network ->> 'kind'::text AS network,
-           (SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_of(i) u LIMIT 1) AS untrusted
+           (
+               SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
+                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners
+               ) u LIMIT 1
+           ) AS untrusted
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
 """
 _NAMED: LiteralString = "WHERE i.name = $1"
@@ -168,8 +172,8 @@ class IndexSummary:
 class ListSummary:
     """The lists of an index's landmarks: how many codes they have, and the longest of them.
 
-    ``unlisted`` codes are in no list yet. ``trained_rows`` had a vector when the landmarks were
-    trained.
+    ``unlisted`` codes are in no list: not yet, or since their tenant is small. ``trained_rows``
+    had a vector when the landmarks were trained.
     """
 
     landmarks: int
@@ -181,7 +185,7 @@ class ListSummary:
     @property
     def mean(self) -> float:
         """The mean number of codes in a list."""
-        return self.codes / max(1, self.landmarks)
+        return (self.codes - self.unlisted) / max(1, self.landmarks)
 
 
 class HasRow(Protocol):
@@ -461,7 +465,10 @@ class IndexRow:
 
     def has_usual_candidates(self) -> bool:
         """Return whether searches keep the candidates that a new index would have."""
-        usual = "SELECT hashindex._has_usual_candidates(i) FROM hashindex.index i WHERE i.name = $1"
+        usual = (
+            "SELECT i.candidates = hashindex._usual_candidates(i, m) FROM hashindex.index i "
+            "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = $1"
+        )
         with translated_errors(self):
             return bool(one_row(self.connection, usual, [self.name])[0])
 

@@ -1,11 +1,11 @@
-"""Filters of SQLAlchemy as the text that ``hashindex.search`` takes.
+"""Filters of SQLAlchemy as ``hashindex.search`` takes them: text, and the tenant.
 
 `filter_text` quotes the values of a filter; `filter_sql` writes SQL by which the server quotes
 them, since a statement that SQLAlchemy compiles gets its values later.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -13,9 +13,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
 from sqlalchemy.exc import CompileError
-from sqlalchemy.sql import visitors
+from sqlalchemy.sql import operators, visitors
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.expression import BinaryExpression, BindParameter, ClauseElement
+from sqlalchemy.sql.expression import (
+    BinaryExpression,
+    BindParameter,
+    BooleanClauseList,
+    ClauseElement,
+    ColumnClause,
+)
 
 from ..errors import InvalidInputError
 
@@ -66,6 +72,36 @@ def filter_text(
     blocking = isinstance(connection, psycopg.Connection)
     cursor = (psycopg.ClientCursor if blocking else psycopg.AsyncClientCursor)(connection)
     return str(cursor.mogrify(expanded.statement, values))
+
+
+def conjuncts(clause: Any) -> Iterator[Any]:
+    """Split a filter at its ANDs."""
+    if isinstance(clause, BooleanClauseList) and clause.operator is operators.and_:
+        for part in clause.clauses:
+            yield from conjuncts(part)
+    elif clause is not None:
+        yield clause
+
+
+def tenant_in(
+    clauses: Iterable[Any], is_tenant: Callable[[ColumnClause[Any]], bool]
+) -> BindParameter[Any] | None:
+    """Return the value that one part of a filter compares the column of tenants with.
+
+    Only integers, text and UUIDs mean the same in JSON.
+    """
+    for clause in clauses:
+        if isinstance(clause, BinaryExpression) and clause.operator is operators.eq:
+            left, value = clause.left, clause.right
+            if (
+                isinstance(left, ColumnClause)
+                and isinstance(value, BindParameter)
+                and isinstance(value.type, sa.Integer | sa.String | sa.Uuid)
+                and not isinstance(value.type, sa.CHAR | sa.Enum)
+                and is_tenant(left)
+            ):
+                return value
+    return None
 
 
 class _TextCompiler(PGCompiler_psycopg):

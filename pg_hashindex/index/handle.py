@@ -284,8 +284,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Parameters
         ----------
         access
-            All codes; substrings of codes in b-trees; lists of codes around landmarks (layout
-            ``table`` alone); pgvector's HNSW over the codes.
+            All codes, or the lists of codes around the nearest landmarks (layout ``table`` alone).
         ranking
             The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
             them by the query's projection; "weighted" by the weights that the model gives its bits.

@@ -4,6 +4,7 @@
 only in ``await``. A search by a row's key first reads the row, by a separate statement.
 """
 
+import json
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ..models import codes
 from ..models.model import Model
 from ..models.vectors import as_rows, as_vector
 from .catalog import IndexRow, row_steps
-from .filter_text import filter_text
+from .filter_text import conjuncts, filter_text, tenant_in
 
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
@@ -189,14 +190,26 @@ class Search(_Question):
         if self.like:
             # One more answer and candidate, since the row itself is always found.
             k, candidates = k + 1, None if candidates is None else candidates + 1
-        restriction = self.filter
+        restriction, equalities = self.filter, None
         _check_text("filter", restriction)
         if self.where is not None:
+            parts = list(conjuncts(self.where))
+            tenant = tenant_in(
+                parts,
+                lambda one: (
+                    one.name == row.tenant_column
+                    and getattr(one.table, "name", row.table_name) == row.table_name
+                ),
+            )
+            if tenant is not None and tenant.value is not None:
+                equalities = json.dumps({row.tenant_column: tenant.value}, default=str)
             restriction = filter_text(
                 row.connection, self.where, row.table_name, row.qualified_table
             )
             if self.filter is not None:
                 restriction = f"({self.filter}\n) AND {restriction}"
+            elif equalities is not None and len(parts) == 1:
+                restriction = None
         params: list[Any] = [vector, k, candidates, probes]
         if self.tenant is not None:
             params += [str(self.tenant), restriction]
@@ -207,15 +220,15 @@ class Search(_Question):
                 self._code(row, params),
                 sql.SQL(row.tenant_type or ""),
             )
-        elif restriction is None:
+        elif restriction is None and equalities is None:
             query = sql.SQL("SELECT * FROM hashindex.{}($1, $2, $3, $4, {})").format(
                 sql.Identifier(f"search_{row.name}"), self._code(row, params)
             )
         else:
-            params += [row.name, restriction]
+            params += [row.name, restriction, equalities]
             query = sql.SQL(
                 "SELECT {}, distance FROM hashindex.search("
-                "$5, $1, $2, $3, $4, filter => $6, query_code => {})"
+                "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb, query_code => {})"
             ).format(row.key.from_text(sql.Identifier("id")), self._code(row, params))
         return query, params
 

@@ -23,8 +23,13 @@ _BLOCK_LISTS = 200
 _TURNED_ROWS = 500
 _WITHIN_RADIUS = 0.99
 
+# Codes of tenants without landmarks are in lists of these numbers, by the hash of the tenant.
+_LISTS_OF_TENANTS = range(-1024, 0)
+
 # $5 and $6 are the first and the last list.
 _PAIRS: LiteralString = "SELECT * FROM hashindex.near_duplicates($1, $2, $3, $4, $5, $6)"
+
+_GENERATION: LiteralString = "SELECT i.generation FROM hashindex.index i WHERE i.name = $1"
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ def near_duplicates(
 
     Each list is compared with those near to it, by codes; pairs whose codes are near are
     compared by their vectors. A block of lists is a transaction; a run that was cut off goes
-    on when it is called again. Rows that are written meanwhile may be missing.
+    on when it is called again. Rows that are written meanwhile may be missing. If the index has
+    tenants, both rows of a pair are of one.
 
     Parameters
     ----------
@@ -82,15 +88,13 @@ def near_duplicates(
     ):
         # This asks for no list: SQL refuses what cannot be used before a table is made.
         execute(row.connection, _PAIRS, [row.name, max_distance, radius or 0, lists, 0, -1])
-        count = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(row.landmarks)
-        (n_lists,) = one_row(row.connection, count)
         if radius is None:
             drawn = draw(row, _TURNED_ROWS, random_state)
             sample = np.array([query.vector.to_numpy() for query in drawn])
             radius = radius_of(row.loaded_model, sample, row.metric, max_distance, random_state)
         settings = {"max_distance": max_distance, "radius": radius, "lists": lists}
         target = _Target(row, into, settings)
-        start = target.begin()
+        start, n_lists = target.begin(), len(target.lists)
         with Progress("comparing", n_lists, "list") as bar:
             bar.update(start)
             while start < n_lists:
@@ -140,7 +144,11 @@ class _Target:
         self._index = index
         self._name = into
         self._table = sql.Identifier(*into.split("."))
-        self._settings = {"index": index.name, "landmarks": self._landmarks()} | settings
+        self._settings = {"index": index.name, "generation": self._generation()} | settings
+        #: The numbers of the lists: those of landmarks have gaps after one tenant was rebalanced.
+        self.lists = [] if index.tenant_column is None else [*_LISTS_OF_TENANTS]
+        landmarks = sql.SQL("SELECT l.landmark FROM {} l ORDER BY 1").format(index.landmarks)
+        self.lists += [number for (number,) in execute(index.connection, landmarks)]
 
     def begin(self) -> int:
         """Make the table, or return the list from which an interrupted run goes on."""
@@ -186,11 +194,11 @@ class _Target:
             self._execute(
                 "INSERT INTO {table} SELECT {pair}, p.distance "
                 "FROM ({pairs}) p ON CONFLICT DO NOTHING",
-                [self._index.name, *settings, start, end - 1],
+                [self._index.name, *settings, self.lists[start], self.lists[end - 1]],
                 pairs=sql.SQL(_PAIRS),
             )
-            # Lists of the same number hold other rows after a swap or a rebalance.
-            if self._landmarks() != self._settings["landmarks"]:
+            # Other lists hold the rows after a swap or a rebalance.
+            if self._generation() != self._settings["generation"]:
                 raise DatabaseStateError(
                     f"index {self._index.name!r} was built again while pairs were written; drop "
                     f"table {self._name}, and run the command again"
@@ -200,9 +208,9 @@ class _Target:
     def count(self) -> int:
         return int(self._execute("SELECT pg_catalog.count(*) FROM {table}").fetchone()[0])
 
-    def _landmarks(self) -> str | None:
-        table = self._index.landmarks
-        return None if table is None else table.as_string(self._index.connection)
+    def _generation(self) -> int:
+        (generation,) = one_row(self._index.connection, _GENERATION, [self._index.name])
+        return int(generation)
 
     def _keep(self, place: int) -> None:
         comment = sql.Literal(json.dumps(self._settings | {"next": place}))

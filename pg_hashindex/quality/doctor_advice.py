@@ -1,8 +1,7 @@
 """The doctor's advice: what to do about what it found, in plain words, with commands to run."""
 
-import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from .doctor_findings import Diagnosis, Point, Scope, Signs, Suggestion, VectorIndex
 from .sizes import (
@@ -178,12 +177,11 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
         if index.metric is not None:
             text, commands = _small_index(found)
             yield Suggestion("binary_quantize", text, commands)
-        said_of_tenants, option = _tenants(scope.filter for scope in found.scopes)
         yield Suggestion(
             "codes",
             f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
-            "built and written to faster than a graph." + said_of_tenants + _refusal(found),
-            _ours(found, option),
+            "built and written to faster than a graph." + _refusal(found),
+            _ours(found),
         )
 
 
@@ -277,38 +275,16 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
                 ),
             )
             continue
-        said_of_tenants, option = _tenants([now.filter])
         yield Suggestion(
             "codes",
             f"{said} Iterative scans do not help"
             + (f" ({best.recall:.1%} in {best.p50_ms:.3g} ms)" if best is not None else "")
             + ". A pg_hashindex index keeps the columns of filters beside its codes, and restricts "
-            "the rows that are searched." + said_of_tenants + _refusal(found),
-            _ours(found, option or " --filter-columns COLUMN,..."),
+            "the rows that are searched. With --tenant COLUMN in their place it trains landmarks "
+            "within each value of a column: take that if most searches ask for one value."
+            + _refusal(found),
+            _ours(found, " --filter-columns COLUMN,..."),
         )
-
-
-def _tenants(conditions: Iterable[str | None]) -> tuple[str, str]:
-    """Say that an index can have tenants, if a filter is an equality; and return the option."""
-    column = next(filter(None, map(_tenant, filter(None, conditions))), None)
-    if column is None:
-        return "", ""
-    text = (
-        f" With --tenant {column} it trains landmarks within each value of {column}: take that if "
-        "most searches ask for one value."
-    )
-    return text, f" --tenant {shlex.quote(column)}"
-
-
-def _tenant(condition: str) -> str | None:
-    """Return the bare name of the column that a filter compares with one value, and only that."""
-    name = r"(?P<bare>[a-zA-Z_][a-zA-Z0-9_$]*)|\"(?P<quoted>(?:[^\"]|\"\")+)\""
-    of_table = r"(?:(?:\w+|\"[^\"]+\")\s*\.\s*)*"
-    value = r"(?:-?[0-9]+|'(?:[^']|'')*')(?:\s*::\s*[a-zA-Z_ ]+)?"
-    found = re.fullmatch(rf"\s*{of_table}(?:{name})\s*=\s*{value}\s*", condition)
-    if found is None:
-        return None
-    return found["bare"].lower() if found["bare"] else found["quoted"].replace('""', '"')
 
 
 def _by_btree(found: Diagnosis, scope: Scope) -> float | None:

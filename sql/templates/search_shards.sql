@@ -32,7 +32,7 @@
                 FOR r IN
                     SELECT f.id, f.distance
                     FROM {numbers_table} s CROSS JOIN LATERAL {nearest}(
-                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k{given_tenant_value}
+                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k{searched_tenant}
                     ) f
                     WHERE s.id = ANY (hashindex_at)
                     ORDER BY f.distance, f.id

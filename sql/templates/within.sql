@@ -12,7 +12,7 @@ DECLARE
     hashindex_projection {ext}.vector := {projection};
     hashindex_code bit({n_bits}) := {code};
 BEGIN
-    PERFORM hashindex._check_column_dimension({table_literal}, {column_literal}, {dimension});
+    PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen}, {codes_are_kept});{require_policies}
     RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
     FROM {codes} c

@@ -13,7 +13,7 @@ from psycopg import RawCursor, sql
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import _small_index, _tenants
+from pg_hashindex.quality.doctor_advice import _small_index
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 
@@ -183,24 +183,6 @@ def test_queries_of_a_table(on_bare, bare, docs):
         )
         assert why in result.stderr
         assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("condition", "option"),
-    [
-        ("tenant_id = 7", " --tenant tenant_id"),
-        ("docs.Tenant_ID='a = b'::text", " --tenant tenant_id"),
-        ('"docs"."My ""Own" = -3', " --tenant 'My \"Own'"),
-        ("id % 50 = 0", ""),
-        ("tenant_id = 7 AND id > 3", ""),
-        ("tenant_id = other", ""),
-        ("tenant_id >= 7", ""),
-    ],
-)
-def test_an_equality_can_be_a_tenant(condition, option):
-    text, found = _tenants([None, condition])
-    assert found == option
-    assert ("trains landmarks within each value of" in text) == bool(option)
 
 
 def test_filters(on_bare, bare, docs, points):

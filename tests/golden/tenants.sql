@@ -1,5 +1,5 @@
 CREATE OR REPLACE FUNCTION hashindex.candidates_tenants(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false, tenant text DEFAULT NULL::text)
- RETURNS TABLE(id bigint)
+ RETURNS TABLE(section text, id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -13,8 +13,8 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND ((row_security_active('public.items') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.items', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
+    IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+        RETURN QUERY SELECT json_array_element_text(e.id::json, 0)::pg_catalog.text, json_array_element_text(e.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -27,7 +27,7 @@ BEGIN
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
         hashindex_scale double precision := public.vector_norm(hashindex_projection) * 0.335;
-        hashindex_ids pg_catalog.int8[];
+        hashindex_ids hashindex.key_tenants[];
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         done text;
@@ -50,38 +50,38 @@ BEGIN
             IF $4 IS NOT NULL THEN
                 -- Without the subquery, the planner would look up statistics.
                 EXECUTE format(
-                    'SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $6' || ')',
+                    'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (' || 'SELECT posts.section, posts.id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE %1$s) posts WHERE (%2$s
+) ORDER BY posts.hashindex_distance LIMIT $6' || ') c(id_1, id_2))',
                     'c.landmark = ANY (ARRAY(SELECT unnest($8))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $9' ELSE '' END, $4
                 ) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
             ELSIF $7 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n) c(id_1, id_2)
                 );
             ELSE
                 -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
                 SELECT ARRAY(
-                    SELECT c.id FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
-                    ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                    ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n) c(id_1, id_2)
                 ) INTO hashindex_ids;
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
             n_probes := 8 * n_probes;
         END LOOP;
-        RETURN QUERY SELECT unnest(hashindex_ids);
+        RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
         IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_tenants($1, $2, $3, $4, $5, false, $7) c;
+        RETURN QUERY SELECT c.section, c.id FROM hashindex.candidates_tenants($1, $2, $3, $4, $5, false, $7) c;
     END;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys bigint[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys hashindex.key_tenants[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -93,27 +93,30 @@ DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
+    hashindex_gone hashindex.key_tenants;
 BEGIN
-    DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
-        SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
-    );
-    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id, landmark, code, length, fit, filter_1, filter_2)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
+    FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
+        SELECT FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL OFFSET 0
+    ) LOOP
+        DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
+    END LOOP;
+    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, length, fit, filter_1, filter_2)
+    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
-            SELECT b.id AS id, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
+            SELECT b.section AS id_1, b.id AS id_2, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM public.items b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
+    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $function$;
 
 CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text), tenant text DEFAULT NULL::text)
- RETURNS TABLE(id bigint, distance double precision)
+ RETURNS TABLE(section text, id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -126,33 +129,33 @@ AS $function$
 DECLARE
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
-    hashindex_point public.vector := hashindex_query;
+    hashindex_point public.halfvec := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 200)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
     hashindex_locked boolean;
-    hashindex_keys pg_catalog.int8[];
+    hashindex_keys hashindex.key_tenants[];
     r record;
     hashindex_found integer := 0;
-    hashindex_ids pg_catalog.int8[];
+    hashindex_ids hashindex.key_tenants[];
     hashindex_distances double precision[];
 BEGIN
     IF $9 IS NULL OR $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
+        RETURN QUERY SELECT json_array_element_text(f.id::json, 0)::pg_catalog.text, json_array_element_text(f.id::json, 1)::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
         RETURN;
-    ELSIF NOT ((row_security_active('public.items') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.items', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
-        hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
+        hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
         -- All rows of a very small tenant are compared, without a look at their codes.
-        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 101);
+        hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 101) c(id_1, id_2));
         IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
-            hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+            hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.key_tenants FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
         END IF;
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
-            SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
-            FROM public.items
-            WHERE (public.items.section = $9) IS TRUE AND public.items.id = ANY (hashindex_keys) AND public.items.embedding IS NOT NULL
+            SELECT ROW(public.posts.section, public.posts.id)::hashindex.key_tenants AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
+            FROM public.posts
+            WHERE (public.posts.section = $9) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
@@ -162,24 +165,25 @@ BEGIN
             hashindex_distances[hashindex_found] := r.distance;
         END LOOP;
         IF hashindex_found = hashindex_k THEN
-            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
             RETURN;
         END IF;
     END IF;
+    -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
     SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
     FROM (
-        SELECT public.items.id::pg_catalog.int8 AS id, (public.items.embedding OPERATOR(public.<=>) hashindex_point) + 0 AS distance
-        FROM public.items
-        WHERE public.items.section = $9 AND public.items.embedding IS NOT NULL
+        SELECT ROW(public.posts.section, public.posts.id)::hashindex.key_tenants AS id, (public.posts.embedding OPERATOR(public.<=>) hashindex_point) + 0 AS distance
+        FROM public.posts
+        WHERE public.posts.section = $9 AND public.posts.embedding IS NOT NULL
         ORDER BY distance, id
         LIMIT hashindex_k
     ) r
     WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN';
     IF hashindex_ids IS NULL THEN
-        PERFORM hashindex._check_refilled('public.items'::regclass);
+        PERFORM hashindex._check_refilled('public.posts'::regclass);
     END IF;
-    RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+    RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
 END
 $function$;
 
@@ -191,38 +195,38 @@ CREATE OR REPLACE FUNCTION hashindex.sync_tenants()
  SET row_security TO 'off'
 AS $function$
 DECLARE
-    hashindex_touched pg_catalog.int8[];
+    hashindex_touched hashindex.key_tenants[];
 BEGIN
     -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.items') AND a.attname = ANY ('{id,embedding,section,price}')
+    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'posts') AND EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.posts') AND a.attname = ANY ('{section,id,embedding,section,price}')
         AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
     ) THEN
         RETURN NULL;
     END IF;
-    IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
+    IF to_regclass('public.posts') IS NULL AND TG_OP = 'TRUNCATE' THEN
         DELETE FROM hashindex.tenants_codes_GENERATION;
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
-        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
+        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'posts') THEN
             TRUNCATE hashindex.tenants_codes_GENERATION;
         ELSE
-            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+            DELETE FROM hashindex.tenants_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2);
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT o.id FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT ROW(o.section, o.id)::hashindex.key_tenants FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT n.id FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT ROW(n.section, n.id)::hashindex.key_tenants FROM new_rows n);
     ELSE
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT coalesce(n.id, o.id) FROM old_rows o FULL JOIN new_rows n ON n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.key_tenants FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
             UNION
             SELECT k.id FROM (
-                SELECT n.id AS id, 1 AS n FROM new_rows n UNION ALL SELECT o.id, -1 FROM old_rows o
+                SELECT ROW(n.section, n.id)::hashindex.key_tenants AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.key_tenants, -1 FROM old_rows o
             ) k GROUP BY k.id HAVING sum(k.n) <> 0
         );
     END IF;
@@ -236,17 +240,17 @@ BEGIN
         END IF;
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id)
-        ON CONFLICT (id) DO UPDATE SET code = c.code;
+        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code, length, fit) SELECT DISTINCT t.id_1, t.id_2, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id_1, id_2)
+        ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+        IF EXISTS (SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true GROUP BY b.section, b.id HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
-    IF to_regclass('public.items') IS NULL THEN
+    IF to_regclass('public.posts') IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM hashindex.tenants_codes_GENERATION c WHERE (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_touched) k);
     ELSE
         PERFORM hashindex.refresh_tenants(hashindex_touched);
     END IF;
@@ -255,7 +259,7 @@ END
 $function$;
 
 CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
- RETURNS TABLE(id bigint, distance integer)
+ RETURNS TABLE(section text, id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -268,17 +272,17 @@ DECLARE
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
-    PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('tenants', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
-    PERFORM hashindex._require_policies('tenants', 'public.items', 'hashindex.tenants_codes_GENERATION');
-    RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
+    PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
+    RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.tenants_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
-      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
-    ORDER BY distance, id;
+      AND EXISTS (SELECT FROM public.posts WHERE public.posts.section = c.id_1 AND public.posts.id = c.id_2 OFFSET 0)
+    ORDER BY distance, id_1, id_2;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('tenants', 'public.items', (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('tenants', 'public.posts', (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), true);
     RAISE;
 END
 $function$;

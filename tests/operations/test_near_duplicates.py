@@ -141,6 +141,101 @@ def test_the_radius_is_that_of_turned_copies():
     assert radius_of(model, circle, "cosine", 2.0, 0) == 2
 
 
+@pytest.fixture
+def of_tenants(connection, model):
+    """Tenants of 120, 120, 30, 6 and 5 rows, the last NULL; those of 100 and more have lists."""
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer "
+        "LANGUAGE sql IMMUTABLE RETURN CASE WHEN rows < 100 THEN 0 ELSE rows / 20 END"
+    )
+    connection.execute(
+        "CREATE TABLE things (id bigint PRIMARY KEY, tenant text, embedding vector(8))"
+    )
+    sizes = {"a": 120, "b": 120, "c": 30, "d": 6, None: 5}
+    tenants = [tenant for tenant, size in sizes.items() for _ in range(size)]
+    vectors = np.random.default_rng(2).standard_normal((len(tenants), 8)).astype(np.float32)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO things VALUES (%s, %s, %s)",
+            [(n, tenants[n], Vector(vectors[n])) for n in range(len(tenants))],
+        )
+    created = HashIndex.create(
+        connection, "things_idx", table="things", column="embedding", model=model.name,
+        metric="l2", access="landmarks", tenant="tenant",
+    )  # fmt: skip
+    created.encode()
+    return created
+
+
+def within_tenants(connection, farthest):
+    """All pairs of rows of one tenant, by the exact query."""
+    found = connection.execute(
+        "SELECT a.id, b.id FROM things a JOIN things b ON a.id < b.id "
+        "AND a.tenant IS NOT DISTINCT FROM b.tenant WHERE a.embedding <-> b.embedding <= %s",
+        [farthest],
+    )
+    return set(found.fetchall())
+
+
+def test_pairs_within_tenants_of_every_size(of_tenants, connection):
+    expected = within_tenants(connection, 3)
+    sizes = {tenant for (tenant,) in connection.execute(
+        "SELECT DISTINCT tenant FROM things WHERE id = ANY (%s)",
+        [[key for pair in expected for key in pair]],
+    )}  # fmt: skip
+    assert sizes == {"a", "b", "c", "d", None}
+    asked = {"max_distance": 3, "radius": 16, "lists": 1000}
+    operations.near_duplicates(of_tenants, "twins", **asked)
+    assert pairs(connection).keys() == expected
+    # The same in one statement of SQL.
+    found = connection.execute(
+        "SELECT id::int, other_id::int FROM hashindex.near_duplicates('things_idx', 3, 16, 1000)"
+    )
+    assert set(found.fetchall()) == expected
+
+
+def test_pairs_after_the_lists_of_a_tenant_were_built_again(of_tenants, connection):
+    # The numbers of these lists come after all others.
+    of_tenants.rebalance(tenant="a")
+    operations.near_duplicates(of_tenants, "twins", max_distance=3, radius=16, lists=1000)
+    assert pairs(connection).keys() == within_tenants(connection, 3)
+
+
+def test_pairs_with_a_row_that_is_in_no_list_yet(of_tenants, connection):
+    (codes,) = connection.execute("SELECT code_table FROM hashindex.index").fetchone()
+    connection.execute(f'UPDATE hashindex."{codes}" SET landmark = NULL WHERE id % 3 = 0'.encode())
+    operations.near_duplicates(of_tenants, "twins", max_distance=3, radius=16, lists=1000)
+    assert pairs(connection).keys() == within_tenants(connection, 3)
+
+
+def test_lists_of_a_tenant_rebuilt_concurrently(of_tenants, url, monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK_LISTS", 2)
+    write = module._Target.write
+
+    def rebalanced(target, start, end):
+        write(target, start, end)
+        if start == 2:
+            with connect(url) as other:
+                HashIndex.open(other, of_tenants.name).rebalance(tenant="b")
+
+    monkeypatch.setattr(module._Target, "write", rebalanced)
+    with pytest.raises(DatabaseStateError, match="built again while pairs were written"):
+        operations.near_duplicates(of_tenants, "twins", max_distance=3, radius=16)
+
+
+def test_codes_that_no_longer_follow_policies_are_refused(of_tenants, connection, as_role):
+    connection.execute("ALTER TABLE things ENABLE ROW LEVEL SECURITY")
+    connection.execute("CREATE POLICY own ON things USING (tenant = 'a')")
+    reader = as_role("reader")
+    connection.execute("GRANT SELECT ON things TO reader")
+    of_tenants.grant("reader")
+    found = "SELECT id FROM hashindex.near_duplicates('things_idx', 3, 16, 1000)"
+    assert reader.execute(found).fetchall()
+    connection.execute("ALTER POLICY own ON things USING (tenant = 'b')")
+    with pytest.raises(Exception, match="do not follow the policies of public.things"):
+        reader.execute(found)
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [

@@ -1,14 +1,18 @@
 """Searches as querysets."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
+from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet, FieldDoesNotExist, FullResultSet
 from django.db import models
 from django.db.models.expressions import Col
+from django.db.models.lookups import Exact
 from django.db.models.query import EmptyQuerySet
 from django.db.models.sql.constants import INNER
+from django.db.models.sql.where import AND
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
 from pgvector.django import HalfVectorField, VectorField
@@ -99,8 +103,9 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         name = next(iter(declared)) if index is None else index
         # Django's quote_name leaves quotes inside a name as they are.
         check_index_name(name)
-        if key is None and name in declared:
-            key = declared[name].options.get("key")
+        options = declared[name].options if name in declared else {}
+        key = options.get("key") if key is None else key
+        tenant = options.get("tenant")
         keys = list(meta.pk_fields)
         if (names := as_key_columns(key)) is not None:
             keys = [_own_field(meta, one) for one in names]
@@ -115,6 +120,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             ],
             code=None if code is None else code.to_text(),
             filtered=self.query.clone(),
+            tenant=None if tenant is None else meta.get_field(tenant).column,
         )
         found: Any = self.all()
         search = replace(search, parent_alias=found.query.get_initial_alias())
@@ -164,6 +170,7 @@ class _Search:
     arguments: list[Any]
     code: str | None
     filtered: Any
+    tenant: str | None = None
     parent_alias: str = ""
     table_alias: str | None = None
     table_name: str = "hashindex_near"
@@ -187,13 +194,17 @@ class _Search:
         near = compiler.quote_name_unless_alias(self.table_alias)
         parent = compiler.quote_name_unless_alias(self.parent_alias)
         wanted, several = self._filter(connection), len(self.keys) > 1
+        tenant, alone = self._tenant(connection)
         # Where answers have the key as text.
         by_name = several or wanted is not None
         values = [*self.arguments, self.code]
         call = f"hashindex.{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)"
         if by_name:
-            call = "hashindex.search(%s, %s, %s, %s, %s, query_code => %s, filter => %s)"
-            values = [self.name, *values, wanted]
+            call = (
+                "hashindex.search(%s, %s, %s, %s, %s, query_code => %s, filter => %s, "
+                "where_equals => %s::jsonb)"
+            )
+            values = [self.name, *values, None if alone else wanted, tenant]
         names = ["id"]
         if several:
             # The index may have its columns in another order, or under other names.
@@ -207,6 +218,27 @@ class _Search:
             conditions.append(f"{parent}.{quote(field.column)} = {near}.{name}{kind}")
         listed, condition = ", ".join([*names, "distance"]), " AND ".join(conditions)
         return f"{self.join_type} {call} AS {near}({listed}) ON ({condition})", values
+
+    def _tenant(self, connection: Any) -> tuple[str | None, bool]:
+        """Return the tenant that the filters ask for as JSON, and whether they ask for no more."""
+        query = self.filtered.clone()
+        place = (query.get_initial_alias(), self.tenant)
+        tables = sum(count > 0 for count in query.alias_refcount.values())
+        for part in query.where.children if query.where.connector == AND else ():
+            if (
+                not query.where.negated
+                and isinstance(part, Exact)
+                and isinstance(part.lhs, Col)
+                and (part.lhs.alias, part.lhs.target.column) == place
+                and part.rhs_is_direct_value()
+            ):
+                compiler = query.get_compiler(connection=connection)
+                _, (value,) = part.process_rhs(compiler, connection)
+                # Only these mean the same in JSON.
+                if isinstance(value, int | str | UUID) and not isinstance(value, bool):
+                    found = json.dumps({self.tenant: value}, default=str)
+                    return found, len(query.where.children) == tables == 1
+        return None, False
 
     def _filter(self, connection: Any) -> str | None:
         """Write the filters of the queryset as SQL on the searched table."""

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.sql import operators, visitors
+from sqlalchemy.sql import visitors
 from sqlalchemy.sql.expression import (
-    BooleanClauseList,
     ClauseElement,
     ColumnClause,
     FromClause,
@@ -24,15 +23,6 @@ from sqlalchemy.util import immutabledict
 def unaliased(source: Any) -> Any:
     """Return the element of an alias; anything else unchanged."""
     return source.element if isinstance(source, sa.Alias) else source
-
-
-def conjuncts(clause: Any) -> Iterator[Any]:
-    """Split a filter at its ANDs."""
-    if isinstance(clause, BooleanClauseList) and clause.operator is operators.and_:
-        for part in clause.clauses:
-            yield from conjuncts(part)
-    elif clause is not None:
-        yield clause
 
 
 def without(source: FromClause, dropped: FromClause) -> FromClause | None:

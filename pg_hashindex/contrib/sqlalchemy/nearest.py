@@ -1,6 +1,6 @@
 """Searches as statements of SQLAlchemy, to which filters and joins can be added."""
 
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, overload
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
@@ -13,9 +13,10 @@ from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.expression import FromClause, Join, TableValuedAlias
 from sqlalchemy.sql.functions import Function
+from sqlalchemy.sql.visitors import InternalTraversal
 
 from ...errors import InvalidInputError
-from ...index.filter_text import filter_sql
+from ...index.filter_text import conjuncts, filter_sql, tenant_in
 from ...index.search import as_count, as_optional_count, as_query
 from . import filters
 from .declared import HashIndex, declared_on
@@ -121,6 +122,7 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
+    rows.tenant = None if declared is None else declared.spec().tenant
     # Other names, so that filter_by(id=...) means the entity's.
     names = (
         ["hashindex_id"] if len(keys) == 1 else [f"hashindex_id_{n}" for n, _ in enumerate(keys)]
@@ -215,11 +217,18 @@ class _NearestRows(Function[Any]):
     """A call of an index's search function, with the filter of its statement."""
 
     inherit_cache = True
+    _traverse_internals: ClassVar[Any] = [  # type: ignore[misc]
+        *Function._traverse_internals,
+        ("tenant", InternalTraversal.dp_string),
+    ]
+
+    #: The column of tenants that the index is declared with.
+    tenant: str | None = None
 
 
 @compiles(_NearestRows)
 def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
-    keys, wanted = _filter_of(element, compiler)
+    keys, wanted, clauses = _filter_of(element, compiler)
     literal_binds = bool(kw.get("literal_binds"))
     arguments = [
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
@@ -230,8 +239,16 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     common, code = arguments[:4], arguments[4:]
     named = [f"query_code => {value}" for value in code]
     if wanted is not None:
-        text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
-        named.insert(0, f"filter => {text}")
+        tenant = tenant_in(
+            clauses, lambda one: one.name == element.tenant and one.table == keys[0].table
+        )
+        if tenant is None or len(clauses) > 1 or wanted.key:
+            text = filter_sql(wanted.clause, wanted.key, compiler, literal_binds=literal_binds)
+            named.insert(0, f"filter => {text}")
+        if tenant is not None:
+            value = compiler.process(tenant, literal_binds=literal_binds)
+            column = compiler.render_literal_value(element.tenant, sa.String())
+            named.append(f"where_equals => pg_catalog.jsonb_build_object({column}, {value})")
     call = f"hashindex.search({', '.join([name, *common, *named])})"
     if len(keys) < 2:
         return call
@@ -242,22 +259,22 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
 
 def _filter_of(
     element: _NearestRows, compiler: SQLCompiler
-) -> tuple[list[Any], filters.Filter | None]:
-    """Read the key of a search, and its filter, from the statement around it."""
+) -> tuple[list[Any], filters.Filter | None, list[Any]]:
+    """Read the key of a search, its filter, and the parts of this from the statement around it."""
     enclosing: Any = compiler.stack[-1] if compiler.stack else {}
     statement = enclosing.get("selectable")
     if not isinstance(statement, sa.Select):
-        return [], None
+        return [], None, []
     sources = enclosing["compile_state"]._get_display_froms()
     own = [source for source in sources if source in enclosing["asfrom_froms"]]
     join = next(_joins(own, element), None)
     if join is None or join.onclause is None:
-        return [], None
-    keys = [same.left for same in filters.conjuncts(join.onclause)]
+        return [], None, []
+    keys = [same.left for same in conjuncts(join.onclause)]
     near: Any = join.right
     clauses = [
         clause
-        for clause in filters.conjuncts(statement.whereclause)
+        for clause in conjuncts(statement.whereclause)
         if not any(getattr(part, "table", None) is near for part in visitors.iterate(clause))
     ]
     named = filters.tables_of(clauses)
@@ -268,7 +285,7 @@ def _filter_of(
                 "join it inside of the statement that nearest() gives"
             )
     left = [source for whole in own if (source := filters.without(whole, near)) is not None]
-    return keys, filters.filter_of(keys, left, clauses)
+    return keys, filters.filter_of(keys, left, clauses), clauses
 
 
 def _joins(sources: Any, element: _NearestRows) -> Any:

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks_levels_filters(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, filter text DEFAULT NULL::text, query_code bit varying DEFAULT NULL::bit varying, checked boolean DEFAULT false)
  RETURNS TABLE(id bigint)
  LANGUAGE plpgsql
  STABLE ROWS 200
@@ -13,7 +13,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -42,23 +42,23 @@ BEGIN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
                 done := set_config('hnsw.ef_search', greatest(n_probes, least(64, 16 + 2 * n_probes))::text, true);
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) point LIMIT n_probes
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
                 -- For so many, comparing all is faster.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists;
             END IF;
@@ -70,20 +70,20 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes since this statement began. The function is another one then.
-        IF (to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL) THEN
+        IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
-        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks_levels_filters($1, $2, $3, $4, $5) c;
+        RETURN QUERY SELECT c.id FROM hashindex.candidates_landmarks($1, $2, $3, $4, $5) c;
     END;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks_levels_filters(keys bigint[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_landmarks(keys bigint[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -96,11 +96,11 @@ DECLARE
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
 BEGIN
-    DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
+    DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.items b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, landmark, code, length, fit, filter_1, filter_2)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_levels_filters_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
+    INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, landmark, code, length, fit, filter_1, filter_2)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
@@ -114,7 +114,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.search_landmarks_levels_filters(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
+CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL::integer, probes integer DEFAULT NULL::integer, query_code bit varying DEFAULT NULL::bit varying, filter text DEFAULT NULL::text, where_equals jsonb DEFAULT NULL::jsonb, caller_path text DEFAULT current_setting('search_path'::text))
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -135,15 +135,15 @@ DECLARE
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('landmarks_levels_filters'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
             WHERE public.items.id = ANY (ARRAY(
-                SELECT c.id FROM hashindex.candidates_landmarks_levels_filters(hashindex_query, hashindex_n, $4, NULL, $5, true) c
+                SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c
             )) AND public.items.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -159,7 +159,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.sync_landmarks_levels_filters()
+CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
  RETURNS trigger
  LANGUAGE plpgsql
  SECURITY DEFINER
@@ -177,13 +177,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION;
+        DELETE FROM hashindex.landmarks_codes_GENERATION;
         RETURN NULL;
     ELSIF TG_OP = 'TRUNCATE' THEN
         IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
-            TRUNCATE hashindex.landmarks_levels_filters_codes_GENERATION;
+            TRUNCATE hashindex.landmarks_codes_GENERATION;
         ELSE
-            DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
+            DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
@@ -206,13 +206,13 @@ BEGIN
         RETURN NULL;
     END IF;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks_levels_filters' AND x.generation = GENERATION) THEN
-            RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks_levels_filters'
+        IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks' AND x.generation = GENERATION) THEN
+            RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
         END IF;
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.landmarks_levels_filters_codes_GENERATION AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id)
+        INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
@@ -222,15 +222,15 @@ BEGIN
     END IF;
     IF to_regclass('public.items') IS NULL THEN
         -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.landmarks_levels_filters_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
+        DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
     ELSE
-        PERFORM hashindex.refresh_landmarks_levels_filters(hashindex_touched);
+        PERFORM hashindex.refresh_landmarks(hashindex_touched);
     END IF;
     RETURN NULL;
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_landmarks_levels_filters(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
  RETURNS TABLE(id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -244,16 +244,16 @@ DECLARE
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
-    PERFORM hashindex._check_column_dimension('public.items', 'embedding', 8);
-    PERFORM hashindex._require_codes('landmarks_levels_filters', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks_levels_filters' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_levels_filters_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks_levels_filters')));
+    PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM hashindex.landmarks_levels_filters_codes_GENERATION c
+    FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
       AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
     ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
-    PERFORM hashindex._require_codes('landmarks_levels_filters', 'public.items', (to_regclass('hashindex.landmarks_levels_filters_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_levels_filters_landmarks_GENERATION') IS NOT NULL), true);
+    PERFORM hashindex._require_codes('landmarks', 'public.items', (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), true);
     RAISE;
 END
 $function$;
