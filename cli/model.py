@@ -78,6 +78,13 @@ def model() -> None:
     "[default: 4, or 2 for methods that learn from more than rows]",
 )
 @click.option(
+    "--cuts",
+    type=click.Choice(["1", "3", "5"]),
+    callback=lambda context, option, value: None if value is None else int(value),
+    help="Cuts of each projection, one bit each, for codes that rank by plain Hamming distance; "
+    "--bits is then the length of a code.  [default: 1; 'thermometer' 3 below 768 dimensions]",
+)
+@click.option(
     "--codes",
     type=click.Choice(get_args(RowCodes)),
     default="hashed",
@@ -267,11 +274,14 @@ def _warn_of_recall(stored: store.StoredModel, table: str | None, column: str | 
     if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
         return
     method = HASHERS[stored.method]
-    projections = stored.n_bits // bits_of(stored.levels)
-    if stored.levels < (usual := method().default_levels(projections)):
+    cuts = len(stored.cuts)
+    projections = stored.n_bits // bits_of(stored.levels) // cuts
+    if cuts == 1 and stored.levels < (usual := method().default_levels(projections)):
         step = f"--levels {usual}"
+    elif method.takes_cuts and stored.levels == 2 and cuts < 5:
+        step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
     elif "n_bits" in method.parameter_names() and projections < stored.dimension:
-        step = f"--bits {min(2 * projections, stored.dimension)}"
+        step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
     else:
         step = "--method sign" if stored.method == "itq" else "--method itq"
     of = (
@@ -339,6 +349,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "dimension": stored.dimension,
         "bits": stored.n_bits,
         "levels": stored.levels,
+        "cuts": ", ".join(f"{cut:.4g}" for cut in stored.cuts),
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",

@@ -221,6 +221,7 @@ def downgrade(
             "hashindex.readable_model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS functions ON hashindex.model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.class_code",
         )

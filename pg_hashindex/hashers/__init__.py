@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .sph import SpH as SpH
     from .ssh import SSH as SSH
     from .sth import STH as STH
+    from .thermometer import Thermometer as Thermometer
     from .usplh import USPLH as USPLH
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _DEEP = ("dpsh", "bgdh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 _CLASSES = {
     "sign": "Sign",
+    "thermometer": "Thermometer",
     "lsh": "LSH",
     "sikh": "SIKH",
     "pcah": "PCAH",

@@ -49,16 +49,16 @@ _PART_BYTES = 8_000_000
 
 _MODEL: LiteralString = """
     SELECT id, name, method, dimension, metric, parameters, training, version, checksum,
-           bit_weights, network, profile, levels, n_bits
+           bit_weights, network, profile, levels, n_bits, cuts
     FROM hashindex.find_model($1)
 """
 _INSERT = """
     INSERT INTO hashindex.model (
         name, version, method, dimension, n_bits, metric, parameters, training, checksum,
-        bit_weights, network, profile, levels, layers
+        bit_weights, network, profile, levels, cuts, layers
     )
     SELECT $1, coalesce(pg_catalog.max(version), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-           $12, ARRAY[{layers}]
+           $12, $13, ARRAY[{layers}]
     FROM hashindex.model WHERE name = $1
     RETURNING id, version
 """
@@ -87,11 +87,11 @@ _SCRIPT: LiteralString = """
         'FROM saved, unnest(%L::text[], %L::bit varying[]) k(class, code);'
     END, pg_catalog.format(
         'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
-        'parameters, training, checksum, bit_weights, profile, levels, layers) '
+        'parameters, training, checksum, bit_weights, profile, levels, cuts, layers) '
         'SELECT %L, coalesce(pg_catalog.max(version), 0) + 1, %L, %L, %L, %L, %L, %L, %L, %L, %L, '
-        '%L, %L FROM hashindex.model WHERE name = %1$L',
+        '%L, %L, %L FROM hashindex.model WHERE name = %1$L',
         name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
-        profile, levels, layers
+        profile, levels, cuts, layers
     ), k.classes, k.codes)
     FROM hashindex.find_model($1) m, (
         SELECT pg_catalog.array_agg(c.class ORDER BY c.class) AS classes,
@@ -114,7 +114,8 @@ class StoredModel:
 
     ``network`` is the kind of its network, or None; Python evaluates models that have one.
     ``size_bytes`` counts layers, network and learned codes. ``profile_rows`` is the number of rows
-    of its profile, or None. ``levels`` are the levels of each projection that codes keep.
+    of its profile, or None. ``levels`` are the levels of each projection that codes keep, ``cuts``
+    the values that its bits compare projections with.
     ``class_codes`` counts the classes that have a codeword which the caller may read.
     """
 
@@ -136,6 +137,7 @@ class StoredModel:
     evaluated_in: EvaluatedIn
     profile_rows: int | None
     levels: Levels
+    cuts: list[float]
     class_codes: int
 
 
@@ -177,6 +179,7 @@ def save(connection: Connection, model: Model) -> Model:
         None if model.network is None else Jsonb(model.network.spec()),
         None if model.profile is None else Jsonb(model.profile.as_dict()),
         model.levels,
+        list(model.cuts),
     ]
     rows = []
     for layer in layers:
@@ -295,6 +298,7 @@ def _assembled(
             network=network,
             profile=None if row[11] is None else Profile.from_dict(row[11]),
             levels=row[12],
+            cuts=tuple(row[14]),
             learned=learned,
             class_codes=classes,
         )
@@ -367,7 +371,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
                        (m.profile -> 'rows'::text)::integer
                    END AS profile_rows,
-                   m.levels,
+                   m.levels, m.cuts,
                    (
                        SELECT pg_catalog.count(*) FROM hashindex.readable_class_code k
                        WHERE k.model_id = m.id
