@@ -51,7 +51,7 @@ $$;
 
 -- Statements of a body that evaluate the layers of a model, and the expression of the projection after them.
 CREATE OR REPLACE FUNCTION hashindex._layer_steps(used hashindex.model, OUT steps text, OUT projection text)
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
@@ -118,12 +118,15 @@ BEGIN
                 WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
                 ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
     END IF;
-    -- Two sessions that make functions of one name wait for each other; so does one that drops the model.
-    PERFORM FROM hashindex.model m WHERE m.name = used.name FOR KEY SHARE;
+    -- Another session that makes functions of the model, or drops it, waits.
+    PERFORM FROM hashindex.model m WHERE m.id = used.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'model "%" was dropped just now', named USING ERRCODE = '42X01';
+    END IF;
     SELECT p.oid::regprocedure INTO taken FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace
       AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
-      AND p.proargtypes::oid[] IN (ARRAY['{ext}.vector'::regtype::oid], ARRAY['{ext}.halfvec'::regtype::oid])
+      AND p.pronargs = 1 AND p.proargtypes[0] IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
       AND p.oid <> ALL (ARRAY(SELECT f FROM hashindex._functions_of_model(used) f)) LIMIT 1;
     IF taken IS NOT NULL THEN
         RAISE EXCEPTION 'function % exists already, and was not made of model "%"', taken, named
