@@ -14,6 +14,7 @@ from pg_hashindex import store
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
+from pg_hashindex.models import functions
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
@@ -375,6 +376,35 @@ def _flat(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_flat(item)}" for key, item in sorted(value.items()))
     return str(value)
+
+
+@model.command("functions")
+@click.argument("reference", metavar="NAME[:VERSION]")
+@click.option("--table", help="Table to print statements for, as SQL writes it.")
+@click.option("--column", help="Its column of type vector or halfvec.")
+@of_database
+def make_functions(
+    database_url: str, reference: str, table: str | None, column: str | None, as_json: bool
+) -> None:
+    """Make functions code_NAME and project_NAME of a model.
+
+    They read no table, so pgvector's own index, generated columns and dumps may use them. With
+    --table and --column it prints the statements of such an index, and a query.
+    """
+    if (table is None) != (column is None):
+        raise click.UsageError("give both --table and --column, or neither")
+    with connected(database_url) as connection:
+        made = functions.create(connection, reference)
+        found: dict[str, str] = {}
+        if table is not None and column is not None:
+            found = functions.statements(connection, made, table, column)
+    if as_json:
+        print_json({"code": made.code, "bits": made.model.n_bits, **found})
+        return
+    note(f"made {made.code} of model {made.model.name}:{made.model.version}")
+    if "column" in found:
+        note("adding the column rewrites the table; as an expression of an index it would be slow")
+    click.echo("\n\n".join(found.values()) or f"{made.code}(v)::bit({made.model.n_bits})")
 
 
 @model.command()

@@ -310,7 +310,7 @@ def test_a_name_that_another_model_has_taken(connection, texts):
     store.save(connection, replace(MODELS["sign"], name="texts_2"))
     connection.execute("SELECT hashindex.create_functions('texts_2')")
     store.save(connection, MODELS["itq"])
-    message = r'function hashindex\.\w+_texts_2\(\w+\) exists already, and was not made .*"texts:2"'
+    message = r'function hashindex\.\w+_texts_2\(\S+\) exists already, and was not made .*"texts:2"'
     with pytest.raises(psycopg.errors.DuplicateFunction, match=message):
         connection.execute("SELECT hashindex.create_functions('texts')")
     store.drop(connection, "texts:2")
@@ -441,3 +441,33 @@ def test_they_are_no_members_of_the_extension(server, empty_url, make_database, 
             session.execute("DROP EXTENSION pg_hashindex")
         session.execute("DROP INDEX by_code; DROP EXTENSION pg_hashindex")
         assert one(session, "SELECT count(*) FROM pg_proc WHERE prosrc LIKE '-- model%%'") == 0
+
+
+@pytest.mark.parametrize("name", ["thermometer, cosine", "itq"])
+@pytest.mark.parametrize("kind", ["vector", "halfvec"])
+def test_printed_statements_run(connection, on, name, kind):
+    """As they are: the index is used, and finds what the exact query finds."""
+    store.save(connection, replace(MODELS[name], metric="cosine"))
+    connection.execute(f'CREATE TABLE "My items" (id bigint PRIMARY KEY, "V v" {kind}(8))'.encode())
+    connection.cursor().executemany(
+        'INSERT INTO "My items" VALUES (%s, %s)',
+        [(n, Vector(row)) for n, row in enumerate(ROWS, start=1)],
+    )
+    command = ("model", "functions", "texts", "--table")
+    printed = on(*command, '"My items"', "--column", "V v").stdout
+    *made, query = printed.split("\n\n")
+    assert len(made) == (2 if name == "itq" else 1)
+    for statement in made:
+        connection.execute(statement.encode())
+    ef_search, query = query.split(";\n", 1)
+    connection.execute(ef_search.encode())
+    value = {"vector": Vector, "halfvec": HalfVector}[kind](ROWS[5])
+    query = query.replace("$1", "%s").rstrip().rstrip(";")
+    assert "Index Scan using" in plan(connection, query, value, value)
+    found = connection.execute(query.encode(), [value, value]).fetchall()
+    exact = connection.execute(
+        'SELECT id FROM "My items" ORDER BY "V v" <=> %s LIMIT 10', [value]
+    ).fetchall()
+    assert len({*found} & {*exact}) >= 5
+    refused = on(*command, "pg_class", "--column", "oid", code=3).stderr
+    assert "is of type oid; model texts takes vector or halfvec of 8 dimensions" in refused
