@@ -84,11 +84,14 @@ BEGIN
         RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
     END IF;
-    bits := bits / coalesce(cuts, 1);
-    cuts := coalesce(cuts, CASE WHEN method = 'thermometer' AND bits IS NULL AND levels IS DISTINCT FROM 4 AND dimension < 768 THEN 3 ELSE 1 END);
-    IF method IN ('sign', 'thermometer') AND coalesce(bits, dimension) <> dimension THEN
-        PERFORM hashindex._refuse('bits', length, format('%s or left out: %s gives one bit for each dimension', dimension * cuts, method)
-            || CASE method WHEN 'thermometer' THEN ' and cut' ELSE '' END);
+    cuts := coalesce(cuts, CASE
+        WHEN method <> 'thermometer' OR levels = 4 THEN 1 WHEN bits IS NOT NULL THEN bits / dimension WHEN dimension < 768 THEN 3 ELSE 1
+    END);
+    bits := CASE WHEN method = 'thermometer' THEN dimension ELSE bits / cuts END;
+    IF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
+        PERFORM hashindex._refuse('bits', bits, dimension || ' or left out: sign gives one bit for each dimension');
+    ELSIF method = 'thermometer' AND (cuts NOT IN (1, 3, 5) OR length <> dimension * cuts) THEN
+        PERFORM hashindex._refuse('bits', length, format('1, 3 or 5 times %s, or left out: thermometer gives a bit for each dimension and cut', dimension));
     ELSIF method = 'thermometer' AND dimension * cuts > 16000 THEN
         PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
     ELSIF method = 'itq' AND dimension > 4000 THEN

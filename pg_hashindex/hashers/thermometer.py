@@ -33,9 +33,8 @@ class Thermometer(Hasher):
     Parameters
     ----------
     n_bits
-        Projections: None or the dimension of the rows, with which a model has one cut unless
-        another number is asked for. By default models have 3 cuts below 768 dimensions, and 1 from
-        there on.
+        Bits of a code: the dimension of the rows, or 3 or 5 times that. None means 3 cuts below 768
+        dimensions, and 1 from there on. ``n_bits_`` is the dimension.
     """
 
     method = "thermometer"
@@ -43,11 +42,12 @@ class Thermometer(Hasher):
     takes_cuts = True
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
-        if self.n_bits_ != rows.dimension:
+        if self.n_bits_ not in (rows.dimension, 3 * rows.dimension, 5 * rows.dimension):
             raise InvalidInputError(
-                f"thermometer has a bit for each of {rows.dimension} dimensions and each cut: "
-                f"leave n_bits out, or give {rows.dimension} times the cuts; got {self.n_bits}"
+                f"thermometer has a bit for each dimension and cut, so n_bits must be 1, 3 or 5 "
+                f"times {rows.dimension}, or left out; got {self.n_bits}"
             )
+        self.n_bits_ = rows.dimension
         return [shift(-rows.mean())]
 
     def default_bits(self, dimension: int) -> int:  # noqa: D102
@@ -57,4 +57,6 @@ class Thermometer(Hasher):
         return 2
 
     def default_cuts(self, dimension: int) -> int:  # noqa: D102
-        return 1 if self.n_bits is not None or dimension >= _MANY_DIMENSIONS else 3
+        if self.n_bits is not None:
+            return int(self.n_bits) // dimension
+        return 3 if dimension < _MANY_DIMENSIONS else 1

@@ -94,9 +94,10 @@ def test_thermometer_by_dimensions():
         return Thermometer(**given).fit(X).to_model("m").n_bits
 
     assert (bits(767), bits(768), bits(1)) == (3 * 767, 768, 3)
-    assert bits(8, n_bits=8) == 8
-    with pytest.raises(InvalidInputError, match="8 times the cuts; got 24"):
-        bits(8, n_bits=24)
+    assert [bits(8, n_bits=n) for n in (8, 24, 40)] == [8, 24, 40]
+    for n in (4, 16, 20):
+        with pytest.raises(InvalidInputError, match=f"1, 3 or 5 times 8, or left out; got {n}"):
+            bits(8, n_bits=n)
 
 
 def test_training_takes_the_length_of_a_code():
@@ -106,6 +107,7 @@ def test_training_takes_the_length_of_a_code():
     assert train(ROWS, "m", "itq").levels == 4
     assert train(ROWS, "m", "thermometer").n_bits == 48
     assert train(ROWS, "m", "thermometer", n_bits=80, cuts=5).n_bits == 80
+    assert train(ROWS, "m", "thermometer", n_bits=80).n_bits == 80
     for given, message in (
         ({"n_bits": 25, "cuts": 3}, "25 bits cannot be divided among 3 cuts"),
         ({"cuts": 2}, "cuts must be 1, 3 or 5, got 2"),
