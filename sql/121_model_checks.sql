@@ -122,7 +122,7 @@ BEGIN
     END IF;
     -- A projection takes 1 bit for each cut with 2 levels, 2 bits with 4.
     IF dimension * NEW.levels / 2 * cardinality(NEW.cuts) <> NEW.n_bits THEN
-        RAISE EXCEPTION 'model "%" gives % projections in % levels with % cuts, and its codes have % bits',
+        RAISE EXCEPTION 'model "%" gives % projections in % levels, with % cuts, and its codes have % bits',
             NEW.name, dimension, NEW.levels, cardinality(NEW.cuts), NEW.n_bits
             USING ERRCODE = 'check_violation', HINT = 'A code has one bit for each projection and cut, and with 4 levels two.';
     END IF;

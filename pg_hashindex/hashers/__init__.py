@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _DEEP = ("dpsh", "bgdh", "deep-dsh", "dtsh", "hashnet", "adsh", "greedyhash", "csq")
 _CLASSES = {
     "sign": "Sign",
-    "thermometer": "Thermometer",
     "lsh": "LSH",
+    "thermometer": "Thermometer",
     "sikh": "SIKH",
     "pcah": "PCAH",
     "sh": "SH",

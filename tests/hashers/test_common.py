@@ -462,8 +462,8 @@ def test_refuses_queries(rows):
 
 def test_registry_names_every_method():
     names = (
-        "sign thermometer "
-        "lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
+        "sign lsh thermometer "
+        "sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
         "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh dtsh hashnet adsh "
         "greedyhash csq"
     )
