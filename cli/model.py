@@ -13,6 +13,7 @@ from pg_hashindex import store
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import HASHERS, Preset
+from pg_hashindex.models import functions
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
@@ -75,6 +76,13 @@ def model() -> None:
     callback=lambda context, option, value: None if value is None else int(value),
     help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.  "
     "[default: 4, or 2 for methods that learn from more than rows]",
+)
+@click.option(
+    "--cuts",
+    type=click.Choice(["1", "3", "5"]),
+    callback=lambda context, option, value: None if value is None else int(value),
+    help="Cuts of each projection, one bit each, for codes that rank by plain Hamming distance; "
+    "--bits is then the length of a code.  [default: 1; 'thermometer' 3 below 768 dimensions]",
 )
 @click.option(
     "--codes",
@@ -261,11 +269,14 @@ def _warn_of_recall(stored: store.StoredModel) -> None:
     if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
         return
     method = HASHERS[stored.method]
-    projections = stored.n_bits // bits_of(stored.levels)
-    if stored.levels < (usual := method().default_levels(projections)):
+    cuts = len(stored.cuts)
+    projections = stored.n_bits // bits_of(stored.levels) // cuts
+    if cuts == 1 and stored.levels < (usual := method().default_levels(projections)):
         step = f"--levels {usual}"
+    elif method.takes_cuts and stored.levels == 2 and cuts < 5:
+        step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
     elif "n_bits" in method.parameter_names() and projections < stored.dimension:
-        step = f"--bits {min(2 * projections, stored.dimension)}"
+        step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
     else:
         step = "--method sign" if stored.method == "itq" else "--method itq"
     note(
@@ -323,6 +334,7 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "dimension": stored.dimension,
         "bits": stored.n_bits,
         "levels": stored.levels,
+        "cuts": ", ".join(f"{cut:.4g}" for cut in stored.cuts),
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
         "bit weights": "learned" if stored.weighted else "all the same",
@@ -347,6 +359,35 @@ def _flat(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {_flat(item)}" for key, item in sorted(value.items()))
     return str(value)
+
+
+@model.command("functions")
+@click.argument("reference", metavar="NAME[:VERSION]")
+@click.option("--table", help="Table to print statements for, as SQL writes it.")
+@click.option("--column", help="Its column of type vector or halfvec.")
+@of_database
+def make_functions(
+    database_url: str, reference: str, table: str | None, column: str | None, as_json: bool
+) -> None:
+    """Make functions code_NAME and project_NAME of a model.
+
+    They read no table, so pgvector's own index, generated columns and dumps may use them. With
+    --table and --column it prints the statements of such an index, and a query.
+    """
+    if (table is None) != (column is None):
+        raise click.UsageError("give both --table and --column, or neither")
+    with connected(database_url) as connection:
+        made = functions.create(connection, reference)
+        found: dict[str, str] = {}
+        if table is not None and column is not None:
+            found = functions.statements(connection, made, table, column)
+    if as_json:
+        print_json({"code": made.code, "bits": made.model.n_bits, **found})
+        return
+    note(f"made {made.code} of model {made.model.name}:{made.model.version}")
+    if "column" in found:
+        note("adding the column rewrites the table; as an expression of an index it would be slow")
+    click.echo("\n\n".join(found.values()) or f"{made.code}(v)::bit({made.model.n_bits})")
 
 
 @model.command()

@@ -121,9 +121,15 @@ CREATE OR REPLACE FUNCTION hashindex._beyond(p {ext}.vector, minus_p {ext}.vecto
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step);
 
+-- Each of the cuts n times, as one vector. A function of its own, since PostgreSQL computes constants once a session.
+CREATE OR REPLACE FUNCTION hashindex._cut_vector(n integer, cuts real[]) RETURNS {ext}.vector
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN (SELECT array_agg(c.cut ORDER BY c.place) FROM unnest(cuts) WITH ORDINALITY c(cut, place), generate_series(1, n))::{ext}.vector;
+
 -- Code of a projection, as pg_hashindex/models/quantization.py explains it: its signs, and with 4 levels a second half, which says whether
 -- each projection is beyond one standard deviation of the row's own projections, inverted where it is above 0.
-CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer) RETURNS bit varying
+-- With other cuts than one at 0, the code has a bit for each cut of each projection, all bits of the first cut first.
+CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer, cuts real[] DEFAULT '{0}') RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
@@ -134,7 +140,11 @@ DECLARE
     positive bit varying;
 BEGIN
     IF levels = 2 THEN
-        RETURN {ext}.binary_quantize(projection);
+        p := projection;
+        FOR place IN 2..cardinality(cuts) LOOP
+            p := p OPERATOR({ext}.||) projection;
+        END LOOP;
+        RETURN {ext}.binary_quantize(CASE WHEN cuts = '{0}' THEN p ELSE p OPERATOR({ext}.-) hashindex._cut_vector(n, cuts) END);
     ELSIF levels <> 4 THEN
         RAISE EXCEPTION 'levels is %; codes keep 2 or 4 levels of a projection', levels
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the levels of the stored model.';
@@ -181,10 +191,12 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN abs(kept - fresh) > 1e-3 * fresh;
 
 -- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
-CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2)
+CREATE OR REPLACE FUNCTION hashindex.encode_with(
+    layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2, cuts real[] DEFAULT '{0}'
+)
 RETURNS bit
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN hashindex._quantize(hashindex.project_with(layers, v), levels);
+RETURN hashindex._quantize(hashindex.project_with(layers, v), levels, cuts);
 
-COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], {ext}.vector, integer) IS
-    'code of a vector by the layers of a model: bit 1 where the projection is above 0, and with 4 levels a second half';
+COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], {ext}.vector, integer, real[]) IS
+    'code of a vector by the layers of a model: bit 1 where the projection is above a cut, and with 4 levels a second half';

@@ -11,7 +11,8 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
     force boolean DEFAULT false,
-    trust_owner boolean DEFAULT false
+    trust_owner boolean DEFAULT false,
+    cuts integer DEFAULT NULL
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -27,6 +28,10 @@ DECLARE
     missing text := CASE
         WHEN name IS NULL THEN 'name' WHEN table_name IS NULL THEN 'table_name' WHEN column_name IS NULL THEN 'column_name'
     END;
+    -- What is asked for; bits are projections further down.
+    length integer := bits;
+    cuts_given integer := cuts;
+    cut_values real[] := '{0}';
     rows_in_table double precision;
     dimension integer;
     rows {ext}.vector[];
@@ -54,13 +59,17 @@ BEGIN
     ELSIF name !~ '^[^:\x01-\x1f]{1,63}$' THEN
         RAISE EXCEPTION '"%" cannot name a model', name
             USING ERRCODE = 'invalid_name', HINT = 'Use 1 to 63 characters, none of them a colon or a control character.';
-    ELSIF method IS NULL OR method NOT IN ('sign', 'lsh', 'itq') THEN
+    ELSIF method IS NULL OR method NOT IN ('sign', 'lsh', 'itq', 'thermometer') THEN
         RAISE EXCEPTION 'method "%" cannot be trained in SQL', method
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use itq, lsh or sign; Python has the others.';
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use thermometer, itq, lsh or sign; Python has the others.';
     ELSIF metric IS NULL OR metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', metric USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
     ELSIF levels NOT IN (2, 4) THEN
         PERFORM hashindex._refuse('levels', levels, '2 or 4');
+    ELSIF cuts NOT IN (1, 3, 5) OR cuts > 1 AND (method = 'sign' OR levels = 4) THEN
+        PERFORM hashindex._refuse('cuts', cuts, '1, 3 or 5; sign, and 4 levels, have 1');
+    ELSIF bits % cuts <> 0 THEN
+        PERFORM hashindex._refuse('bits', bits, format('a multiple of %s, the cuts', cuts));
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     ELSIF seed IS NULL OR seed < 0 THEN
@@ -74,14 +83,23 @@ BEGIN
     IF dimension IS NULL THEN
         RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
-    ELSIF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
+    END IF;
+    cuts := coalesce(cuts, CASE
+        WHEN method <> 'thermometer' OR levels = 4 THEN 1 WHEN bits IS NOT NULL THEN bits / dimension WHEN dimension < 768 THEN 3 ELSE 1
+    END);
+    bits := CASE WHEN method = 'thermometer' THEN dimension ELSE bits / cuts END;
+    IF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
         PERFORM hashindex._refuse('bits', bits, dimension || ' or left out: sign gives one bit for each dimension');
+    ELSIF method = 'thermometer' AND (cuts NOT IN (1, 3, 5) OR length <> dimension * cuts) THEN
+        PERFORM hashindex._refuse('bits', length, format('1, 3 or 5 times %s, or left out: thermometer gives a bit for each dimension and cut', dimension));
+    ELSIF method = 'thermometer' AND dimension * cuts > 16000 THEN
+        PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
     ELSIF method = 'itq' AND dimension > 4000 THEN
         RAISE EXCEPTION 'column "%" of % has % dimensions; itq in SQL takes 4000 at most', column_name, table_name, dimension
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use lsh, or train in Python.';
     END IF;
-    IF bits NOT BETWEEN 1 AND least(32000 / coalesce(levels, 2), (CASE method WHEN 'itq' THEN dimension END)) THEN
-        PERFORM hashindex._refuse('bits', bits, '1 to ' || least(32000 / coalesce(levels, 2), (CASE method WHEN 'itq' THEN dimension END)));
+    IF bits NOT BETWEEN 1 AND least(32000 / coalesce(levels, 2) / cuts, (CASE method WHEN 'itq' THEN dimension END)) THEN
+        PERFORM hashindex._refuse('bits', length, '1 to ' || cuts * least(32000 / coalesce(levels, 2) / cuts, (CASE method WHEN 'itq' THEN dimension END)));
     END IF;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
@@ -100,12 +118,12 @@ BEGIN
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
     -- As in Python: one projection for ten rows at the most, and four levels of it if a code can hold them.
     bits := coalesce(bits, CASE method
-        WHEN 'sign' THEN dimension
+        WHEN 'sign' THEN dimension WHEN 'thermometer' THEN dimension
         ELSE greatest(1, least(256, cardinality(rows) / 10, (CASE method WHEN 'itq' THEN dimension END)))
     END);
-    levels := coalesce(levels, CASE WHEN bits <= 8000 THEN 4 ELSE 2 END);
-    -- Sign learns means alone, and each from all rows: more bits need no more rows.
-    least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, CASE WHEN method <> 'sign' THEN 10 * bits END) END;
+    levels := coalesce(levels, CASE WHEN bits <= 8000 AND cuts_given IS NULL AND method <> 'thermometer' THEN 4 ELSE 2 END);
+    -- Means are learned each from all rows: more bits need no more rows.
+    least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, CASE WHEN method IN ('lsh', 'itq') THEN 10 * bits END) END;
     IF coalesce(cardinality(rows), 0) < least_rows THEN
         RAISE EXCEPTION '% rows are too few to learn % bits from', coalesce(cardinality(rows), 0), bits
             USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -124,7 +142,7 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'A model learns from rows that differ.';
     END IF;
 
-    IF method <> 'sign' THEN
+    IF method IN ('lsh', 'itq') THEN
         -- Normal numbers from hashes of their places (Box and Muller), which leave the session's random() as it is.
         directions := ARRAY(
             SELECT ARRAY(
@@ -186,18 +204,27 @@ BEGIN
     END IF;
 
     layers := CASE WHEN metric = 'cosine' THEN ARRAY[ROW('normalize', NULL, NULL, NULL, NULL)::hashindex.layer] ELSE '{}' END
-        || CASE WHEN method = 'sign'
+        || CASE WHEN method IN ('sign', 'thermometer')
             THEN ROW('shift', NULL, array_fill(0::real, ARRAY[dimension])::{ext}.vector OPERATOR({ext}.-) mean, NULL, NULL)::hashindex.layer
             ELSE ROW('affine', directions, ARRAY(
                 SELECT -{ext}.inner_product(d.v, mean) FROM unnest(directions) WITH ORDINALITY d(v, place) ORDER BY d.place
             )::{ext}.vector, NULL, NULL)::hashindex.layer
         END;
+    IF cuts > 1 THEN
+        -- Multiples of the deviation of all projections, as in Python; of 5,000 rows.
+        cut_values := ARRAY(
+            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.9 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
+                SELECT sqrt(sum({ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) / (count(*) * bits)) AS deviation
+                FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
+            ) d ORDER BY n
+        );
+    END IF;
     -- Model.checksum of pg_hashindex/models/model.py does the same; float4 in the order of little-endian machines.
     SELECT string_agg(p.part, '' ORDER BY p.place) INTO hashed
     FROM (
         SELECT 0 AS place, convert_to(
             dimension || CASE WHEN metric = 'cosine' THEN '|normalize|None' ELSE '' END
-            || CASE WHEN method = 'sign' THEN '|shift|None' ELSE format('|affine|None(%s, %s)', bits, dimension) END, 'UTF8'
+            || CASE WHEN method IN ('sign', 'thermometer') THEN '|shift|None' ELSE format('|affine|None(%s, %s)', bits, dimension) END, 'UTF8'
         ) AS part
         UNION ALL
         SELECT v.place, CASE WHEN v.place > coalesce(cardinality(directions), 0) THEN convert_to(format('(%s,)', bits), 'UTF8') ELSE '' END || decode(
@@ -206,6 +233,10 @@ BEGIN
         FROM unnest(directions || layers[cardinality(layers)].bias) WITH ORDINALITY v(v, place)
         UNION ALL
         SELECT 32001, convert_to(CASE levels WHEN 2 THEN '' ELSE '|levels|' || levels END, 'UTF8')
+        UNION ALL
+        SELECT 32002, convert_to('|cuts', 'UTF8') || decode(
+            regexp_replace(encode(substr({ext}.vector_send(cut_values::{ext}.vector), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'
+        ) WHERE cuts > 1
     ) p;
 
     -- Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows.
@@ -233,12 +264,12 @@ BEGIN
             GROUP BY e.place, b.bin
         ) c GROUP BY c.place
     ), codes AS MATERIALIZED (
-        SELECT hashindex._quantize(projections.p, levels) AS code FROM projections
+        SELECT hashindex._quantize(projections.p, levels, cut_values) AS code FROM projections
     ), bits_of AS (
         -- Relative to the first code, so that a bit and its opposite are the same text.
         SELECT b.bit, o.ones, o.shape
         FROM (SELECT code AS first_code FROM codes LIMIT 1) f
-        CROSS JOIN generate_series(0, bits * levels / 2 - 1) b(bit)
+        CROSS JOIN generate_series(0, bits * cuts * levels / 2 - 1) b(bit)
         CROSS JOIN LATERAL (
             SELECT sum(get_bit(c.code, b.bit)) AS ones, string_agg((get_bit(c.code, b.bit) # get_bit(f.first_code, b.bit))::text, '') AS shape
             FROM codes c
@@ -263,8 +294,8 @@ BEGIN
 
     -- Two sessions that train models of one name must not get the same version.
     LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE;
-    INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, levels, parameters, training, checksum, profile, layers)
-    SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, bits * levels / 2, metric, levels,
+    INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, levels, cuts, parameters, training, checksum, profile, layers)
+    SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, bits * cuts * levels / 2, metric, levels, cut_values,
         jsonb_build_object('n_bits', bits, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' WHEN 'itq' THEN '{"n_iter": 0}' ELSE '{}' END::jsonb,
         training || jsonb_build_object('seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
@@ -275,5 +306,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean, boolean) IS
-    'trains a model on rows of a table by itq, lsh or sign, and stores it; returns its name and version';
+COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean, boolean, integer) IS
+    'trains a model on rows of a table by thermometer, itq, lsh or sign, and stores it; returns its name and version';

@@ -51,6 +51,21 @@ BEGIN
 END
 $$;
 
+-- SQL for how far a projection is above each cut of a model: the signs are its code, and codes of a query are made of these numbers.
+CREATE OR REPLACE FUNCTION hashindex._above_cuts(used hashindex.model, projection text) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    t integer := cardinality(used.cuts);
+BEGIN
+    RETURN CASE WHEN used.cuts = '{0}' THEN projection ELSE format(
+        '(%s OPERATOR({ext}.-) hashindex._cut_vector(%s, %L))',
+        array_to_string(array_fill(projection, ARRAY[t]), ' OPERATOR({ext}.||) '), used.n_bits / t, used.cuts
+    ) END;
+END
+$$;
+
 -- Vectors of n times 1, 2, ... steps between the levels of a query's projection of length 1: in standard deviations, the best uniform
 -- quantisers of 8 and 16 levels for normal values (Max, 1960). A function of their own, since PostgreSQL computes constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._steps(n integer, levels integer) RETURNS {ext}.vector[]

@@ -53,7 +53,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    projections integer := used.n_bits * 2 / used.levels;
+    projections integer := used.n_bits * 2 / used.levels / cardinality(used.cuts);
 BEGIN
     IF used.network IS NULL AND projections >= least(192, used.dimension) AND ((used.layers[1]).kind = 'normalize') = (metric <> 'l2') THEN
         RETURN projections;
@@ -181,6 +181,7 @@ DECLARE
         base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage))
     );
     projections integer := hashindex._list_projections(used, i.metric);
+    -- Numbers that a query's codes are made of: one for each cut of a projection.
     n_projections integer := used.n_bits * 2 / used.levels;
     numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
@@ -195,10 +196,11 @@ DECLARE
     lists_are_there text := CASE WHEN lists THEN format('to_regclass(%L) IS NOT NULL', landmarks) ELSE 'true' END;
     -- The code of a query; the projection of the row raw; the code and the point of the row r, which has its projection.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
-        ELSE format('hashindex._quantize(hashindex_projection, %s)', used.levels) END;
+        ELSE format('hashindex._quantize(%s, %s)', hashindex._above_cuts(used, 'hashindex_projection'), used.levels) END;
     layers text := format('hashindex._layers_of(%s)', used.id);
     row_projection text := CASE WHEN in_python THEN 'NULL::{ext}.vector' ELSE hashindex._projection(used, 'raw.vector', layers) END;
-    row_code text := CASE WHEN in_python THEN 'NULL' WHEN used.levels = 2 THEN '{ext}.binary_quantize(r.projection)'
+    row_code text := CASE WHEN in_python THEN 'NULL' WHEN used.levels = 2
+        THEN format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection'))
         ELSE format('hashindex._quantize(r.projection, %s)', used.levels) END;
     row_point text := format(point, CASE WHEN projections > 0 THEN 'r.projection' ELSE 'r.vector' END);
     has_tenant boolean := i.tenant_column IS NOT NULL;
@@ -356,7 +358,7 @@ BEGIN
                 CASE WHEN numbers AND i.metric = 'ip' THEN format(
                     'hashindex_projection OPERATOR({ext}.-) hashindex.project_with(%s, array_fill(0, ARRAY[%s])::{ext}.vector)',
                     layers, used.dimension
-                ) ELSE 'hashindex_projection' END, n_projections, used.levels
+                ) ELSE hashindex._above_cuts(used, 'hashindex_projection') END, n_projections, used.levels
             )
             WHEN 'weighted' THEN format(
                 'hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text

@@ -34,7 +34,7 @@ BEGIN
         WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'hashindex'::regnamespace
           AND o.type IN ('function', 'sequence', 'table', 'type', 'view')
           AND (d.classid, d.objid) NOT IN (
-              SELECT 'pg_proc'::regclass, f::oid FROM hashindex.index i, hashindex._functions_of(i) f
+              SELECT 'pg_proc'::regclass, f::oid FROM hashindex._made_functions() f
               UNION ALL SELECT 'pg_class'::regclass, t.relation FROM hashindex.index i, hashindex._tables_of(i) t
               UNION ALL SELECT 'pg_type'::regclass, to_regtype(hashindex._key_type(i)) FROM hashindex.index i WHERE cardinality(i.key_columns) > 1
           )

@@ -5,6 +5,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index;
+    made text;
     stranger record;
 BEGIN
     SELECT s.object, s.owner::regrole AS owner INTO stranger FROM hashindex._strangers() s LIMIT 1;
@@ -19,8 +20,12 @@ BEGIN
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
         PERFORM hashindex._create_functions(i);
     END LOOP;
+    -- Replacing a function keeps what depends on it.
+    FOR made IN SELECT format('%s:%s', m.name, m.version) FROM hashindex.model m WHERE EXISTS (SELECT FROM hashindex._functions_of_model(m)) LOOP
+        PERFORM hashindex.create_functions(made);
+    END LOOP;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.rebuild_functions() IS
-    'makes the functions of all indexes again, as each upgrade does, for those that an earlier release made';
+    'makes the functions of all indexes and models again, as each upgrade does, for those that an earlier release made';

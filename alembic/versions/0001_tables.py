@@ -51,6 +51,8 @@ def upgrade() -> None:
         sa.Column("network", JSONB),
         # Levels kept of each projection: 2 are its sign, 4 take two bits.
         sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
+        # A code has a bit for each cut of each projection; one cut at 0 is its sign.
+        sa.Column("cuts", sa.ARRAY(sa.REAL), nullable=False, server_default="{0}"),
         # The distribution of the projections of the training rows, for the checks of an index.
         sa.Column("profile", JSONB),
         sa.PrimaryKeyConstraint("id", name="model_pkey"),

@@ -220,6 +220,7 @@ def downgrade(
             "hashindex.readable_model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
             "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
+            "DROP TRIGGER IF EXISTS functions ON hashindex.model; "
             "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
         )
         # In one statement, since some depend on others; without CASCADE, which could drop objects

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .sph import SpH as SpH
     from .ssh import SSH as SSH
     from .sth import STH as STH
+    from .thermometer import Thermometer as Thermometer
     from .usplh import USPLH as USPLH
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
@@ -47,6 +48,7 @@ _DEEP = ("dpsh", "bgdh", "deep-dsh")
 _CLASSES = {
     "sign": "Sign",
     "lsh": "LSH",
+    "thermometer": "Thermometer",
     "sikh": "SIKH",
     "pcah": "PCAH",
     "sh": "SH",

@@ -16,7 +16,7 @@ from ..models.layers import Layer, normalize
 from ..models.model import MAX_BITS, Metric, Model
 from ..models.network import Network
 from ..models.profiles import Profile
-from ..models.quantization import Levels, bits_of, check_levels
+from ..models.quantization import SIGNS, Cuts, Levels, bits_of, check_levels, quantize
 from ..models.vectors import SparseRows, as_array
 from .numerics.rows import RowsLike, RowSource
 from .numerics.threads import one_blas_thread
@@ -34,6 +34,8 @@ _LABEL_PROJECTIONS = 128
 _PROFILE_ROWS = 20_000
 _LEAST_PROFILE_ROWS = 1_000
 _PROFILE_VALUES = 10_000_000
+# Distance of neighbouring cuts, in standard deviations of the projections.
+_STEPS = {1: 0.0, 3: 0.9, 5: 0.7}
 # A network may take 30 ms for a row.
 _NETWORK_PROFILE_ROWS = 2_000
 
@@ -70,6 +72,9 @@ class Hasher(ABC):
         Facts about the training, as JSON values; models carry them.
     profile_
         Of the projections of up to 20,000 training rows, with the bits of 4 levels.
+    deviation_
+        The standard deviation of all projections of these rows about 0, of which cuts are
+        multiples.
     """
 
     #: The name in the registry and in stored models.
@@ -83,6 +88,8 @@ class Hasher(ABC):
     bits_within_dimension: ClassVar[bool] = False
     #: Whether it learns codes of its labelled rows, ``codes_``, which a model may keep.
     learns_codes: ClassVar[bool] = False
+    #: Whether its models may have several cuts of a projection, so that codes tell distances.
+    takes_cuts: ClassVar[bool] = False
     #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.
@@ -258,7 +265,14 @@ class Hasher(ABC):
             "seconds": round(time.perf_counter() - started, 3),
             **self._summary(),
         }
-        self.profile_ = _profile(model, rows.untransformed(), seed)
+        projections = _profiled(model, rows.untransformed(), seed)
+        self.profile_ = Profile.of(projections, levels=4)
+        self.deviation_ = float(np.sqrt(np.square(projections, dtype=np.float64).mean()))
+        self._ones = {
+            n: quantize(projections, 2, self._cuts(n)).sum(axis=0)
+            for n in _STEPS
+            if self.takes_cuts
+        }
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
         taken = self.learns_from
@@ -303,6 +317,16 @@ class Hasher(ABC):
         takes_four = self.ranks_by_distance() and not (self.transductive or self.weighs_bits)
         return 4 if takes_four and n_bits * bits_of(4) <= MAX_BITS else 2
 
+    def default_cuts(self, dimension: int) -> int:
+        """Return the cuts of models of rows of this dimension if none are asked for."""
+        return 1
+
+    def _cuts(self, n_cuts: int) -> Cuts:
+        if n_cuts == 1:
+            return SIGNS
+        places = np.arange(n_cuts) - n_cuts // 2
+        return tuple(float(cut) for cut in places * _STEPS[n_cuts] * self.deviation_)
+
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         """Learn the layers that follow the normalisation, with ``n_bits_`` bits."""
@@ -335,6 +359,20 @@ class Hasher(ABC):
             raise InvalidInputError(
                 f"{self.method} {what}, so its models have 2 levels, not {levels}; use 2 levels, "
                 "or another method"
+            )
+
+    def check_cuts(self, n_cuts: int, levels: Levels | None = None) -> None:
+        """Refuse a number of cuts that models of this hasher cannot have."""
+        if n_cuts not in _STEPS:
+            raise InvalidInputError(f"cuts must be 1, 3 or 5, got {n_cuts!r}")
+        if n_cuts > 1 and not self.takes_cuts:
+            raise InvalidInputError(
+                f"models of {self.method} have one cut, not {n_cuts}; methods with several: itq, "
+                "pcah, lsh and thermometer"
+            )
+        if n_cuts > 1 and levels not in (None, 2):
+            raise InvalidInputError(
+                f"give either {n_cuts} cuts or {levels} levels: both keep more bits of a projection"
             )
 
     def _bit_weights(self) -> NDArray[np.floating] | None:
@@ -443,6 +481,7 @@ class Hasher(ABC):
         metric: Metric = "l2",
         training: Mapping[str, Any] | None = None,
         levels: Levels = 2,
+        cuts: int | None = None,
     ) -> Model:
         """Return a model of what was learned, ready to be stored.
 
@@ -455,16 +494,23 @@ class Hasher(ABC):
         levels : {2, 4}
             Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
             twice as many.
+        cuts : {1, 3, 5}, optional
+            Cuts of each projection, each of which takes a bit; they are evenly spaced multiples of
+            ``deviation_``. By default 1, at 0; thermometer has 3 below 768 dimensions.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If the name, the metric or the levels are not usable.
+            If the name, the metric, the levels or the cuts are not usable.
         """
         if not hasattr(self, "layers_"):
             raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
+        if cuts is None:
+            cuts = self.default_cuts(self.dimension_) if levels == 2 else 1
+        self.check_cuts(cuts, levels)
+        ones = self.profile_.ones[: self.n_bits_ * bits_of(levels)]
         return Model(
             name,
             self.method,
@@ -476,10 +522,9 @@ class Hasher(ABC):
             bit_weights=self._bit_weights(),
             network=self._network(),
             # The first bits of 4 levels are the signs.
-            profile=replace(
-                self.profile_, ones=self.profile_.ones[: self.n_bits_ * bits_of(levels)]
-            ),
+            profile=replace(self.profile_, ones=ones if cuts == 1 else self._ones[cuts]),
             levels=levels,
+            cuts=self._cuts(cuts),
         )
 
     def settings(self) -> dict[str, Any]:
@@ -497,12 +542,12 @@ class Hasher(ABC):
         return result
 
 
-def _profile(model: Model, rows: RowSource, seed: int) -> Profile:
+def _profiled(model: Model, rows: RowSource, seed: int) -> NDArray[np.float32]:
     most = max(_LEAST_PROFILE_ROWS, min(_PROFILE_ROWS, _PROFILE_VALUES // model.n_bits))
     if model.network is not None and model.network.kind != "rows":
         most = min(most, _NETWORK_PROFILE_ROWS)
     drawn = np.random.default_rng(seed).permutation(rows.n_rows)[:most]
-    return Profile.of(model.project(rows.rows(np.sort(drawn))), levels=4)
+    return model.project(rows.rows(np.sort(drawn)))
 
 
 def first_and_last(values: NDArray[np.float64]) -> dict[str, float]:

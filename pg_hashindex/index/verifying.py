@@ -234,12 +234,12 @@ def differing(
     """
     parts = [text.split(" ") for text in texts]
     stored = as_bits([part[0] for part in parts])
-    differs = stored != quantize(projections, model.levels)
+    differs = stored != quantize(projections, model.levels, model.cuts)
     rows = np.flatnonzero(differs.any(axis=1))
     seen = projections[rows].astype(np.float64)
     scale = np.sqrt(np.mean(seen**2, axis=1, keepdims=True))
     wrong = np.zeros(len(stored), dtype=bool)
-    distances = distances_to_edges(seen, model.levels)
+    distances = distances_to_edges(seen, model.levels, model.cuts)
     wrong[rows] = (differs[rows] & (distances > tolerance * scale)).any(axis=1)
     if model.learned is not None and wrong.any():
         learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)

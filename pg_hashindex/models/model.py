@@ -19,10 +19,14 @@ from .layers import Layer
 from .network import Network
 from .profiles import Profile
 from .quantization import (
+    SIGNS,
+    Cuts,
     Levels,
     QueryOrder,
     Ranking,
+    above_cuts,
     bits_of,
+    check_cuts,
     check_levels,
     quantize,
     query_codes,
@@ -81,6 +85,9 @@ class Model:
         on codes, and the checksum does not cover it.
     levels : {2, 4}
         Levels of each projection that a code keeps, in 1 bit or 2; 2 levels are the signs.
+    cuts : float (t,)
+        Rising values; with 2 levels a code has a bit for each cut of each projection, all bits of
+        the first cut first. One cut at 0 gives the signs.
     learned
         Codes that training gave to its rows, as a network of kind ``rows``. Rows of a table get
         them by `row_codes`; queries never do.
@@ -103,6 +110,7 @@ class Model:
     network: Network | None = None
     profile: Profile | None = None
     levels: Levels = 2
+    cuts: Cuts = SIGNS
     learned: Network | None = None
 
     def __post_init__(self) -> None:
@@ -126,9 +134,12 @@ class Model:
             )
         object.__setattr__(self, "layers", tuple(self.layers))
         check_levels(self.levels)
+        object.__setattr__(self, "cuts", check_cuts(self.cuts))
         n_bits = self.n_bits
         if self.levels != 2:
             self._check_takes_levels()
+        if self.cuts != SIGNS:
+            self._check_takes_cuts()
         if self.learned is not None:
             self._check_takes_learned(self.learned)
         if self.bit_weights is not None:
@@ -159,6 +170,23 @@ class Model:
                 f"bits, more than the {MAX_BITS} of a code; use 2 levels, or fewer projections"
             )
 
+    def _check_takes_cuts(self) -> None:
+        for what, given in {
+            f"{self.levels} levels": self.levels != 2,
+            "weights of bits": self.bit_weights is not None,
+            "a network": self.network is not None,
+            "learned codes": self.learned is not None,
+        }.items():
+            if given:
+                raise InvalidInputError(
+                    f"model {self.name!r} has {what}, so it has one cut, at 0; got cuts {self.cuts}"
+                )
+        if self.n_bits > MAX_BITS:
+            raise InvalidInputError(
+                f"{self.n_projections} projections with {len(self.cuts)} cuts take {self.n_bits} "
+                f"bits, more than the {MAX_BITS} of a code; use fewer cuts or projections"
+            )
+
     def _check_takes_learned(self, learned: Network) -> None:
         if self.network is not None or self.levels != 2:
             raise InvalidInputError(
@@ -174,8 +202,8 @@ class Model:
 
     @property
     def n_bits(self) -> int:
-        """The number of bits of a code: projections times log2 of the levels."""
-        return self.n_projections * bits_of(self.levels)
+        """The number of bits of a code: projections times cuts, or log2 of the levels."""
+        return self.n_projections * bits_of(self.levels) * len(self.cuts)
 
     def keeps_numbers(self, metric: Metric) -> bool:
         """Return whether codes in a table of an index have two numbers beside them, by its metric.
@@ -218,6 +246,8 @@ class Model:
         # Omit 2 levels, so that models from before there were 4 levels keep their checksums.
         if self.levels != 2:
             digest.update(f"|levels|{self.levels}".encode())
+        if self.cuts != SIGNS:
+            digest.update(b"|cuts" + np.array(self.cuts, "<f4").tobytes())
         return digest.hexdigest()
 
     def project(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -290,7 +320,7 @@ class Model:
         return block if self.network is None else self.network.project(block, first_row=first_row)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Compute codes: bit 1 where the projection is above 0, and for 4 levels a second bit.
+        """Compute codes: bit 1 where the projection is above a cut, and for 4 levels a second bit.
 
         Parameters
         ----------
@@ -311,7 +341,7 @@ class Model:
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
             projections = self._project_block(rows[block], start)
-            result[block] = codes.pack(quantize(projections, self.levels))
+            result[block] = codes.pack(quantize(projections, self.levels, self.cuts))
         return result
 
     def row_codes(
@@ -342,7 +372,7 @@ class Model:
         if projections is None:
             result = self.encode(rows)
         else:
-            result = codes.pack(quantize(projections, self.levels))
+            result = codes.pack(quantize(projections, self.levels, self.cuts))
         if self.learned is not None:
             places, known = self.learned.places(rows)
             result[known] = self.learned.arrays["codes"][places[known]]
@@ -420,7 +450,8 @@ class Model:
         if metric is not None and self.keeps_numbers(metric):
             found["asymmetric"] = self.numbered_order(X, metric)
         elif self.network is None:
-            found["asymmetric"] = QueryOrder(*query_codes(self.project(X), self.levels))
+            shifted = above_cuts(self.project(X), self.cuts)
+            found["asymmetric"] = QueryOrder(*query_codes(shifted, self.levels))
         # Not with 4 levels: the two next to 0 differ in both bits.
         if self.levels == 2:
             found["hamming"] = QueryOrder(self.encode(X)[:, None], np.ones(1, np.int64))
@@ -452,6 +483,8 @@ class Model:
         }
         if self.levels != 2:
             header["levels"] = self.levels
+        if self.cuts != SIGNS:
+            header["cuts"] = self.cuts
         packed: dict[str, NDArray[Any]] = {}
         for what, network in (("network", self.network), ("learned", self.learned)):
             if network is not None:
@@ -531,6 +564,7 @@ class Model:
                     bit_weights=archive.get("bit_weights"),
                     profile=Profile.from_dict(header["profile"]) if "profile" in header else None,
                     levels=header.get("levels", 2),
+                    cuts=tuple(header.get("cuts", SIGNS)),
                     network=networks.get("network"),
                     learned=networks.get("learned"),
                 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from .quantization import LEVELS, Levels, bits_of, quantize
+from .quantization import SIGNS, Cuts, Levels, quantize
 
 #: Bins of a profile, each with about the same number of training rows.
 BINS = 10
@@ -41,11 +41,11 @@ class Profile:
     def __post_init__(self) -> None:
         n = len(self.edges)
         shapes = (self.edges.shape, self.counts.shape, self.ones.shape)
-        fitting = [((n, BINS - 1), (n, BINS), (n * bits_of(levels),)) for levels in LEVELS]
-        if self.rows < 1 or shapes not in fitting:
+        fitting = ((n, BINS - 1), (n, BINS), (max(1, len(self.ones) // max(1, n)) * n,))
+        if self.rows < 1 or n < 1 or shapes != fitting:
             raise InvalidInputError(
                 f"a profile of {self.rows} rows has edges {shapes[0]}, counts {shapes[1]} and ones "
-                f"{shapes[2]}; it needs 1 row or more, (n, 9), (n, 10), and (n,) or (2 n,)"
+                f"{shapes[2]}; it needs 1 row or more, (n, 9), (n, 10), and a multiple of n"
             )
         if not np.isfinite(self.edges).all() or (np.diff(self.edges) < 0).any():
             raise InvalidInputError("the edges of a profile must be finite and rising")
@@ -69,15 +69,16 @@ class Profile:
         return len(self.edges)
 
     @classmethod
-    def of(cls, projections: NDArray[np.floating], levels: Levels = 2) -> "Profile":
+    def of(
+        cls, projections: NDArray[np.floating], levels: Levels = 2, cuts: Cuts = SIGNS
+    ) -> "Profile":
         """Make the profile of the projections (n, n_projections) of at least one row."""
         values = np.asarray(projections, dtype=np.float32)
         edges = np.quantile(values, np.arange(1, BINS) / BINS, axis=0, method="inverted_cdf").T
         margin = _MARGIN * values.std(dtype=np.float64) + 1e-6 * np.abs(edges)
         edges = np.sort((edges - margin).astype(np.float32), axis=1)
-        return cls(
-            len(values), edges, _counted(values, edges), quantize(values, levels).sum(axis=0)
-        )
+        ones = quantize(values, levels, cuts).sum(axis=0)
+        return cls(len(values), edges, _counted(values, edges), ones)
 
     def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:
         """Count other projections (n, n_projections) in the bins of this profile."""

@@ -6,6 +6,12 @@ deviation about 0. The level of a projection is 2 s1 + s2 with signs s1 and s2: 
 at -t, 0 and t. Bits 1 and 0 stand for the signs 1 and -1: v1 holds those of s1, v2 those of s2, and
 the code is v1 followed by v2, 2 n bits.
 
+**Cuts.** With 2 levels a code may have one bit for each projection and each of t cuts, which all
+projections share: all bits ``p > cut`` of the first cut, then those of the second, ... (a
+thermometer code, n t bits). One cut at 0 gives the signs. The Hamming distance of two codes counts
+the cuts between their projections, so it ranks by distance as it is. What holds below for n signs
+of p holds for the n t signs of ``p - cut``.
+
 **Queries.** A ranking orders rows by <p, levels of the row>, p being the projections of the query.
 Any p is nearly sum_k a_k u_k with vectors of signs u_k: for a = 4, 2, 1 each projection has one of
 the 8 levels -7, -5, ... 7. For signs s of the row and the Hamming distance H of two vectors of
@@ -64,6 +70,10 @@ from .codes import hamming_distances, pack, unpack
 Levels: TypeAlias = Literal[2, 4]
 LEVELS: tuple[Levels, ...] = (2, 4)
 
+#: Cuts of projections, rising; one cut at 0 gives their signs.
+Cuts: TypeAlias = tuple[float, ...]
+SIGNS: Cuts = (0.0,)
+
 #: The orders of candidates; see above.
 Ranking: TypeAlias = Literal["hamming", "asymmetric", "weighted"]
 
@@ -87,10 +97,28 @@ def bits_of(levels: Levels) -> int:
     return levels.bit_length() - 1
 
 
-def quantize(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.bool_]:
-    """Compute the bits of codes, bool (m, n log2(levels)), of projections (m, n)."""
+def check_cuts(cuts: Cuts) -> Cuts:
+    """Return cuts as float32 holds them; refuse others than finite rising numbers."""
+    with np.errstate(over="ignore"):
+        kept = tuple(float(np.float32(cut)) for cut in cuts)
+    if not kept or not np.isfinite(kept).all() or (np.diff(kept) <= 0).any():
+        raise InvalidInputError(f"cuts must be one or more finite rising numbers, got {cuts!r}")
+    return kept
+
+
+def above_cuts(projections: NDArray[np.floating], cuts: Cuts) -> NDArray[np.floating]:
+    """Compute how far projections (m, n) are above each cut, (m, n t): codes are their signs."""
+    if cuts == SIGNS:
+        return projections
+    return np.hstack([projections - projections.dtype.type(cut) for cut in cuts])
+
+
+def quantize(
+    projections: NDArray[np.floating], levels: Levels, cuts: Cuts = SIGNS
+) -> NDArray[np.bool_]:
+    """Compute the bits of codes, bool (m, n t log2(levels)), of projections (m, n)."""
     if levels == 2:
-        return projections > 0
+        return above_cuts(projections, cuts) > 0
     normalized = _normalized(projections)
     v1 = normalized > 0
     v2 = ~(v1 ^ (np.abs(normalized) > _threshold(1.0, normalized.shape[1])))
@@ -113,13 +141,15 @@ def row_numbers(projections: NDArray[np.floating]) -> NDArray[np.float32]:
     return np.stack([np.minimum(np.sqrt(squares), _LONGEST), fits], axis=1).astype(np.float32)
 
 
-def distances_to_edges(projections: NDArray[np.floating], levels: Levels) -> NDArray[np.floating]:
+def distances_to_edges(
+    projections: NDArray[np.floating], levels: Levels, cuts: Cuts = SIGNS
+) -> NDArray[np.floating]:
     """Compute the distance of each projection from the value at which a bit of its code changes.
 
     If it is tiny beside the row's projections (m, n), rounding may decide the bit. Returns the
-    distance for each bit of the code, (m, n log2(levels)), in units of the projections.
+    distance for each bit of the code, (m, n t log2(levels)), in units of the projections.
     """
-    size: NDArray[np.floating] = np.abs(projections)
+    size: NDArray[np.floating] = np.abs(above_cuts(projections, cuts))
     if levels == 2:
         return size
     norm = np.linalg.norm(projections.astype(np.float64), axis=1, keepdims=True)

@@ -217,9 +217,9 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
     ]
     if find_spec("torch") is None:
         learnable = [name for name in learnable if not issubclass(HASHERS[name], DeepHasher)]
-    # It has one bit for each dimension.
+    # They have bits for each dimension.
     if split.train.shape[1] not in bits:
-        learnable.remove("sign")
+        learnable = [name for name in learnable if name not in ("sign", "thermometer")]
     if levels != 2:
         learnable = [name for name in learnable if not HASHERS[name].weighs_bits]
     return [Method(name, levels=levels) for name in learnable]

@@ -57,6 +57,7 @@ def train(
     graph_features: ArrayLike | None = None,
     n_bits: int | None = None,
     levels: Levels | None = None,
+    cuts: int | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
@@ -79,10 +80,15 @@ def train(
         Supervision, for methods that learn from it; see `Hasher.fit`.
     n_bits
         Projections to learn. Each takes a bit of a code, or two with 4 levels. By default as many
-        as `default_bits` says.
+        as `default_bits` says. If ``cuts`` are given, the bits of a code, which has one for each
+        projection and cut.
     levels : {2, 4}, optional
         Levels of each projection that codes keep; 2 levels are the signs. By default 4 for methods
         that learn from rows alone, and 2 for those whose codes rank labels.
+    cuts : {1, 3, 5}, optional
+        Cuts of each projection, for methods whose codes rank by distance: 3 or 5 rank by plain
+        Hamming distance as 2 levels do not. By default 1, at 0; thermometer has 3 below 768
+        dimensions. Several cuts exclude 4 levels.
     codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an
         index gives them to these rows. Queries and other rows are hashed.
@@ -124,6 +130,7 @@ def train(
         supervision,
         n_bits=n_bits,
         levels=levels,
+        cuts=cuts,
         codes=codes,
         metric=metric,
         random_state=random_state,
@@ -136,8 +143,8 @@ def train(
         labels = None
     else:
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
-    levels = levels or hasher.default_levels(hasher.n_bits_)
-    model = hasher.to_model(name, metric=metric, levels=levels)
+    levels = levels or (2 if cuts is not None else hasher.default_levels(hasher.n_bits_))
+    model = hasher.to_model(name, metric=metric, levels=levels, cuts=cuts)
     if codes == "learned":
         assert labels is not None  # noqa: S101
         rows = np.intersect1d(seen, labels.labelled)
@@ -155,6 +162,7 @@ def hasher_for(
     *,
     n_bits: int | None = None,
     levels: Levels | None = None,
+    cuts: int | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
     random_state: int = 0,
@@ -165,7 +173,7 @@ def hasher_for(
 
     Parameters
     ----------
-    method, n_bits, levels, codes, metric, random_state, preset, parameters
+    method, n_bits, levels, cuts, codes, metric, random_state, preset, parameters
         As for `train`.
     known
         The supervision that there will be.
@@ -182,7 +190,9 @@ def hasher_for(
             "random_state (--bits, --seed)"
         )
     if n_bits is not None:
-        given["n_bits"] = n_bits
+        if cuts is not None and (cuts < 1 or n_bits % cuts):
+            raise InvalidInputError(f"{n_bits} bits cannot be divided among {cuts} cuts")
+        given["n_bits"] = n_bits // (cuts or 1)
     given["random_state"] = random_state
     if metric == "cosine":
         given.setdefault("normalize", "l2")
@@ -192,6 +202,8 @@ def hasher_for(
     hasher.check_parameters()
     if levels is not None:
         hasher.check_levels(levels)
+    if cuts is not None:
+        hasher.check_cuts(cuts, levels)
     if codes == "learned":
         _check_learns_codes(hasher, levels)
     check_method_takes(method, known)
@@ -262,11 +274,13 @@ def _fit_in_blocks(
 def default_bits(hasher: Hasher, n_rows: int, dimension: int) -> int:
     """Return the projections that a hasher is to learn from rows if none are asked for.
 
-    As many as its method's default, but at most one for ten rows. ``sign`` has one for each
-    dimension.
+    As many as its method's default, but at most one for ten rows. ``sign`` and ``thermometer`` have
+    one for each dimension.
     """
     most = hasher.default_bits(dimension)
-    return most if hasher.method == "sign" else max(1, min(most, n_rows // 10))
+    if hasher.method in ("sign", "thermometer"):
+        return most
+    return max(1, min(most, n_rows // 10))
 
 
 def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> None:
@@ -275,7 +289,8 @@ def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> No
     if hasher.n_bits is None and fewer < hasher.default_bits(dimension):
         hasher.n_bits = fewer
     n_bits = hasher.n_bits or hasher.default_bits(dimension)
-    least = max(1000, 10 * n_bits)
+    # A mean is learned from all rows, however many there are of them.
+    least = 1000 if hasher.method == "thermometer" else max(1000, 10 * n_bits)
     if n_rows < least and not force:
         raise InvalidInputError(
             f"{n_rows} rows are too few to learn {n_bits} bits from: with fewer than {least} a "

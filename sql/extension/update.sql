@@ -1,4 +1,4 @@
--- Follows the functions in a script of ALTER EXTENSION UPDATE: replaces the functions of indexes, which an earlier release made.
+-- Follows the functions in a script of ALTER EXTENSION UPDATE: replaces the functions of indexes and models, which an earlier release made.
 -- Such a script may replace members alone, so they are members meanwhile. Only the extension's owner can make them so.
 SELECT set_config('role', current_setting('hashindex.role_before'), true);
 
@@ -6,11 +6,11 @@ DO $$
 DECLARE
     made regprocedure;
 BEGIN
-    FOR made IN SELECT f FROM hashindex.index i, hashindex._functions_of(i) f LOOP
+    FOR made IN SELECT f FROM hashindex._made_functions() f LOOP
         EXECUTE format('ALTER EXTENSION pg_hashindex ADD FUNCTION %s', made);
     END LOOP;
     PERFORM hashindex.rebuild_functions();
-    FOR made IN SELECT f FROM hashindex.index i, hashindex._functions_of(i) f LOOP
+    FOR made IN SELECT f FROM hashindex._made_functions() f LOOP
         EXECUTE format('ALTER EXTENSION pg_hashindex DROP FUNCTION %s', made);
     END LOOP;
 END

@@ -316,7 +316,7 @@ def test_refuses_parameters(name, parameter, value, rows):
 
 @each_hasher
 def test_default_number_of_bits(name, rows):
-    if name == "sign" or HASHERS[name].bits_within_dimension:
+    if name in ("sign", "thermometer") or HASHERS[name].bits_within_dimension:
         n_bits = D
     else:
         n_bits = 256 if HASHERS[name].ranks_by_distance() else 128
@@ -467,8 +467,8 @@ def test_refuses_queries(rows):
 
 def test_registry_names_every_method():
     names = (
-        "sign lsh sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh sgh agh dgh "
-        "sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh"
+        "sign lsh thermometer sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh "
+        "sgh agh dgh sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():

@@ -42,7 +42,7 @@ def packages():
 @functools.cache
 def trained(method, metric):
     """A hasher fitted on the packages, the same for all servers that one process tests on."""
-    options = {} if method == "sign" else {"n_bits": 128}
+    options = {} if method in ("sign", "thermometer") else {"n_bits": 128}
     options |= SMALLER.get(method, {})
     options |= {"normalize": "l2"} if metric == "cosine" else {}
     hasher = make_hasher(method, random_state=0, **options)
@@ -97,13 +97,16 @@ def assert_steps_agree(connection, reference, rows, projections):
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("method", "metric"),
-    [*((name, "l2") for name in IN_SQL), ("sgh", "cosine"), ("itq", "cosine")],
+    [
+        *((name, "l2") for name in IN_SQL),
+        *((name, "cosine") for name in ("sgh", "itq", "thermometer")),
+    ],
 )
 def test_every_hasher_on_real_vectors(connection, method, metric):
     embeddings = packages().embedding
     hasher = trained(method, metric)
     model = store.save(connection, hasher.to_model(method, metric=metric))
-    assert model.n_bits == (384 if method == "sign" else 128)
+    assert model.n_bits == {"sign": 384, "thermometer": 3 * 384}.get(method, 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
     theirs, their_bits = in_sql(connection, method, rows)
     assert_steps_agree(connection, method, rows[:20], theirs[:20])
@@ -113,13 +116,13 @@ def test_every_hasher_on_real_vectors(connection, method, metric):
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-4 * scale)
     differing = their_bits != our_bits
     assert differing.mean() < 1e-5
-    assert np.all(np.abs(ours[differing]) < 1e-4 * scale)
+    assert np.all(distances_to_edges(ours, 2, model.cuts)[differing] < 1e-4 * scale)
     # Half of the bits or so are ones: nothing here agrees by being constant.
     assert 0.3 < our_bits.mean() < 0.7
     if hasher.weighs_bits:
         return
     finer = store.save(connection, hasher.to_model(method, metric=metric, levels=4))
-    assert (finer.version, finer.n_bits) == (2, 2 * model.n_bits)
+    assert (finer.version, finer.n_bits) == (2, 2 * model.n_projections)
     assert_levels_agree(connection, f"{method}:2", finer, rows)
 
 

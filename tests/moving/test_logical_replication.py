@@ -145,3 +145,29 @@ def test_a_subscriber(both, publisher, subscriber, layout, fires):
         operations.repair(index, full=True)
         index.encode()
     assert_fresh(index)
+
+
+def test_an_index_on_a_function_follows(both, publisher, subscriber):
+    """PostgreSQL keeps it: the worker that applies changes needs no trigger."""
+    subscriber.execute(
+        "SELECT hashindex.create_functions('lsh');"
+        "CREATE INDEX by_code ON items USING hnsw "
+        "((hashindex.code_lsh(embedding)::bit(16)) bit_hamming_ops)"
+    )
+    subscriber.execute(
+        f"CREATE SUBSCRIPTION copy CONNECTION '{both.uri('publisher')}' PUBLICATION all_items "
+        "WITH (create_slot = false, slot_name = 'copied')".encode()
+    )
+    wait_until(lambda: content(subscriber) == content(publisher))
+    write(publisher, range(200, 300))
+    wait_until(lambda: content(subscriber) == content(publisher))
+    subscriber.execute("SET enable_seqscan = off")
+    for place in (7, 250):
+        query = (
+            "SELECT id FROM (SELECT id, embedding FROM items ORDER BY "
+            "hashindex.code_lsh(embedding)::bit(16) <~> (SELECT hashindex.code_lsh($1)) LIMIT 9) c "
+            "ORDER BY embedding <-> $1 LIMIT 1"
+        ).replace("$1", "%s")
+        shown = subscriber.execute(f"EXPLAIN {query}".encode(), [Vector(X[place])] * 2).fetchall()
+        assert "by_code" in str(shown)
+        assert subscriber.execute(query.encode(), [Vector(X[place])] * 2).fetchone() == (place,)

@@ -226,3 +226,27 @@ def test_it_follows_a_swap_and_a_repair(changing):
                 operations.rebind(index, column="vectors")
         catch_up(primary_url, url)
         assert answers(reader) == answers(primary)
+
+
+def test_an_index_on_a_function(changing):
+    primary_url, url = changing
+    with connect(primary_url) as primary:
+        primary.execute(
+            "SELECT hashindex.create_functions('lsh');"
+            "CREATE INDEX by_code ON items USING hnsw "
+            "((hashindex.code_lsh(embedding)::bit(12)) bit_hamming_ops)"
+        )
+        catch_up(primary_url, url)
+        with connect(url) as reader:
+            reader.execute("SET enable_seqscan = off")
+            query = (
+                "SELECT id FROM items ORDER BY hashindex.code_lsh(embedding)::bit(12) "
+                "<~> (SELECT hashindex.code_lsh(%s)) LIMIT 3"
+            )
+            explained = reader.execute(f"EXPLAIN {query}".encode(), [Vector(ROWS[3])]).fetchall()
+            assert "by_code" in str(explained)
+            found = [
+                session.execute(query.encode(), [Vector(ROWS[3])]).fetchall()
+                for session in (primary, reader)
+            ]
+            assert found[0] == found[1]

@@ -6,8 +6,9 @@ import pytest
 from pgvector import Vector
 
 from pg_hashindex import store
-from pg_hashindex.hashers import ITQ, LSH, Sign
+from pg_hashindex.hashers import ITQ, LSH, Sign, Thermometer
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
 from pg_hashindex.models.profiles import Profile
 from pg_hashindex.server.data import load_packages
 
@@ -62,6 +63,35 @@ def test_sign_is_that_of_python(filled, uneven, metric, levels):
     assert [layer.kind for layer in model.layers] == [layer.kind for layer in same.layers]
     np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-6)
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
+
+
+@pytest.mark.parametrize("given", [{}, {"cuts": 5}, {"bits": 24}, {"bits": 72}, {"levels": 4}])
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_thermometer_is_that_of_python(filled, uneven, metric, given):
+    model = train(filled, method="thermometer", metric=metric, **given)
+    hasher = Thermometer(
+        normalize="l2" if metric == "cosine" else None, random_state=0, n_bits=given.get("bits")
+    ).fit(uneven)
+    same = hasher.to_model(
+        "texts", metric=metric, levels=given.get("levels", 2), cuts=given.get("cuts")
+    )
+    assert (model.method, model.n_bits, model.levels) == ("thermometer", same.n_bits, same.levels)
+    np.testing.assert_allclose(model.cuts, same.cuts, rtol=1e-5)
+    np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-5, atol=1e-7)
+    assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
+
+
+@pytest.mark.newest
+def test_cuts_of_other_methods(filled, uneven):
+    for method, bits in (("itq", 48), ("lsh", 60)):
+        model = train(filled, method=method, bits=bits, cuts=3)
+        assert (model.n_projections, model.n_bits, model.levels) == (bits // 3, bits, 2)
+        deviation = np.sqrt(np.square(model.project(uneven), dtype=np.float64).mean())
+        np.testing.assert_allclose(model.cuts, [-0.9 * deviation, 0, 0.9 * deviation], rtol=1e-4)
+        assert model.profile is not None
+        bits_of = codes.unpack(model.encode(uneven), model.n_bits)
+        assert np.abs(model.profile.ones - bits_of.sum(axis=0)).max() <= 3
+    assert train(filled, method="itq", bits=16, cuts=1).levels == 2
 
 
 @pytest.mark.newest
@@ -170,6 +200,14 @@ REFUSED = [
     ({"method": "sign", "bits": 23}, "bits is 23; it must be 24 or left out"),
     ({"method": "lsh", "bits": 8001, "levels": 4}, "it must be 1 to 8000"),
     ({"levels": 3}, "levels is 3; it must be 2 or 4"),
+    ({"cuts": 2}, "cuts is 2; it must be 1, 3 or 5"),
+    ({"cuts": 3, "levels": 4}, "cuts is 3; it must be 1, 3 or 5; sign, and 4 levels, have 1"),
+    ({"cuts": 3}, "bits is 8; it must be a multiple of 3"),
+    ({"cuts": 3, "bits": 75}, "bits is 75; it must be 1 to 72"),
+    ({"method": "sign", "cuts": 3, "bits": None}, "sign, and 4 levels, have 1"),
+    ({"method": "thermometer", "bits": 25}, "1, 3 or 5 times 24, or left out"),
+    ({"method": "thermometer", "bits": 48}, "1, 3 or 5 times 24, or left out"),
+    ({"method": "thermometer", "bits": 72, "cuts": 1}, "1, 3 or 5 times 24, or left out"),
     ({"metric": "l1"}, 'metric "l1" is unknown'),
     ({"metric": None}, "is unknown"),
     ({"sample": 0}, "sample is 0"),

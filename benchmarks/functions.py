@@ -1,0 +1,243 @@
+"""Measure functions of models: a code's price, and pgvector's HNSW over codes beside vectors.
+
+    python benchmarks/functions.py [--data synthetic-300k] [--builds 3] [--buffers 128MB 4GB]
+
+Results are saved in ``functions_DATA.json`` as soon as they are measured; a later run continues
+after the parts that are there (``--again`` measures all again). Take a quiet machine.
+
+price
+    CPU microseconds that the server takes for a code of each model, for rows of 384 and of 1,536
+    dimensions (TOASTed), less those of reading the row.
+graphs
+    For each build, the graph over vectors and that over `thermometer` codes, both with
+    ``ef_construction = 128``: seconds, bytes, and recall@10, wall (p50) and CPU milliseconds of
+    queries at rising ``ef_search``, both graphs in turns. The table interpolates CPU and wall at
+    recall .95 and .97, and divides.
+"""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from common import DATA_FOLDER, RESULTS, ROOT, cpu_seconds, parser, read, table, write
+from pgvector import Vector
+from retrieval import about
+from retrieval_data import DataSet, Truth, draw
+from retrieval_measures import TURN, WARM_UP, answered
+from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
+from retrieval_systems import Hnsw, Line, Setting, System
+
+from pg_hashindex import store
+from pg_hashindex.hashers import ITQ, Hasher, Thermometer
+
+TARGETS = (0.95, 0.97)
+VECTORS, CODES = "vectors", "thermometer"
+_OPTIONS = " WITH (ef_construction = 128)"
+_EF_SEARCH = (20, 30, 40, 60, 80, 120, 160, 200)
+
+Entry = dict[str, Any]
+
+
+class Vectors(Hnsw):
+    """pgvector's HNSW over the vectors."""
+
+    def _options(self, rows: int) -> Any:
+        return _OPTIONS
+
+    def lines(self) -> Sequence[Line]:
+        return [[Setting({"hnsw.ef_search": ef}) for ef in _EF_SEARCH]]
+
+
+class Codes(Vectors):
+    """pgvector's HNSW over the function of a model that SQL trains; ef_search rows re-ranked."""
+
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        with database.session() as session:
+            start = time.perf_counter()
+            session.value(
+                "SELECT hashindex.train('texts', 'items', 'embedding', 'thermometer', seed => %s)",
+                [seed],
+            )
+            function = session.value("SELECT hashindex.create_functions('texts')")
+            bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
+            trained = time.perf_counter() - start
+            self.function, self.code = function, f"{function}(embedding)::bit({bits})"
+            session.connection.execute(
+                f"CREATE INDEX {self.index} ON items USING hnsw (({self.code}) bit_hamming_ops)"
+                f"{_OPTIONS}".encode()
+            )
+        return {"train": trained}
+
+    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
+        return (
+            f"SELECT id FROM (SELECT id, embedding FROM items ORDER BY {self.code} <~> "
+            f"(SELECT {self.function}($1)) LIMIT {setting.session['hnsw.ef_search']}) c "
+            f"ORDER BY embedding <=> $1 LIMIT {k}"
+        )
+
+
+def price(drawn: DataSet) -> Entry:
+    """Return the CPU microseconds of a code of each model for rows of 384 and 1,536 dimensions."""
+    wide = draw(DATA_FOLDER, "dims-1536", 10, most=4_000)
+    found: Entry = {}
+    with running(SETTINGS | {"shared_buffers": "1GB"}) as server:
+        for rows in (drawn.rows[:20_000], wide.rows):
+            with database(server, DataSet.of("price", rows, rows[:1], rows[:0], _rng())) as opened:
+                found[str(rows.shape[1])] = _prices(opened)
+    return found
+
+
+def _rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _prices(opened: Database) -> Entry:
+    rows = opened.drawn.rows
+    kinds: dict[str, tuple[Hasher, int]] = {
+        "thermometer, 1 cut": (Thermometer(normalize="l2"), 1),
+        "thermometer, 3 cuts": (Thermometer(normalize="l2"), 3),
+        "itq, 256 x 3 cuts": (ITQ(n_bits=256, normalize="l2", n_iter=2, random_state=0), 3),
+    }
+    expressions = {"binary_quantize": "binary_quantize(embedding)"}
+    with opened.session() as session:
+        for place, (name, (hasher, cuts)) in enumerate(kinds.items()):
+            model = hasher.fit(rows).to_model(f"m{place}", metric="cosine", cuts=cuts)
+            store.save(session.connection, model)
+            function = session.value("SELECT hashindex.create_functions(%s)", [f"m{place}"])
+            expressions[name] = f"{function}(embedding)"
+        session.connection.execute("SET max_parallel_workers_per_gather = 0")
+        read_alone = _microseconds(session, "embedding", len(rows))
+        return {
+            name: round(_microseconds(session, expression, len(rows)) - read_alone, 2)
+            for name, expression in expressions.items()
+        }
+
+
+def _microseconds(session: Session, expression: str, rows: int) -> float:
+    """Return the CPU microseconds of an expression for a row: the least of four scans."""
+    pid, taken = session.connection.info.backend_pid, []
+    for _ in range(5):
+        before = cpu_seconds(pid)
+        session.value(f"SELECT count({expression}) FROM items")
+        taken.append(cpu_seconds(pid) - before)
+    return 1e6 * min(taken[1:]) / rows
+
+
+def curves(opened: Database, truth: Truth, systems: Sequence[System]) -> Entry:
+    """Return by system, for each ef_search, recall and milliseconds; all in turns."""
+    queries = [Vector(query) for query in opened.drawn.queries]
+    asked: list[tuple[System, Setting, Any, int]] = []
+    with contextlib.ExitStack() as stack:
+        for system in systems:
+            for setting in system.lines()[0]:
+                session = stack.enter_context(opened.session())
+                session.set(setting.session)
+                search = session.ask(system.statement(10, setting))
+                answered(search, queries[:WARM_UP])
+                asked.append((system, setting, search, session.connection.info.backend_pid))
+        keys: list[list[list[Any]]] = [[] for _ in asked]
+        walls: list[list[float]] = [[] for _ in asked]
+        cpus = [0.0] * len(asked)
+        for start in range(0, len(queries), TURN):
+            for place, (_, _, search, pid) in enumerate(asked):
+                before = cpu_seconds(pid)
+                found, wall = answered(search, queries[start : start + TURN])
+                cpus[place] += cpu_seconds(pid) - before
+                keys[place] += found
+                walls[place] += wall
+    result: Entry = {system.name: [] for system in systems}
+    for place, (system, setting, _, _) in enumerate(asked):
+        result[system.name].append({
+            "ef_search": setting.session["hnsw.ef_search"],
+            "recall": round(truth.recall(keys[place]), 5),
+            "p50_ms": round(float(np.median(walls[place])), 4),
+            "cpu_ms": round(1e3 * cpus[place] / len(queries), 4),
+        })  # fmt: skip
+    return result
+
+
+def at_recall(points: Sequence[Entry], target: float, what: str) -> float:
+    """Interpolate milliseconds at a recall; NaN if no setting reaches it."""
+    recalls = np.maximum.accumulate([point["recall"] for point in points])
+    if recalls[-1] < target:
+        return float("nan")
+    return float(np.interp(target, recalls, [point[what] for point in points]))
+
+
+def show(report: Entry) -> None:
+    """Print the prices, and ratios to the graph over vectors, by the mean of all builds."""
+    for dimension, prices in report.get("price", {}).items():
+        print(f"{dimension} dimensions, us:", prices)
+    builds = report.get("graphs", [])
+    for buffers in sorted({buffers for build in builds for buffers in build["curves"]}):
+        rows = []
+        for target in TARGETS:
+            for what in ("cpu_ms", "p50_ms"):
+                mean = {
+                    name: np.mean([
+                        at_recall(build["curves"][buffers][name], target, what)
+                        for build in builds if buffers in build["curves"]
+                    ])
+                    for name in (VECTORS, CODES)
+                }  # fmt: skip
+                numbers = mean[VECTORS], mean[CODES], mean[CODES] / mean[VECTORS]
+                rows.append([f"{what} at {target}", *(f"{number:.2f}" for number in numbers)])
+        print(f"\nshared_buffers {buffers}, {len(builds)} builds")
+        print(table(["", VECTORS, CODES, "ratio"], rows))
+    for build in builds:
+        print({name: (each["seconds"], each["bytes"]) for name, each in build["built"].items()})
+
+
+def main() -> None:
+    options = parser(__doc__ or "", data="synthetic-300k", builds=3, rows=0)
+    options.add_argument("--buffers", nargs="+", default=["128MB", "4GB"])
+    options.add_argument("--again", action="store_true", help="measure all parts again")
+    options.add_argument("--quick", action="store_true", help="10,000 rows, one build; not saved")
+    args = options.parse_args()
+    if args.quick:
+        args.rows, args.builds, args.buffers = 10_000, 1, ["128MB"]
+    settings = QUICK_SETTINGS if args.quick else SETTINGS
+    output = (RESULTS if not args.quick else ROOT / "build") / f"functions_{args.data}.json"
+    report = {} if args.again or args.quick else read(output)
+    drawn = draw(DATA_FOLDER, args.data, 100 if args.quick else 500, most=args.rows or None)
+
+    def save(part: str, entry: Any) -> None:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        report[part] = entry
+        report.setdefault("runs", []).append({
+            "part": part, "commit": commit, "load": os.getloadavg()[0],
+            "time": time.strftime("%Y-%m-%d %H:%M:%S"),
+        })  # fmt: skip
+        write(output, report)
+
+    if "price" not in report:
+        save("price", price(drawn))
+    if len(report.get("graphs", [])) < args.builds:
+        with running(settings) as server, database(server, drawn) as opened:
+            report |= {"data": args.data, "rows": len(drawn.rows), "machine": about(opened)}
+            report["server"] = settings | {"shared_buffers": args.buffers}
+            truth = Truth(drawn, 10)
+            systems = [Vectors(VECTORS, "vector", drawn.rows.shape[1]), Codes(CODES)]
+            # Both stand in the table, so each has an index of its own name.
+            systems[1].index = "items_codes"
+            for seed in range(len(report.get("graphs", [])), args.builds):
+                build: Entry = {"built": {}, "curves": {}}
+                for system in systems:
+                    system.drop(opened)
+                    build["built"][system.name] = system.build(opened, seed).as_json()
+                opened.settle()
+                for buffers in args.buffers:
+                    opened.restart(settings | {"shared_buffers": buffers})
+                    build["curves"][buffers] = curves(opened, truth, systems)
+                save("graphs", [*report.get("graphs", []), build])
+    show(report)
+
+
+if __name__ == "__main__":
+    main()

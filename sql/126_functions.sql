@@ -1,0 +1,184 @@
+-- Makes functions of a model whose bodies hold its layers: they read no table, so indexes, generated columns and subscribers may use them.
+--
+-- A body is PL/pgSQL whose statements are simple expressions, which run without the executor. Names and operators are qualified instead of
+-- a path set, which would cost 5 us a call. Each layer reads a variable or the result of the layer before it: the argument is read once,
+-- since every operator that meets a TOASTed value would detoast it again.
+
+-- First line of the body of each function of a model, which tells whose it is, also in a restored database.
+CREATE OR REPLACE FUNCTION hashindex._function_marker(used hashindex.model) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN format('model %s:%s %s', used.name, used.version, used.checksum);
+END
+$$;
+
+-- Name of a function of a model: version 1 has that of the model, later versions have their number behind it.
+CREATE OR REPLACE FUNCTION hashindex._function_name(used hashindex.model, verb text) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN concat_ws('_', verb, used.name, nullif(used.version, 1));
+END
+$$;
+
+-- Functions that were made of a model.
+CREATE OR REPLACE FUNCTION hashindex._functions_of_model(used hashindex.model) RETURNS SETOF regprocedure
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
+    WHERE p.pronamespace = 'hashindex'::regnamespace
+      AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
+      AND starts_with(p.prosrc, format(E'-- %s\n', hashindex._function_marker(used)))
+    ORDER BY p.oid;
+END
+$$;
+
+-- Functions made of models and for indexes, which are not members of the extension.
+CREATE OR REPLACE FUNCTION hashindex._made_functions() RETURNS SETOF regprocedure
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY SELECT f FROM hashindex.index i, hashindex._functions_of(i) f
+    UNION ALL SELECT f FROM hashindex.model m, hashindex._functions_of_model(m) f;
+END
+$$;
+
+-- Statements of a body that evaluate the layers of a model, and the expression of the projection after them.
+CREATE OR REPLACE FUNCTION hashindex._layer_steps(used hashindex.model, OUT steps text, OUT projection text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    layer hashindex.layer;
+BEGIN
+    steps := '';
+    -- The cast refuses other dimensions, and its result lies in memory.
+    projection := format('v::{ext}.vector(%s)', used.dimension);
+    FOREACH layer IN ARRAY used.layers LOOP
+        IF layer.kind = 'affine' THEN
+            steps := format(E'%s\n    x := %s;', steps, projection);
+            projection := format('(ARRAY[%s]::{ext}.vector OPERATOR({ext}.+) %L::{ext}.vector)', (
+                SELECT string_agg(format('{ext}.inner_product(x, %L)', w.weights), ', ' ORDER BY w.place)
+                FROM unnest(layer.weights) WITH ORDINALITY w(weights, place)
+            ), layer.bias);
+        ELSE
+            projection := format(
+                CASE layer.kind
+                    WHEN 'normalize' THEN '{ext}.l2_normalize(%1$s)'
+                    WHEN 'shift' THEN '(%1$s OPERATOR({ext}.+) %2$L::{ext}.vector)'
+                    WHEN 'relu' THEN '(SELECT pg_catalog.array_agg(greatest(e.e, 0) ORDER BY e.n) '
+                        'FROM pg_catalog.unnest((%1$s)::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
+                    ELSE '(SELECT pg_catalog.array_agg(pg_catalog.%3$s(e.e) ORDER BY e.n) '
+                        'FROM pg_catalog.unnest((%1$s)::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
+                END, projection, layer.bias, layer.kind
+            );
+        END IF;
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex.create_functions(model text) RETURNS text
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := hashindex.find_model(model);
+    named text := format('%s:%s', used.name, used.version);
+    problem text := CASE
+        WHEN used.network IS NOT NULL THEN 'it is evaluated in Python, not in SQL'
+        WHEN used.levels <> 2 THEN format('it keeps %s levels of projections, which Hamming distances do not compare', used.levels)
+        -- Anchors are rows.
+        WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind IN ('rbf', 'affinity'))
+            THEN 'its anchors are rows that it was trained on, and every role can read the body of a function'
+        WHEN (SELECT sum(cardinality(l.weights)::bigint * {ext}.vector_dims(l.weights[1])) FROM unnest(used.layers) l) > 4000000
+            THEN 'it has more than 4000000 weights, too many for the body of a function'
+        WHEN octet_length(hashindex._function_name(used, 'project')) > 63
+            THEN format('"%s" is longer than the 63 bytes of a name', hashindex._function_name(used, 'project'))
+    END;
+    taken regprocedure;
+    code text := format('hashindex.%I', hashindex._function_name(used, 'code'));
+    project text := format('hashindex.%I', hashindex._function_name(used, 'project'));
+    parts jsonb := jsonb_build_object('ext', '{ext}', 'marker', hashindex._function_marker(used));
+    steps text;
+    projection text;
+    made record;
+BEGIN
+    PERFORM hashindex._check_administrator();
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION 'model "%" cannot be a function: %', named, problem
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE
+                WHEN used.network IS NOT NULL THEN 'Train a model without a network.'
+                WHEN used.levels <> 2 THEN 'Train it with several cuts: --cuts 3 (cuts => 3).'
+                WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
+                ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
+    END IF;
+    -- Another session that makes functions of the model, or drops it, waits.
+    PERFORM FROM hashindex.model m WHERE m.id = used.id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'model "%" was dropped just now', named USING ERRCODE = '42X01';
+    END IF;
+    SELECT p.oid::regprocedure INTO taken FROM pg_proc p
+    WHERE p.pronamespace = 'hashindex'::regnamespace
+      AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
+      AND p.pronargs = 1 AND p.proargtypes[0] IN ('{ext}.vector'::regtype, '{ext}.halfvec'::regtype)
+      AND p.oid <> ALL (ARRAY(SELECT f FROM hashindex._functions_of_model(used) f)) LIMIT 1;
+    IF taken IS NOT NULL THEN
+        RAISE EXCEPTION 'function % exists already, and was not made of model "%"', taken, named
+            USING ERRCODE = 'duplicate_function', HINT = 'Drop it if it is not needed, or save the model under another name.';
+    END IF;
+    SELECT s.* INTO steps, projection FROM hashindex._layer_steps(used) s;
+    FOR made IN SELECT t.type FROM unnest('{vector,halfvec}'::text[]) t(type) LOOP
+        -- The weights stand in one function only.
+        PERFORM hashindex._create_function('model_function', parts || jsonb_build_object(
+            'function', project, 'vector_type', made.type, 'returns', '{ext}.vector',
+            'steps', CASE WHEN made.type = 'vector' THEN steps ELSE '' END,
+            'result', CASE WHEN made.type = 'vector' THEN projection ELSE format('%s(v::{ext}.vector)', project) END
+        ), format('projection of a vector by model %s', named));
+        PERFORM hashindex._create_function('model_function', parts || jsonb_build_object(
+            'function', code, 'vector_type', made.type, 'returns', 'bit',
+            'steps', CASE WHEN steps <> '' OR used.cuts <> '{0}' THEN format(
+                E'\n    x := %s;', CASE WHEN steps = '' THEN projection ELSE format('%s(v)', project) END
+            ) ELSE '' END,
+            'result', format('{ext}.binary_quantize(%s)', CASE
+                WHEN used.cuts <> '{0}' THEN format(
+                    '%s OPERATOR({ext}.-) %L::{ext}.vector',
+                    array_to_string(array_fill('x'::text, ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) '),
+                    hashindex._cut_vector(used.n_bits / cardinality(used.cuts), used.cuts)
+                ) WHEN steps = '' THEN projection ELSE 'x' END)
+        ), format('code of a vector by model %s, bit(%s)', named, used.n_bits));
+    END LOOP;
+    RETURN code;
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_functions(text) IS
+    'makes functions code_NAME and project_NAME of a model, for expression indexes and generated columns; returns the name of the first';
+
+-- Trigger: the functions of a model go with it, unless something depends on them.
+CREATE OR REPLACE FUNCTION hashindex._drop_functions() RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    made text;
+    detail text;
+BEGIN
+    FOR made IN SELECT f::text FROM hashindex._functions_of_model(OLD) f LOOP
+        EXECUTE format('DROP FUNCTION %s', made);
+    END LOOP;
+    RETURN OLD;
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RAISE EXCEPTION 'a function of model "%:%" is in use: %', OLD.name, OLD.version, replace(detail, E'\n', '; ')
+        USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop what depends on it first.';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER functions BEFORE DELETE ON hashindex.model
+FOR EACH ROW EXECUTE FUNCTION hashindex._drop_functions();

@@ -1,0 +1,9 @@
+CREATE OR REPLACE FUNCTION {function}(v {ext}.{vector_type}) RETURNS {returns}
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+AS $body$-- {marker}
+DECLARE
+    x {ext}.vector;
+BEGIN{steps}
+    RETURN {result};
+END
+$body$

@@ -1,0 +1,197 @@
+"""Several cuts of a projection: the same bits in Python and SQL, ranked as distances are."""
+
+import numpy as np
+import psycopg
+import pytest
+from pgvector import Vector
+
+from pg_hashindex import store
+from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers import ITQ, LSH, PCAH, Thermometer
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.models import codes
+from pg_hashindex.models.layers import affine, shift
+from pg_hashindex.models.model import Model
+from pg_hashindex.models.quantization import above_cuts, quantize
+from pg_hashindex.training import train
+
+CUTS = (-1.5, 0.0, 2.0)
+ROWS = np.random.default_rng(4).standard_normal((1200, 16)).astype(np.float32)
+
+
+def byhand(layers=None, **given):
+    weights = np.arange(-4, 4, dtype=np.float32).reshape(2, 4)
+    return Model("byhand", "byhand", 4, layers or [affine(weights)], **{"cuts": CUTS, **given})
+
+
+def test_bits_of_the_first_cut_come_first():
+    projections = np.array([[-2.0, 1.0], [0.0, 3.0], [2.0, -1.5]], np.float32)
+    bits = [[0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 0]]
+    np.testing.assert_array_equal(quantize(projections, 2, CUTS), bits)
+    assert above_cuts(projections, (0.0,)) is projections
+
+
+def test_a_model_and_its_file():
+    model = byhand()
+    assert (model.n_projections, model.n_bits, model.cuts) == (2, 6, CUTS)
+    again = Model.from_bytes(model.to_bytes())
+    assert (again.cuts, again.checksum) == (CUTS, model.checksum)
+    signs = byhand(cuts=(0.0,))
+    assert signs.checksum not in (model.checksum, byhand(cuts=(0.5,)).checksum)
+    assert b"cuts" not in signs.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cuts": ()}, "finite rising numbers, got \\(\\)"),
+        ({"cuts": (0.0, 0.0)}, "finite rising"),
+        ({"cuts": (1.0, np.nan)}, "finite rising"),
+        ({"cuts": (0.0, 1e39)}, "finite rising"),
+        ({"levels": 4}, "has 4 levels, so it has one cut"),
+        ({"bit_weights": np.ones(6)}, "has weights of bits, so it has one cut"),
+        (
+            {"layers": [shift(np.zeros(4)), affine(np.ones((6000, 4)))]},
+            "6000 projections with 3 cuts take 18000 bits, more than the 16000",
+        ),
+    ],
+    ids=str,
+)
+def test_refused(given, message):
+    with pytest.raises(InvalidInputError, match=message):
+        byhand(**given)
+
+
+@pytest.mark.parametrize("n_cuts", [3, 5])
+@pytest.mark.parametrize("kind", [ITQ, PCAH, LSH, Thermometer])
+def test_cuts_are_multiples_of_the_deviation(kind, n_cuts):
+    hasher = kind(random_state=1).fit(ROWS)
+    model = hasher.to_model("m", cuts=n_cuts)
+    assert len(model.cuts) == n_cuts
+    assert model.n_bits == n_cuts * model.n_projections
+    deviation = np.sqrt(np.mean(model.project(ROWS).astype(float) ** 2))
+    step = {3: 0.9, 5: 0.7}[n_cuts]
+    np.testing.assert_allclose(np.diff(model.cuts), step * deviation, rtol=1e-5)
+    assert model.cuts[n_cuts // 2] == 0
+    assert model.profile is not None
+    bits = codes.unpack(model.encode(ROWS), model.n_bits)
+    np.testing.assert_array_equal(model.profile.ones, bits.sum(axis=0))
+
+
+def test_hamming_distances_are_those_of_levels():
+    model = Thermometer(random_state=0).fit(ROWS).to_model("m")
+    assert len(model.cuts) == 3
+    levels = (model.project(ROWS)[:, :, None] > np.array(model.cuts, np.float32)).sum(axis=2)
+    encoded = model.encode(ROWS)
+    found = codes.hamming_distances(encoded[:5], encoded)
+    np.testing.assert_array_equal(found, np.abs(levels[:5, None] - levels[None]).sum(axis=2))
+
+
+def test_thermometer_by_dimensions():
+    def bits(dimension, **given):
+        X = np.random.default_rng(0).standard_normal((40, dimension))
+        return Thermometer(**given).fit(X).to_model("m").n_bits
+
+    assert (bits(767), bits(768), bits(1)) == (3 * 767, 768, 3)
+    assert [bits(8, n_bits=n) for n in (8, 24, 40)] == [8, 24, 40]
+    for n in (4, 16, 20):
+        with pytest.raises(InvalidInputError, match=f"1, 3 or 5 times 8, or left out; got {n}"):
+            bits(8, n_bits=n)
+
+
+def test_training_takes_the_length_of_a_code():
+    model = train(ROWS, "m", "itq", n_bits=24, cuts=3)
+    assert (model.n_projections, model.n_bits, model.levels) == (8, 24, 2)
+    assert train(ROWS, "m", "itq", cuts=1).levels == 2
+    assert train(ROWS, "m", "itq").levels == 4
+    assert train(ROWS, "m", "thermometer").n_bits == 48
+    assert train(ROWS, "m", "thermometer", n_bits=80, cuts=5).n_bits == 80
+    assert train(ROWS, "m", "thermometer", n_bits=80).n_bits == 80
+    for given, message in (
+        ({"n_bits": 25, "cuts": 3}, "25 bits cannot be divided among 3 cuts"),
+        ({"cuts": 2}, "cuts must be 1, 3 or 5, got 2"),
+        ({"cuts": 3, "levels": 4}, "either 3 cuts or 4 levels"),
+        ({"cuts": 3, "method": "sgh"}, "models of sgh have one cut"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            train(ROWS, "m", **{"method": "itq", **given})  # type: ignore[arg-type]
+
+
+def test_more_cuts_need_fewer_candidates():
+    found = {}
+    for cuts in (1, 3):
+        recall = train(ROWS, "m", "thermometer", cuts=cuts).training["recall"]
+        found[cuts] = recall["candidates"]
+    assert found[3] < found[1]
+
+
+def test_stored_and_encoded_in_sql(connection):
+    model = store.save(connection, byhand())
+    assert store.load(connection, "byhand").cuts == CUTS
+    assert store.describe(connection, "byhand").cuts == list(CUTS)
+    # Projections of small integers are exact, and some are at a cut.
+    rows = np.random.default_rng(2).integers(-3, 4, (100, 4)).astype(np.float32) / 2
+    assert np.isin(model.project(rows), CUTS).any()
+    for row, bits in zip(rows, codes.unpack(model.encode(rows), 6), strict=True):
+        found = connection.execute(
+            "SELECT hashindex.encode('byhand', %s)::text", [Vector(row)]
+        ).fetchone()
+        assert found == ("".join("01"[int(bit)] for bit in bits),)
+
+
+def test_a_script_keeps_cuts(connection):
+    saved = store.save(connection, byhand())
+    connection.execute(store.script(connection, "byhand").encode())
+    assert store.load(connection, "byhand:2").checksum == saved.checksum
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("cuts = '{0,NULL}'", "cuts"),
+        ("cuts = '{1,0}'", "cuts are finite and rising|has cuts"),
+        ("cuts = '{}', n_bits = 0", "n_bits|cuts"),
+        ("cuts = '{0,Infinity}'", "has cuts"),
+        ("cuts = '{0,1}'", "with 2 cuts, and its codes have 6 bits"),
+        ("levels = 4", "4 levels, weights of bits or a network"),
+    ],
+)
+def test_sql_refuses_what_python_refuses(connection, change, message):
+    store.save(connection, byhand())
+    connection.execute("CREATE TEMPORARY TABLE given AS SELECT * FROM hashindex.model")
+    connection.execute(f"UPDATE given SET version = 2, {change}".encode())
+    connection.execute("ALTER TABLE given DROP COLUMN id")
+    columns = connection.execute(
+        "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute "
+        "WHERE attrelid = 'given'::regclass AND attnum > 0 AND NOT attisdropped"
+    ).fetchone()
+    with pytest.raises(psycopg.errors.IntegrityError, match=message):
+        connection.execute(
+            f"INSERT INTO hashindex.model ({columns[0]}) SELECT {columns[0]} FROM given".encode()
+        )
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("ranking", ["hamming", "asymmetric"])
+def test_an_index_of_a_model_with_cuts(connection, items, vectors, access, ranking):
+    model = Thermometer(random_state=0).fit(vectors).to_model("cut", metric="l2")
+    store.save(connection, model)
+    index = HashIndex.create(
+        connection, "cut", table=items, column="embedding", model="cut", ranking=ranking,
+        access=access,
+    )  # fmt: skip
+    index.encode()
+    query = Vector(vectors[0])
+    order = model.orders(vectors[:1], "l2")[ranking]
+    expected = order.distances(slice(0, 1), model.encode(vectors))[0]
+    if access == "scan":
+        found = connection.execute("SELECT id FROM hashindex.candidates_cut(%s, 30)", [query])
+        assert sorted(expected[id_ - 1] for (id_,) in found) == sorted(expected)[:30]
+    exact = np.argsort(((vectors - vectors[0]) ** 2).sum(axis=1))[:10] + 1
+    hits = index.search(vectors[0], 10, candidates=100)
+    assert len({hit.id for hit in hits} & {*exact.tolist()}) >= 9
+    # Triggers give new rows codes too.
+    connection.execute("INSERT INTO items (id, embedding) VALUES (1000, %s)", [query])
+    assert index.encode() == 0
+    assert 1000 in {hit.id for hit in index.search(vectors[0], 2)}
