@@ -160,23 +160,37 @@ $$;
 COMMENT ON FUNCTION hashindex.create_functions(text) IS
     'makes functions code_NAME and project_NAME of a model, for expression indexes and generated columns; returns the name of the first';
 
+CREATE OR REPLACE FUNCTION hashindex.drop_functions(model text) RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    used hashindex.model := hashindex.find_model(model);
+    made text;
+    detail text;
+BEGIN
+    PERFORM hashindex._check_administrator();
+    FOR made IN SELECT f::text FROM hashindex._functions_of_model(used) f LOOP
+        EXECUTE format('DROP FUNCTION %s', made);
+    END LOOP;
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RAISE EXCEPTION 'a function of model "%:%" is in use: %', used.name, used.version, replace(detail, E'\n', '; ')
+        USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop what depends on it first.';
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.drop_functions(text) IS
+    'drops functions code_NAME and project_NAME of a model; refused while an index or a column uses them';
+
 -- Trigger: the functions of a model go with it, unless something depends on them.
 CREATE OR REPLACE FUNCTION hashindex._drop_functions() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    made text;
-    detail text;
 BEGIN
-    FOR made IN SELECT f::text FROM hashindex._functions_of_model(OLD) f LOOP
-        EXECUTE format('DROP FUNCTION %s', made);
-    END LOOP;
+    PERFORM hashindex.drop_functions(format('%s:%s', OLD.name, OLD.version));
     RETURN OLD;
-EXCEPTION WHEN dependent_objects_still_exist THEN
-    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
-    RAISE EXCEPTION 'a function of model "%:%" is in use: %', OLD.name, OLD.version, replace(detail, E'\n', '; ')
-        USING ERRCODE = 'dependent_objects_still_exist', HINT = 'Drop what depends on it first.';
 END
 $$;
 

@@ -3,6 +3,7 @@
 ``hashindex.create_functions`` (``sql/126_functions.sql``) makes them; see docs/functions.md.
 """
 
+import re
 from dataclasses import dataclass
 from typing import LiteralString
 
@@ -12,7 +13,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..errors import InvalidInputError
 from . import store
-from .model import OPERATORS
+from .model import OPERATORS, check_model_name
 from .store import StoredModel
 
 #: Rows that a search fetches by code and compares exactly.
@@ -43,6 +44,24 @@ class ModelFunctions:
     def is_dear(self) -> bool:
         """Whether a code costs more than a few microseconds, so that it is better stored."""
         return not {"normalize", "shift"}.issuperset(self.model.layer_kinds)
+
+
+def code_function(reference: str) -> tuple[str, str]:
+    """Return a reference with its version, and the name of its function ``code_NAME``.
+
+    A bare name is version 1, whose function has that name whatever is trained later.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not ``name`` or ``name:version``.
+    """
+    name, _, version = str(reference).partition(":")
+    check_model_name(name)
+    if not re.fullmatch("([1-9][0-9]{0,8})?", version):
+        raise InvalidInputError(f"model {reference!r} is not a name or name:version")
+    version = version or "1"
+    return f"{name}:{version}", f"code_{name}" if version == "1" else f"code_{name}_{version}"
 
 
 def create(connection: Connection, reference: str) -> ModelFunctions:

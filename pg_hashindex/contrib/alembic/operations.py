@@ -20,6 +20,7 @@ from ...db import schema
 from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
 from ...index.catalog import Access
+from ...models.functions import code_function
 from ...models.quantization import Ranking
 from ..sqlalchemy import statements
 from ..sqlalchemy.specification import SETTINGS, IndexSpec, PlacedIndexOptions
@@ -186,6 +187,37 @@ class ChangeHashIndexOps(OpContainer):
     def reverse(self) -> "ChangeHashIndexOps":
         """Return the operations that restore the model, and then the settings."""
         return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
+
+
+class CreateModelFunctionsOp(_IndexOp):
+    """Make the functions of a model."""
+
+    def __init__(self, model: str) -> None:
+        self.model, _ = code_function(model)
+
+    def _statements(self) -> list[str]:
+        return [statements.function_call("create_functions", {"model": self.model})]
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return "create_model_functions", [self.model], {}
+
+    def reverse(self) -> "DropModelFunctionsOp":
+        """Return the operation that drops them."""
+        return DropModelFunctionsOp(self.model)
+
+
+class DropModelFunctionsOp(CreateModelFunctionsOp):
+    """Drop the functions of a model."""
+
+    def _statements(self) -> list[str]:
+        return [statements.function_call("drop_functions", {"model": self.model})]
+
+    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
+        return "drop_model_functions", [self.model], {}
+
+    def reverse(self) -> "CreateModelFunctionsOp":
+        """Return the operation that makes them."""
+        return CreateModelFunctionsOp(self.model)
 
 
 class InstallHashIndexOp(_Op):
@@ -444,6 +476,39 @@ def configure_hash_index(
         {key: value for key, value in given.items() if key not in existing},
         {key.removeprefix("existing_"): value for key, value in existing.items()},
     )
+
+
+@_runs
+def create_model_functions(model: str) -> _Op:
+    """Make the functions ``code_NAME`` and ``project_NAME`` of a model, for indexes of pgvector.
+
+    Parameters
+    ----------
+    model
+        ``name``, which is its version 1, or ``name:version``.
+
+    Raises
+    ------
+    UnknownModelError, DatabaseStateError
+        If there is no such model, or it cannot be a function.
+    """
+    return CreateModelFunctionsOp(model)
+
+
+@_runs
+def drop_model_functions(model: str) -> _Op:
+    """Drop the functions of a model; refused while an index or a column uses them.
+
+    Parameters
+    ----------
+    model
+        As `create_model_functions`.
+
+    Raises
+    ------
+    UnknownModelError, InUseError
+    """
+    return DropModelFunctionsOp(model)
 
 
 @_runs

@@ -18,10 +18,12 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from ...errors import InvalidInputError
 from ...index.filter_text import conjuncts, filter_sql, tenant_in
 from ...index.search import as_count, as_optional_count, as_query
+from ...models.functions import CANDIDATES
+from ...models.model import OPERATORS, Metric
 from . import filters
 from .declared import HashIndex, declared_on
 from .statements import read_key
-from .types import HashCode
+from .types import HashCode, code
 
 _Entity = TypeVar("_Entity")
 
@@ -95,13 +97,7 @@ def nearest(
         the entity's, none or several indexes are declared on it, or its table has no primary
         key.
     """
-    searched = _column(column, "column")
-    if not isinstance(searched.type, (VECTOR, HALFVEC)):
-        raise InvalidInputError(
-            f"column {searched} is of type {searched.type!r}; a search needs one of type VECTOR "
-            "or HALFVEC"
-        )
-    _check_table(entity, searched)
+    searched = _vectors(entity, column)
     declared = _declared(searched, index)
     name = index if declared is None else declared.name
     keys = _key(searched.table, declared) if key is None else _columns(key)
@@ -146,6 +142,81 @@ def nearest(
         .order_by(near.c.distance, *keys)
     )
     return statement
+
+
+def nearest_by_code(
+    entity: Any,
+    column: Any,
+    query: _Query,
+    k: int = 10,
+    *,
+    model: str,
+    bits: int,
+    metric: Metric,
+    where: sa.ColumnElement[bool] | None = None,
+    candidates: int = CANDIDATES,
+) -> "sa.Select[Any, float]":
+    """Select the rows nearest to a query, by pgvector's index on a `code`: the nearest first.
+
+    Candidates are found by their codes, and compared exactly. The session's ``hnsw.ef_search``
+    says how many the index gives, so set it to as many; with a filter, set ``hnsw.iterative_scan``
+    to ``relaxed_order`` too. Filters that are added to the statement apply to the candidates alone.
+
+    Parameters
+    ----------
+    entity, column, query, k
+        As `nearest`; the column's table has a primary key.
+    model, bits
+        As `code`.
+    metric : {"l2", "cosine", "ip"}
+        The exact distance of answers.
+    where
+        A filter of the candidates.
+    candidates
+        Rows that are compared exactly.
+
+    Returns
+    -------
+    sqlalchemy.Select
+        A statement that selects the entity and its ``distance``.
+
+    Raises
+    ------
+    InvalidInputError
+        If an argument cannot be used, the column holds no vectors or is not the entity's, or its
+        table has no primary key.
+    """
+    searched = _vectors(entity, column)
+    if metric not in OPERATORS:
+        raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
+    vector = sa.cast(sa.literal(as_query(query, searched.type.dim), VECTOR()), searched.type)
+    keys = _key(searched.table, None)
+    near = code(searched, model=model, bits=bits).op("<~>")(code(vector, model=model))
+    found = sa.select(*keys).order_by(near).limit(as_count("candidates", candidates))
+    if where is not None:
+        found = found.where(where)
+    distance = searched.op(OPERATORS[metric], return_type=sa.Double())(vector).label("distance")
+    # The search is a statement of its own, though it reads the same table.
+    among = sa.tuple_(*keys) if len(keys) > 1 else keys[0]
+    statement: sa.Select[Any, float] = (
+        sa.select(entity, distance)
+        .where(among.in_(found.correlate(None)))
+        .order_by(distance, *keys)
+        .limit(as_count("k", k))
+    )
+    return statement
+
+
+def _vectors(entity: Any, given: Any) -> Any:
+    """Return a column of vectors, of the entity."""
+    column = _column(given, "column")
+    if not isinstance(column.type, (VECTOR, HALFVEC)):
+        raise InvalidInputError(
+            f"column {column} is of type {column.type!r}; a search needs one of type VECTOR "
+            "or HALFVEC"
+        )
+    _check_table(entity, column)
+    return column
 
 
 def _column(given: Any, what: str) -> Any:

@@ -28,7 +28,7 @@ def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
         **({"filter_columns": list(spec.filter_columns)} if spec.filter_columns else {}),
         **({} if encode else {"encode": False}),
     }
-    return _call("declare_index", values)
+    return function_call("declare_index", values)
 
 
 def drop_statement(
@@ -36,7 +36,7 @@ def drop_statement(
 ) -> str:
     """Return SQL that drops an index; with if_exists, only one that exists, of that table."""
     if not if_exists:
-        return _call("drop_index", {"name": name})
+        return function_call("drop_index", {"name": name})
     statement = sql.SQL(
         "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = {}"
     ).format(sql.Literal(name))
@@ -51,14 +51,14 @@ def drop_statement(
 def swap_statement(name: str, model: str, filter_columns: Sequence[str] | None = None) -> str:
     """Return SQL that gives an index another model, or other filter columns too."""
     filters = {} if filter_columns is None else {"filter_columns": list(filter_columns)}
-    return _call("swap_model", {"index_name": name, "model": model, **filters})
+    return function_call("swap_model", {"index_name": name, "model": model, **filters})
 
 
 def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
     """Return SQL that changes the defaults of searches."""
     return [
-        _call("configure_index", {"name": name, **settings}),
-        _call("_warn_of_path", {"index_name": name}),
+        function_call("configure_index", {"name": name, **settings}),
+        function_call("_warn_of_path", {"index_name": name}),
     ]
 
 
@@ -77,7 +77,8 @@ def read_key(columns: Sequence[str], index: str, answers: str) -> str:
     return f"(SELECT {values}, s.distance FROM {answers} s)"  # noqa: S608
 
 
-def _call(function: str, values: dict[str, Any]) -> str:
+def function_call(function: str, values: dict[str, Any]) -> str:
+    """Return SQL that calls a function of schema hashindex by the names of its parameters."""
     arguments = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.SQL(name), sql.Literal(value))
         for name, value in values.items()
