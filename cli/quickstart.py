@@ -129,7 +129,7 @@ def quickstart(
             graph = None if model is None else steps.find_graph(connection, found, model)
             complete = chosen == "function" and graph is not None and graph.valid
         if not complete:
-            assumed = ASSUMED if metric is model is None and found.metric_assumed else ""
+            assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
             note(f"making {_KINDS[chosen]}: {why}")
             note(steps.plan(found, name, distance + assumed, tenant, current, chosen))
