@@ -382,8 +382,16 @@ class Existing(Vectors):
     """An index of pgvector that is there, over the column or an expression of it (``written``)."""
 
     written: str | None
-    type: str
-    operator: str
+    kind: str
+    by: str
+
+    @property
+    def type(self) -> str:  # noqa: D102
+        return self.kind
+
+    @property
+    def operator(self) -> str:  # noqa: D102
+        return self.by
 
     def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
         return value if self.written is None else sql.SQL("({})").format(sql.SQL(self.written))

@@ -518,6 +518,8 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
             assert grant in refused.stderr
             assert snapshot(bare) == before
             bare.execute(grant.encode())
+        direct = [*START, "--yes", *arguments[-2:], "--trust-owner"]
+        assert "may not make an index of docs, only its owner" in run(*direct, code=3).stderr
         refused = run(*arguments, code=3)
         assert "table docs belongs to role holder, which can run code as newcomer" in refused.stderr
         assert "--trust-owner" in refused.stderr
@@ -596,7 +598,7 @@ def test_memory_reaches_the_build(start, bare, monkeypatch):
 def test_a_recall_out_of_reach(start, bare, monkeypatch):
     """It is said, with what to try; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.tuning.CANDIDATES", (10,))
-    monkeypatch.setattr("pg_hashindex.quality.quickstart.train", partial(train, n_bits=2))
+    monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._MOST_CANDIDATES", 10)
     result = start("--as", "index", "--yes", "--recall", "1", code=1)
     assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
