@@ -29,10 +29,11 @@ from retrieval import about
 from retrieval_data import DataSet, Truth, draw
 from retrieval_measures import TURN, WARM_UP, answered
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
-from retrieval_systems import Hnsw, Line, Setting, System
+from retrieval_systems import Hnsw, Line, Setting, System, column
 
 from pg_hashindex import store
 from pg_hashindex.hashers import ITQ, Hasher, Thermometer
+from pg_hashindex.quality.systems import Code
 
 TARGETS = (0.95, 0.97)
 VECTORS, CODES = "vectors", "thermometer"
@@ -65,19 +66,11 @@ class Codes(Vectors):
             function = session.value("SELECT hashindex.create_functions('texts')")
             bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
             trained = time.perf_counter() - start
-            self.function, self.code = function, f"{function}(embedding)::bit({bits})"
-            session.connection.execute(
-                f"CREATE INDEX {self.index} ON items USING hnsw (({self.code}) bit_hamming_ops)"
-                f"{_OPTIONS}".encode()
-            )
-        return {"train": trained}
+        self.statements = Code(column(self.type), "cosine", function, bits)
+        return {"train": trained} | super()._build(database, seed)
 
-    def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        return (
-            f"SELECT id FROM (SELECT id, embedding FROM items ORDER BY {self.code} <~> "
-            f"(SELECT {self.function}($1)) LIMIT {setting.session['hnsw.ef_search']}) c "
-            f"ORDER BY embedding <=> $1 LIMIT {k}"
-        )
+    def lines(self) -> Sequence[Line]:
+        return [[Setting({"hnsw.ef_search": ef}, {"candidates": ef}) for ef in _EF_SEARCH]]
 
 
 def price(drawn: DataSet) -> Entry:

@@ -27,18 +27,18 @@ from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.db.statements import one_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality.measuring import Prepared, ask
-from pg_hashindex.quality.pgvector_index import PgvectorIndex
+from pg_hashindex.quality.systems import Exact, Setting, Signs, Vectors, over_vectors
 from pg_hashindex.training import train
 
 ROWS, QUERIES, K, CANDIDATES, DIMENSION = 59_000, 1_000, 10, 200, 384
 SETTINGS = {"shared_buffers": "1GB", "maintenance_work_mem": "1GB"}
 OURS = [("sign", None), ("lsh", 256), ("pcah", 256), ("sgh", 128), ("sgh", 256), ("itq", 128),
         ("itq", 256)]  # fmt: skip
-VECTORS = PgvectorIndex.over_vectors(column("vector"), "cosine", DIMENSION)
-LISTS = PgvectorIndex.over_vectors(column("vector"), "cosine", DIMENSION, method="ivfflat")
-SIGNS = PgvectorIndex.over_signs(column("vector"), "cosine", DIMENSION)
+VECTORS = over_vectors(column("vector"), "cosine", DIMENSION)
+LISTS = over_vectors(column("vector"), "cosine", DIMENSION, method="ivfflat")
+SIGNS = Signs(column("vector"), "cosine", DIMENSION)
 # Indexes of pgvector, their options, and the setting of the session for each system.
-PGVECTOR: tuple[tuple[PgvectorIndex, Any, dict[str, str]], ...] = (
+PGVECTOR: tuple[tuple[Vectors, Any, dict[str, str]], ...] = (
     (VECTORS, "", {f"hnsw ef_search={ef}": f"hnsw.ef_search = {ef}" for ef in (40, 100)}),
     (LISTS, " WITH (lists = 240)", {"ivfflat probes=10": "ivfflat.probes = 10"}),
     (SIGNS, "", {"binary_quantize hnsw, re-rank 200": f"hnsw.ef_search = {CANDIDATES}"}),
@@ -75,18 +75,18 @@ def pgvectors(connection: Connection) -> Iterator[System]:
     for index, options, systems in PGVECTOR:
         connection.execute("DROP INDEX IF EXISTS items_pgvector")
         start = time.perf_counter()
-        connection.execute(index.create("", "items_pgvector", options))
+        connection.execute(index.create("items_pgvector", options)[0])
         seconds = time.perf_counter() - start
         for system, setting in systems.items():
             connection.execute(f"SET {setting}".encode())
-            search = Prepared(connection, index.search(K, CANDIDATES))
+            search = Prepared(connection, index.search(K, Setting(candidates=CANDIDATES)))
             yield {"system": system, "build_s": seconds}, "items_pgvector", search
 
 
 def run(connection: Connection, X: NDArray[np.float32], n_queries: int) -> list[dict[str, Any]]:
     load(connection, X[:ROWS])
     queries = [Vector(row) for row in X[ROWS : ROWS + n_queries]]
-    exact = Prepared(connection, column("vector").exact("cosine", K))
+    exact = Prepared(connection, Exact(column("vector"), "cosine").search(K))
     truth = ask(exact, queries)
     found = []
     systems: list[System] = [({"system": "exact scan", "build_s": 0.0}, None, exact)]

@@ -19,7 +19,7 @@ from retrieval_server import Database
 
 from pg_hashindex import store
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.quality.pgvector_index import PgvectorIndex, VectorColumn
+from pg_hashindex.quality import systems
 
 #: Projections of every model; each gives one bit with 2 levels and two bits with 4.
 BITS = 256
@@ -153,7 +153,11 @@ class Exact(System):
         return [[Setting()]]
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        return column(self.type).exact("cosine", k, _conditions(share)).as_string()
+        return (
+            systems.Exact(column(self.type), "cosine")
+            .search(k, conditions=_conditions(share))
+            .as_string()
+        )
 
 
 class Hnsw(System):
@@ -167,13 +171,14 @@ class Hnsw(System):
     def __init__(self, name: str, type: str = "vector", dimension: int = 0, half: bool = False):  # noqa: A002
         super().__init__(name, type)
         self.index, self.dimension = f"items_{self.method}", dimension
-        self.statements = PgvectorIndex.over_vectors(
+        self.statements: systems.Vectors = systems.over_vectors(
             column(type), "cosine", dimension, half=half, method=self.method
         )
 
     def _build(self, database: Database, seed: int) -> dict[str, float]:
         options = self._options(len(database.drawn.rows))
-        database.execute(self.statements.create("", self.index, options).as_string())
+        for statement in self.statements.create(self.index, options):
+            database.execute(statement.as_string())
         return {}
 
     def _options(self, rows: int) -> Any:
@@ -202,8 +207,8 @@ class Hnsw(System):
         ]  # fmt: skip
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        candidates = setting.arguments.get("candidates", 0)
-        search = self.statements.search(k, candidates, _conditions(share)).as_string()
+        asked = systems.Setting(**setting.arguments)
+        search = self.statements.search(k, asked, _conditions(share)).as_string()
         if "relaxed_order" in setting.session.values():
             # Sort rows that come in approximate order, as pgvector's documentation advises.
             search = (
@@ -229,9 +234,7 @@ class SignHnsw(Hnsw):
         mean = None
         if self.centred:
             mean = database.value("SELECT avg(embedding)::vector FROM items").to_numpy()
-        self.statements = PgvectorIndex.over_signs(
-            column(self.type), "cosine", self.dimension, mean
-        )
+        self.statements = systems.Signs(column(self.type), "cosine", self.dimension, mean)
         return super()._build(database, seed)
 
     def lines(self) -> Sequence[Line]:
@@ -256,10 +259,11 @@ class IvfFlat(Hnsw):
         return self.lines()
 
 
-def column(type: str) -> VectorColumn:  # noqa: A002
+def column(type: str) -> systems.VectorColumn:  # noqa: A002
     """Return the column of vectors in the table ``items``."""
     key = sql.Identifier("id")
-    return VectorColumn("public", sql.Identifier("items"), "embedding", type, key, key)
+    embedding = sql.Identifier("embedding")
+    return systems.VectorColumn("public", sql.Identifier("items"), embedding, type, key, key)
 
 
 def _conditions(share: int | None) -> list[str | None]:
@@ -345,16 +349,11 @@ class Ours(System):
         return bool(kept >= setting.arguments["candidates"])
 
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
-        arguments = ", ".join(f"{name} => {value}" for name, value in setting.arguments.items())
-        if share is None:
-            return (
-                f"SELECT id, distance FROM hashindex.search_{self.index}"
-                f"($1::vector, k => {k}, {arguments})"
-            )
-        return (
-            f"SELECT id::bigint, distance FROM hashindex.search('{self.index}', $1::vector, "
-            f"k => {k}, filter => '{FILTERS[share]} = 0', {arguments})"
-        )
+        index = systems.CodeIndex(column(self.type), "cosine", self.index)
+        asked = systems.Setting(**setting.arguments)
+        search = index.search(k, asked, _conditions(share)).as_string()
+        # Under a filter keys are text.
+        return f"SELECT id::bigint, distance FROM ({search}) found"
 
 
 # The peak of a process includes the process that it was forked from, so fork from a small one.

@@ -324,7 +324,7 @@ class Run:
 
     def _build_hnsw(self, most: float, watch: Watch) -> Entry:
         """Build HNSW, and stop it after so many seconds; return how far it came, and when."""
-        statement = self.theirs.statements.create("", self.theirs.index, "")
+        statement = self.theirs.statements.create(self.theirs.index)[0]
         progress: list[list[float]] = []
         with self.database.session() as building, self.database.session() as watching:
             building.set(HNSW_SETTINGS)

@@ -139,6 +139,7 @@ def doctor(
 
 
 def _print(found: "Diagnosis") -> None:
+    from pg_hashindex.quality.doctor_findings import CODES
     from pg_hashindex.quality.sizes import as_setting, megabytes
 
     table, memory = found.table, found.memory
@@ -207,20 +208,20 @@ def _print(found: "Diagnosis") -> None:
                 ),
                 *(
                     [
-                        "binary_quantize" + (", centred" if signs.centred else ""),
-                        f"{signs.candidates} re-ranked",
+                        fit.code,
+                        f"{fit.candidates} re-ranked",
                         "",
-                        signs.recall,
+                        fit.recall,
                         "",
                         None,
                         None,
                     ]
-                    for signs in found.signs
+                    for fit in found.codes
                 ),
             ],
         )
-        if found.signs:
-            echo("binary_quantize: found by scans, since an index of it would find as much")
+        if found.codes:
+            echo(f"{', '.join(CODES)}: on {found.codes[0].rows} sampled rows, without an index")
         for scope in found.scopes:
             if scope.filter is not None:
                 rows = "some" if scope.rows is None else scope.rows

@@ -19,6 +19,7 @@ from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.doctor_catalog import metric_of_column
+from pg_hashindex.quality.systems import GRAPH, of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
 from pg_hashindex.training.array_files import ArrayFile
 from pg_hashindex.training.files import load_sample
@@ -41,6 +42,8 @@ from ._shared import (
 
 #: Below this recall on held-back rows, training warns.
 _GOOD_RECALL = 0.9
+# Rows that the printed query of a model's function compares exactly.
+_CANDIDATES = 60
 # Supervision besides labels.
 _TEACHERS = ("pairs", "triplets", "graph", "graph_features")
 _DIMENSION = """
@@ -378,16 +381,21 @@ def make_functions(
         raise click.UsageError("give both --table and --column, or neither")
     with connected(database_url) as connection:
         made = functions.create(connection, reference)
-        found: dict[str, str] = {}
+        created, query = [], []
         if table is not None and column is not None:
-            found = functions.statements(connection, made, table, column)
+            system = of_model(connection, made, table, column)
+            created = [
+                f"{one.as_string()};" for one in system.create(options=GRAPH, concurrently=True)
+            ]
+            query = [system.example(10, system.setting(_CANDIDATES))]
     if as_json:
-        print_json({"code": made.code, "bits": made.model.n_bits, **found})
+        found = {"code": made.code, "bits": made.model.n_bits}
+        print_json(found | {"create": created, "query": query[0]} if query else found)
         return
     note(f"made {made.code} of model {made.model.name}:{made.model.version}")
-    if "column" in found:
+    if len(created) > 1:
         note("adding the column rewrites the table; as an expression of an index it would be slow")
-    click.echo("\n\n".join(found.values()) or f"{made.code}(v)::bit({made.model.n_bits})")
+    click.echo("\n\n".join([*created, *query]) or f"{made.code}(v)::bit({made.model.n_bits})")
 
 
 @model.command()

@@ -4,15 +4,17 @@ Each step looks at what is there, so a run that was cut off is run again.
 """
 
 import shlex
+from textwrap import indent
 
 import click
 
 from pg_hashindex import schema
 from pg_hashindex.db.citus import refuse_unsuitable
-from pg_hashindex.db.connection import Connection, create_engine
+from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
+from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality import tuning
 from pg_hashindex.quality.doctor import diagnose
@@ -31,6 +33,7 @@ from ._shared import (
     key_option,
     memory_option,
     note,
+    print_table,
     print_tuned,
     progress,
     refuse_columns,
@@ -40,6 +43,7 @@ from ._shared import (
 )
 
 _QUERIES = 100
+_KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_hashindex"}
 
 
 @click.command()
@@ -60,7 +64,14 @@ _QUERIES = 100
 )
 @filter_columns_option
 @tenant_option
-@click.option("--anyway", is_flag=True, help="Continue even if HNSW is the better choice.")
+@click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(["function", "index"]),
+    help="A function of a model in pgvector's HNSW, or an index of pg_hashindex.  [default: the "
+    "function, unless --tenant, --filter-columns, --writes or the table call for an index]",
+)
 @memory_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
@@ -74,73 +85,178 @@ def quickstart(
     metric: Metric | None,
     filter_columns: list[str],
     tenant: str | None,
-    anyway: bool,
+    writes: bool,
+    kind: steps.Kind | None,
     memory: int,
     yes: bool,
 ) -> None:
-    """Make an index of a table: install the schema, train a model, encode, measure.
+    """Make a table searchable by learned codes: install the schema, train, index, measure.
 
-    Asks before it changes anything. If a run was cut off, run it again: it continues where it
-    stopped, and changes nothing if the index is complete. Exit code 1 if pgvector's HNSW suits the
-    table better, or if the recall is not reached.
+    Makes the simplest that serves the table, and says which and why. Asks before it changes
+    anything. If a run was cut off, run it again: it continues where it stopped, and changes nothing
+    if all is there. Exit code 1 if the recall is not reached, or the exact query is faster.
     """
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         refuse_unsuitable(connection, table)
-        steps.refuse_rights(connection, found, key_columns)
         refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
         refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
         name = name or steps.default_name(found)
-        index = steps.find_index(connection, found, name)
+        index = None if kind == "function" else steps.find_index(connection, found, name)
+        options: dict[str, object] = {
+            "--as": kind == "index",
+            "--tenant": tenant,
+            "--filter-columns": filter_columns,
+            "--writes": writes,
+        }
+        model = steps.find_model(connection, found, name, kind)
+        if kind == "function" and (tenant or filter_columns or writes):
+            raise click.UsageError("--tenant, --filter-columns and --writes are for --as index")
+        why = "its codes are there already" if index is not None else "--as says so"
+        chosen = kind or "index"
+        if kind is None and index is None:
+            chosen, why = steps.choose(connection, found, model, options)
+        steps.refuse_rights(connection, found, key_columns, chosen)
+        model = steps.find_model(connection, found, name, chosen)
+        distance: Metric = metric or usual_metric(i.metric for i in found.indexes)
         if index is not None:
             steps.refuse_other_settings(index, key_columns, metric, filter_columns, tenant)
-        complete = index is not None and steps.is_complete(index)
+            complete = steps.is_complete(index)
+        else:
+            if model is not None:
+                distance = steps.metric_of(model, metric)
+            graph = None if model is None else steps.find_graph(connection, found, model)
+            complete = chosen == "function" and graph is not None and graph.valid
         if not complete:
-            better = steps.hnsw_suits(found, filter_columns, tenant)
-            if better is not None and index is None and not anyway:
-                note(better)
-                raise click.exceptions.Exit(NO)
-            chosen = metric or usual_metric(i.metric for i in found.indexes)
-            distance = chosen + (ASSUMED if metric is None and found.metric_assumed else "")
+            assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
-            note(steps.plan(found, name, distance, tenant, current))
+            note(f"making {_KINDS[chosen]}: {why}")
+            note(steps.plan(found, name, distance + assumed, tenant, current, chosen))
             if not yes:
                 confirm("Continue?")
             if not current:
                 _install(database_url)
+            if model is None and index is None:
+                with progress(f"training model {name}"):
+                    decided = kind is not None
+                    model, instead = steps.train_model(
+                        connection, found, name, distance, chosen, key=key_columns, decided=decided
+                    )
+                if instead is not None:
+                    chosen = "index"
+                    note(f"making {_KINDS[chosen]} instead: {instead}")
+            elif model is not None:
+                note(f"model {model.name}:{model.version} is there")
+        if chosen == "index":
             if index is None:
-                _train(connection, found, name, chosen, anyway)
+                assert model is not None  # noqa: S101
                 index = HashIndex.create(
                     connection,
                     name,
                     table=found.table.name,
                     column=found.table.column,
-                    model=name,
+                    model=f"{model.name}:{model.version}",
                     key_columns=key_columns,
-                    metric=chosen,
+                    metric=distance,
                     filter_columns=filter_columns,
                     tenant=tenant,
                 )
                 note(f"created index {name}; rows written from now on are encoded at once")
-            if not steps.is_complete(index):
-                with progress(f"encoding the rows of {found.table.name} as {name}"):
-                    index.encode(memory=memory)
-        index = HashIndex.open(connection, name)
-        with progress(f"measuring index {name}"):
-            tuned = tuning.tune(index, recall, queries=_QUERIES)
-        print_tuned(tuned)
-        changed = steps.configure(index, tuned, complete=complete)
-        if changed:
-            note(f"searches keep {tuning.describe(tuned.best)} from now on")
-        elif complete:
-            note(f"index {name} is up to date")
-        if tuned.cause is not None:
-            note(f"recall {recall:g} is not reached: {tuned.cause}")
-        echo(_next(index, found))
-        if tuned.cause is not None:
-            note(f"to reach it: {tuned.remedy}")
+            failed = _fill_index(connection, found, index, recall, memory, complete)
+        else:
+            assert model is not None  # noqa: S101
+            failed = _make_graph(connection, database_url, found, model, recall, memory, complete)
+        if failed:
             raise click.exceptions.Exit(NO)
+
+
+def _make_graph(
+    connection: Connection,
+    database_url: str,
+    found: Diagnosis,
+    model: StoredModel,
+    recall: float,
+    memory: int,
+    complete: bool,
+) -> bool:
+    """Index the codes of a model's function, and measure that; return whether it disappoints."""
+    table, column = found.table.name, found.table.column
+    with (
+        connect(database_url) as watcher,
+        progress(f"indexing the codes of {table} by model {model.name}:{model.version}"),
+    ):
+        system, graph = steps.make_graph(connection, watcher, found, model, memory)
+    if complete:
+        note(f"index {graph.name} is up to date")
+    with progress(f"measuring index {graph.name}"):
+        seen = diagnose(
+            connection, table, column, sample=_QUERIES, metric=model.metric, only=graph.name
+        )
+    for left_out in seen.notes:
+        note(left_out)
+    if not seen.points:
+        note(f"index {graph.name} was not measured")
+        return True
+    exact = seen.scopes[0]
+    print_table(
+        ["hnsw.ef_search and LIMIT", f"recall@{seen.k}", "p50 ms", "p95 ms"],
+        [
+            *([point.value, point.recall, point.p50_ms, point.p95_ms] for point in seen.points),
+            ["exact search", 1.0, exact.p50_ms, exact.p95_ms],
+        ],
+    )
+    point, reached = steps.choose_setting(seen.points, recall)
+    echo(f"""
+Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.p50_ms:.3g} ms:
+
+{indent(system.example(seen.k, system.setting(point.value)), "  ")}
+
+Undo all of it:
+
+  DROP INDEX CONCURRENTLY {graph.name};   -- in psql
+  pg-hashindex model drop {shlex.quote(f"{model.name}:{model.version}")}
+  pg-hashindex schema downgrade --yes   # where no other index or model is kept""")
+    if not reached:
+        note(f"recall {recall:g} is not reached: {point.value} candidates find {point.recall:.3g}")
+        note("to reach it: drop it as above, and make an index by --as index")
+    return _is_slower(point.p50_ms, exact.p50_ms) or not reached
+
+
+def _is_slower(milliseconds: float, exact_ms: float) -> bool:
+    said = steps.slower(milliseconds, exact_ms)
+    if said is not None:
+        note(said)
+    return said is not None
+
+
+def _fill_index(
+    connection: Connection,
+    found: Diagnosis,
+    index: HashIndex,
+    recall: float,
+    memory: int,
+    complete: bool,
+) -> bool:
+    """Encode the rows of an index, and measure it; return whether it disappoints."""
+    name = index.name
+    if not steps.is_complete(index):
+        with progress(f"encoding the rows of {found.table.name} as {name}"):
+            index.encode(memory=memory)
+    index = HashIndex.open(connection, name)
+    with progress(f"measuring index {name}"):
+        tuned = tuning.tune(index, recall, queries=_QUERIES)
+    print_tuned(tuned)
+    if steps.configure(index, tuned, complete=complete):
+        note(f"searches keep {tuning.describe(tuned.best)} from now on")
+    elif complete:
+        note(f"index {name} is up to date")
+    if tuned.cause is not None:
+        note(f"recall {recall:g} is not reached: {tuned.cause}")
+    echo(_next(index, found))
+    if tuned.cause is not None:
+        note(f"to reach it: {tuned.remedy}")
+    return _is_slower(tuned.best.p50_ms, tuned.exact_p50_ms) or tuned.cause is not None
 
 
 def _schema_is_current(database_url: str) -> bool:
@@ -153,17 +269,6 @@ def _install(database_url: str) -> None:
         there = schema.administrator(transaction) if trusted() else None
         schema.upgrade(transaction, owner=None if there is None else there[0])
     note("installed schema hashindex")
-
-
-def _train(
-    connection: Connection, found: Diagnosis, name: str, metric: Metric, anyway: bool
-) -> None:
-    there = steps.find_model(connection, found, name)
-    if there is not None:
-        note(f"model {there} is there")
-        return
-    with progress(f"training model {name}"):
-        steps.train_model(connection, found, name, metric, force=anyway)
 
 
 def _next(index: HashIndex, found: Diagnosis) -> str:

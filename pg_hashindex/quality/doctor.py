@@ -26,7 +26,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from ..models.vectors import as_rows, as_vector
+from ..models.vectors import are_trainable, as_rows, as_vector
 from .doctor_advice import advise
 from .doctor_catalog import (
     CatalogIndex,
@@ -37,27 +37,23 @@ from .doctor_catalog import (
     read_memory,
 )
 from .doctor_filters import nodes, unindexed
-from .doctor_findings import Diagnosis, Point, Scope, Signs, TableFacts, VectorIndex
+from .doctor_findings import CODES, CodeFit, Diagnosis, Point, Scope, TableFacts, VectorIndex
 from .measuring import Answers, Prepared, ask
-from .pgvector_index import OPERATORS, PgvectorIndex, VectorColumn
 from .queries import read_log
+from .systems import OPERATORS, Exact, Existing, VectorColumn
 
 __all__ = ["diagnose"]
 
-#: Settings that are tried, beside the one that the session has.
-_EF_SEARCH = (40, 100, 200, 400)
-_PROBES = (1, 3, 10, 32, 100)
 # The longest that the doctor waits for a lock.
 _LOCK_TIMEOUT = "3s"
 # Larger tables are sampled by whole pages.
 _LARGE_TABLE = 1_000_000
 _WARM_UP = 3
-# The parts of the time left that exact answers may take, and scans of signs.
+# The parts of the time left that exact answers may take, and training of codes.
 _SHARE_OF_TRUTH = 0.4
-_SHARE_OF_SIGNS = 0.2
-# Numbers of rows nearest by their signs that are re-ranked, and how many queries are compared.
-_SIGNS = (100, 400)
-_SIGN_QUERIES = 20
+_SHARE_OF_CODES = 0.2
+# Rows to try codes on, about; a third of them is sure to be drawn.
+_CODE_ROWS = 5_000
 # Before PostgreSQL 18, each step that is switched off and cannot be avoided adds this to the cost.
 _SWITCHED_OFF = 1e10
 _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost")
@@ -90,6 +86,7 @@ def diagnose(
     timeout: float = 300.0,
     random_state: int = 0,
     measure: bool = True,
+    only: str | None = None,
 ) -> Diagnosis:
     """Look at a table of vectors and its indexes, in one read-only transaction.
 
@@ -124,6 +121,8 @@ def diagnose(
         Seed of the draw.
     measure
         Whether to search at all; else there are facts alone, and no advice.
+    only
+        The one index to look at, as SQL writes its name; no codes are tried then.
 
     Raises
     ------
@@ -151,7 +150,7 @@ def diagnose(
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(
-                    connection, table, column, k, filters, metric, deadline, say, measure
+                    connection, table, column, k, filters, metric, deadline, say, measure, only
                 )
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
@@ -193,8 +192,10 @@ class _Doctor:
         deadline: float,
         say: Callable[[str], object],
         measure: bool,
+        only: str | None,
     ) -> None:
         self._connection, self._k, self._say = connection, k, say
+        self._tries_codes = measure and only is None
         self._deadline = deadline
         self._notes: list[str] = []
         self._complete = True
@@ -204,20 +205,24 @@ class _Doctor:
             self._column = VectorColumn(
                 one_row(connection, EXTENSION)[0],
                 self._source.table,
-                column,
+                sql.Identifier(column),
                 self._source.vector_type,
                 # The doctor asks for no key: a row is known by its place.
                 sql.SQL("tableoid::bigint AS hashindex_table, ctid::text AS hashindex_line"),
                 sql.SQL("hashindex_table, hashindex_line"),
             )
             self._filters = [self._checked_filter(text) for text in filters]
-        self._found = read_indexes(connection, self._oid, column)
+        self._found = [
+            found
+            for found in read_indexes(connection, self._oid, column)
+            if only in (None, found.entry.name)
+        ]
         metrics = (found.entry.metric for found in self._found)
         told = metric or next(filter(None, metrics), None)
         self._metric, self._assumed = told or "cosine", told is None
         self._facts: TableFacts
-        # The mean of the rows that were drawn.
-        self._mean: NDArray[np.float32]
+        # The rows that were drawn.
+        self._rows: NDArray[np.float32]
         # Searches that are done, of those planned; and the bar that shows them.
         self._done, self._planned = 0, 0
         self._bar: Any = None
@@ -227,7 +232,8 @@ class _Doctor:
     def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[_Query]:
         """Draw rows as queries, or take those given; learn what a vector of the table is like."""
         self._say("reading the catalog, and drawing rows")
-        rows, looked_at = self._draw(wanted, seed)
+        drawn = max(wanted, _CODE_ROWS // 3) if self._tries_codes else wanted
+        rows, looked_at = self._draw(drawn, seed)
         if not rows:
             raise InvalidInputError(
                 f"{self._source.name} has no row with a vector in column {self._source.vector!r}: "
@@ -248,7 +254,7 @@ class _Doctor:
             vector_bytes=sum(row[3] for row in rows) // len(rows),
             notes=self._notes,
         )
-        self._mean = np.mean([as_vector(row[0]).to_numpy() for row in rows], axis=0)
+        self._rows = np.stack([as_vector(row[0]).to_numpy() for row in rows]).astype(np.float32)
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
             return [
@@ -296,14 +302,10 @@ class _Doctor:
         if not index.valid:
             return []
         current, iterates = self._current(index)
-        if index.method == "hnsw":
-            # One more than k, for the row that a query was taken from.
-            usual = tuple(value for value in _EF_SEARCH if value > self._k) or (1000,)
-        else:
-            options = dict(option.partition("=")[::2] for option in index.options)
-            lists = int(options.get("lists", 100))
-            usual = tuple(value for value in _PROBES if value <= lists)
-        values = sorted({current, *usual})
+        options = dict(option.partition("=")[::2] for option in index.options)
+        most = int(options.get("lists", 100)) if index.method == "ivfflat" else 1000
+        usual = (setting.candidates for setting in self._index(found).settings(self._k))
+        values = sorted({current, *(value for value in usual if value <= most)})
         if filter_ is None:
             return [(value, iterates) for value in values]
         return list(dict.fromkeys([(current, iterates), (current, True), (values[-1], True)]))
@@ -346,16 +348,20 @@ class _Doctor:
             round_trip_ms=self._round_trip(),
             scopes=[],
             points=[],
-            signs=[],
+            codes=[],
             notes=self._notes,
             complete=measure,
         )
         if not measure:
             return diagnosis
-        self._planned = len(asked) * sum(
-            len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
-            for filter_ in [None, *self._filters]
-        ) + 2 * min(len(asked), _SIGN_QUERIES)
+        self._planned = (
+            len(asked)
+            * sum(
+                len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
+                for filter_ in [None, *self._filters]
+            )
+            + len(CODES) * self._tries_codes
+        )
         with Progress("searching", self._planned, "query") as self._bar:
             first = self._measure(asked, diagnosis)
         return replace(
@@ -369,7 +375,7 @@ class _Doctor:
         )
 
     def _measure(self, asked: list[_Query], diagnosis: Diagnosis) -> dict[str, float | None]:
-        """Add scopes, points and signs to a diagnosis; return the first median of each index."""
+        """Add scopes, points and codes to a diagnosis; return the first median of each index."""
         first: dict[str, float | None] = {}
         for filter_ in [None, *self._filters]:
             truths: dict[tuple[str, str | None], Answers | None] = {}
@@ -391,10 +397,8 @@ class _Doctor:
                         first.setdefault(found.entry.name, p50)
                         diagnosis.points.extend(points)
             if filter_ is None:
-                truth = truths[self._metric, None]
-                with self._part(2 * min(len(asked), _SIGN_QUERIES)):
-                    if truth is not None:
-                        diagnosis.signs.extend(self._try_signs(asked, truth))
+                with self._part(len(CODES) * self._tries_codes):
+                    diagnosis.codes.extend(self._try_codes() if self._tries_codes else ())
         return first
 
     def _scopes(self, filter_: str | None) -> list[tuple[str, str | None]]:
@@ -445,7 +449,9 @@ class _Doctor:
         try:
             with self._by(until):
                 self._ask(
-                    self._column.exact(metric, self._k + 1, (condition, filter_)),
+                    Exact(self._column, metric).search(
+                        self._k + 1, conditions=(condition, filter_)
+                    ),
                     asked,
                     until,
                     answers,
@@ -539,12 +545,14 @@ class _Doctor:
         iterative: bool,
     ) -> Answers | None:
         index = found.entry
+        system = self._index(found)
+        setting = system.setting(value, iterative=iterative)
         settings = {
             # The other kind of index costs more.
             "hnsw.ef_search": 1000,
             "ivfflat.probes": 32768,
-            f"{index.method}.{index.setting}": value,
-            f"{index.method}.iterative_scan": "relaxed_order" if iterative else "off",
+            f"{index.method}.iterative_scan": "off",
+            **setting.session,
             # These make an index that has the order the cheapest.
             "enable_seqscan": "off",
             "enable_sort": "off",
@@ -554,7 +562,7 @@ class _Doctor:
         with self._by(self._deadline, settings):
             condition = self._scope_of(found, filter_)[1]
             # One more, for the row that a query was taken from.
-            statement = self._index(found).search(self._k + 1, value, (condition, filter_))
+            statement = system.search(self._k + 1, setting, (condition, filter_))
             plan = self._plan(statement, asked[0])
             chosen = {node["Index Name"] for node in nodes(plan) if "Index Name" in node}
             if not chosen & found.names:
@@ -585,50 +593,38 @@ class _Doctor:
             if limit >= 0:
                 self._set(name, limit + added)
 
-    def _try_signs(self, asked: list[_Query], truth: Answers) -> Iterator[Signs]:
-        """Find the recall of signs, plain and centred, without an index: by scans of the table."""
-        self._say("scanning signs of the vectors, as binary_quantize makes them")
-        asked = asked[: min(len(truth.distances), _SIGN_QUERIES)]
-        until = time.monotonic() + _SHARE_OF_SIGNS * (self._deadline - time.monotonic())
-        for centred in (False, True):
-            answers = Answers([], [])
-            try:
-                with self._by(until):
-                    mean = self._mean if centred else None
-                    signs = PgvectorIndex.over_signs(
-                        self._column, self._metric, self._facts.dimension, mean
-                    )
-                    statement = signs.scan(_SIGNS[-1] + 1)
-                    self._ask(statement, asked, until, answers, most=_SIGNS[-1])
-            except _LateError:
+    def _try_codes(self) -> Iterator[CodeFit]:
+        """Find how many candidates codes need, on the rows that were drawn."""
+        # These load SciPy.
+        from .code_fits import try_code
+
+        self._say(f"trying codes on {len(self._rows)} rows")
+        X = self._rows[are_trainable(self._rows)]
+        until = time.monotonic() + _SHARE_OF_CODES * (self._deadline - time.monotonic())
+        for code in CODES:
+            if time.monotonic() > until:
                 return
-            for candidates in _SIGNS:
-                # They come in the order of their signs.
-                ranked = [np.sort(row[:candidates]) for row in answers.distances]
-                recall = round(Answers(ranked, []).recall(truth, self._k), 4)
-                how = "centred, " if centred else ""
+            try:
+                _, fit = try_code(X, code, self._metric, force=True)
+            except InvalidInputError:  # rows from which nothing can be learned
+                continue
+            self._advance()
+            if fit is not None:
                 self._tell(
-                    f"binary_quantize, {how}{candidates} candidates re-ranked: recall {recall:.3g}"
+                    f"{code}: {fit.candidates} candidates of {fit.rows} rows: recall "
+                    f"{fit.recall:.3g}"
                 )
-                yield Signs(centred, candidates, recall)
+                yield fit
 
     # Statements ---------------------------------------------------------------------------------
 
-    def _index(self, found: CatalogIndex) -> PgvectorIndex:
-        """Return the statements of an index of the catalog."""
+    def _index(self, found: CatalogIndex) -> Existing:
+        """Return an index of the catalog as a system."""
         entry, of = found.entry, self._column
-        indexed: sql.Composable = of.column
-        code: sql.Composable = of.query
-        if entry.expression is not None:
-            # The same expression of the query: the innermost column of that name is meant.
-            indexed = sql.SQL("({})").format(sql.SQL(entry.expression))
-            code = sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
-                indexed, of.query, of.column
-            )
         # Bits have no metric of their own, and are re-ranked.
         kind = of.type if entry.metric else "bit"
         metric = entry.metric or self._metric
-        return PgvectorIndex(of, metric, indexed, code, found.operator, kind, entry.method)
+        return Existing(of, metric, entry.expression, kind, found.operator, method=entry.method)
 
     # Running ------------------------------------------------------------------------------------
 
@@ -713,7 +709,10 @@ class _Doctor:
                     )
                     (rows,) = one_row(self._connection, counted)
                     plan = self._plan(
-                        self._column.exact(metric, self._k + 1, (condition, filter_)), query
+                        Exact(self._column, metric).search(
+                            self._k + 1, conditions=(condition, filter_)
+                        ),
+                        query,
                     )
                     lacking = unindexed(self._connection, self._oid, plan)
         except _LateError:
@@ -732,7 +731,7 @@ class _Doctor:
 
     def _pages_a_row(self, asked: list[_Query]) -> float | None:
         """Return how many pages an exact search touches for a row; None after the deadline."""
-        statement = self._column.exact(self._metric, self._k + 1)
+        statement = Exact(self._column, self._metric).search(self._k + 1)
         try:
             with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):
                 explained = (

@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Iterator
 
-from .doctor_findings import Diagnosis, Point, Scope, Signs, Suggestion, VectorIndex
+from ..models.model import OPERATORS
+from .doctor_catalog import usual_metric
+from .doctor_findings import CodeFit, Diagnosis, Point, Scope, Suggestion, VectorIndex
 from .sizes import (
     HNSW_DIMENSIONS,
     as_setting,
@@ -21,8 +23,8 @@ _LEAST_RETURNED = 0.99
 _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 # Rows found by a b-tree lie apart, and are read slower than all rows in their order.
 _APART = 3
-# The least gain of recall that centring is for.
-_CENTRING = 0.01
+# Centring is for fewer candidates, by this part at the least.
+_CENTRING = 0.8
 # Smaller rows are kept whole; a vector of at most so many bytes fits in a page with a few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
@@ -89,8 +91,8 @@ def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             yield Suggestion("raise", text, (session, role))
             continue
         best = max(points, key=lambda point: point.recall)
-        centred = _best_signs(found)
-        if index.metric is None and centred is not None and centred.recall > best.recall:
+        signs = _best_signs(found)
+        if index.metric is None and signs is not None and signs.recall > best.recall:
             text, commands = _small_index(found)
             said = f"{best.recall:.1%} is the best that {index.name} finds. {text}"
             yield Suggestion("binary_quantize", said, commands)
@@ -125,19 +127,13 @@ def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
     return Suggestion(
         "index",
         f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
-        f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build; an index of "
-        f"ours about {megabytes(expected_bytes(table.rows))}. {_small_index(found)[0]}"
-        + _refusal(found),
+        f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build. "
+        f"{_learned(found)} {_small_index(found)[0]}" + _refusal(found),
         (
             f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
             _create(found, f"{column} {operators}"),
             *_small_index(found)[1],
-            # Quickstart stops where table and HNSW fit in memory, and takes cosine unasked.
-            *_ours(
-                found,
-                ("" if scope.metric in ("cosine", "l1") else f" --metric {scope.metric}")
-                + " --anyway   # for many writes, filters, or less memory",
-            ),
+            *_ours(found),
         ),
     )
 
@@ -179,8 +175,7 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
             yield Suggestion("binary_quantize", text, commands)
         yield Suggestion(
             "codes",
-            f"A pg_hashindex index takes about {megabytes(expected_bytes(table.rows))}, and is "
-            "built and written to faster than a graph." + _refusal(found),
+            _learned(found) + _refusal(found),
             _ours(found),
         )
 
@@ -191,13 +186,20 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
     return cold or (index.cached_share is not None and index.cached_share < 0.9)
 
 
-def _best_signs(found: Diagnosis) -> Signs | None:
-    """Return what re-ranked signs find at best, centred only where that finds more."""
-    return max(
-        found.signs,
-        key=lambda signs: signs.recall - _CENTRING * signs.centred,
+def _best_signs(found: Diagnosis) -> CodeFit | None:
+    """Return the signs that need the fewest candidates, centred only where that gains enough."""
+    return min(
+        (fit for fit in found.codes if fit.code.startswith("binary_quantize")),
+        key=lambda fit: (
+            -round(fit.recall, 2),
+            fit.candidates * (_CENTRING if fit.code == "binary_quantize" else 1),
+        ),
         default=None,
     )
+
+
+def _fit(found: Diagnosis, code: str) -> CodeFit | None:
+    return next((fit for fit in found.codes if fit.code == code), None)
 
 
 def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
@@ -208,17 +210,31 @@ def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
         text += ": re-rank some 100 candidates by the vectors themselves."
     else:
         text += (
-            f", and finds {best.recall:.1%} of the true {found.k} nearest if {best.candidates} "
-            "candidates are re-ranked by the vectors themselves."
+            f": {best.candidates} candidates, re-ranked by the vectors themselves, hold "
+            f"{best.recall:.1%} of the true ten nearest of {best.rows} sampled rows."
         )
     code = table.quoted_column
     lines: tuple[str, ...] = ()
-    if best is None or best.centred:
+    if best is None or best.code != "binary_quantize":
         text += " Centre the vectors first, or signs say less (lines for psql)."
         code = f"{code} - :'mean'::{table.type}"
         lines = (f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",)  # noqa: S608
     code = f"binary_quantize({code})::bit({table.dimension})"
     return text, (*lines, _create(found, f"({code}) bit_hamming_ops"))
+
+
+def _learned(found: Diagnosis) -> str:
+    """Say how many candidates learned codes need, and how large an index of them is."""
+    graph, lists = _fit(found, "thermometer"), _fit(found, "itq")
+    if graph is None or lists is None:
+        return f"A pg_hashindex index takes about {megabytes(expected_bytes(found.table.rows))}."
+    size = hnsw_bytes(found.table.rows, "bit", graph.bits)
+    return (
+        f"An HNSW of thermometer codes is about {megabytes(size)}, and needs {graph.candidates} "
+        f"candidates for {graph.recall:.1%}; a pg_hashindex index (ITQ) is about "
+        f"{megabytes(expected_bytes(found.table.rows))}, needs {lists.candidates} for "
+        f"{lists.recall:.1%}, and is built and written to faster."
+    )
 
 
 def _signs_size(found: Diagnosis) -> str:
@@ -373,6 +389,10 @@ def _ours(found: Diagnosis, options: str = "") -> tuple[str, ...]:
         if table.primary_key is not None
         else f" --id {shlex.quote(','.join(table.other_key or ()))}"
     )
+    metric = found.metric
+    if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
+        # Quickstart takes that of an index, else cosine, unasked.
+        options = f" --metric {metric}{options}"
     return (
         f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
         f"{shlex.quote(table.column)}{key}{options}",

@@ -15,7 +15,7 @@ from ..errors import InvalidInputError, MissingRightsError
 from ..models import model
 from ..models.model import Metric
 from .doctor_findings import Memory, TableFacts, VectorIndex
-from .pgvector_index import OPERATORS
+from .systems import OPERATORS
 
 _METRICS = {operator: metric for metric, operator in OPERATORS.items()}
 
@@ -217,8 +217,14 @@ def usual_metric(metrics: Iterable[str | None]) -> Metric:
 
 def metric_of_column(connection: Connection, table: str, column: str) -> Metric:
     """Return the metric of the column's vector indexes, else cosine."""
-    (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
-    return usual_metric(found.entry.metric for found in read_indexes(connection, oid, column))
+    return usual_metric(index.metric for index in indexes_of(connection, table, column))
+
+
+def indexes_of(connection: Connection, table: str, column: str) -> list[VectorIndex]:
+    """Return the vector indexes of a column."""
+    with translated_errors():
+        (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
+        return [found.entry for found in read_indexes(connection, oid, column)]
 
 
 def check_table(connection: Connection, table: str, column: str, *, measured: bool = True) -> int:

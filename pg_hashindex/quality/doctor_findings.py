@@ -1,19 +1,32 @@
 """What the doctor finds: the facts of a table, its indexes, and what they answer."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .systems import PARAMETERS
+
 __all__ = [
+    "CODES",
+    "CodeFit",
     "Diagnosis",
     "Memory",
     "Point",
     "Scope",
-    "Signs",
     "Suggestion",
     "TableFacts",
     "VectorIndex",
 ]
+
+
+#: Kinds of codes that are tried: the method of each, and its options.
+CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "binary_quantize": ("sign", {"center": None, "levels": 2}),
+    "binary_quantize, centred": ("sign", {"levels": 2}),
+    "thermometer": ("thermometer", {}),
+    "itq": ("itq", {}),
+}
 
 
 @dataclass(frozen=True)
@@ -142,7 +155,7 @@ class VectorIndex:
     @property
     def setting(self) -> str:
         """The setting that trades its recall for time."""
-        return "ef_search" if self.method == "hnsw" else "probes"
+        return PARAMETERS[self.method]
 
 
 @dataclass(frozen=True)
@@ -215,20 +228,28 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Signs:
-    """The recall of pgvector's ``binary_quantize``, re-ranked: an index of it would find as much.
+class CodeFit:
+    """How many rows a search has to re-rank that ranks by a kind of code, on sampled rows.
 
     Attributes
     ----------
-    centred
-        Whether the mean was subtracted from the vectors first.
-    candidates
-        How many rows nearest by their signs were re-ranked.
+    code
+        A key of `CODES`: ``binary_quantize`` as it is or of vectors less their mean
+        (``centred``), ``thermometer`` in pgvector's HNSW, ``itq`` in an index of pg_hashindex.
+    bits
+        The length of a code.
+    candidates, recall
+        The fewest candidates that hold .98 of the true ten nearest, at most 200; and what they
+        hold.
+    rows
+        Among how many rows.
     """
 
-    centred: bool
+    code: str
+    bits: int
     candidates: int
     recall: float
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -261,8 +282,9 @@ class Diagnosis:
         Whether neither the caller nor an index named it.
     round_trip_ms
         What any statement takes, the network included.
-    signs
-        Found by scans, whether there is an index of signs or not; empty where time was short.
+    codes
+        What codes would need, whether there is an index of them or not; those that there was time
+        for.
     notes
         What could not be looked at, and why.
     complete
@@ -280,7 +302,7 @@ class Diagnosis:
     round_trip_ms: float
     scopes: list[Scope]
     points: list[Point]
-    signs: list[Signs]
+    codes: list[CodeFit]
     notes: list[str]
     complete: bool
     advice: list[Suggestion] = field(default_factory=list)

@@ -1,34 +1,53 @@
 """The decisions of ``pg-hashindex quickstart``: what is refused, what is there, what comes next."""
 
-import shlex
-from collections.abc import Sequence
-from typing import LiteralString
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from threading import Event, Thread
+from typing import Literal, LiteralString
 
+import psycopg
 from psycopg import sql
 
-from ..db.connection import Connection
+from ..db.citus import is_sharded
+from ..db.connection import EXTENSION, Connection
+from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..db.table_source import find_relation
 from ..errors import (
     DatabaseStateError,
+    HashIndexError,
+    InUseError,
     InvalidInputError,
     MissingRightsError,
     MissingSchemaError,
     UnknownIndexError,
-    UnknownModelError,
 )
 from ..index.catalog import default_index_name
 from ..index.handle import HashIndex
-from ..models import store
+from ..models import functions, store
 from ..models.model import Metric
-from ..training import METHOD, default_bits, hasher_for, train
+from ..models.store import StoredModel
+from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
 from . import sizes, tuning
-from .doctor_catalog import usual_metric
-from .doctor_findings import Diagnosis
+from .code_fits import try_code
+from .doctor_catalog import indexes_of
+from .doctor_findings import Diagnosis, Point, VectorIndex
+from .systems import GRAPH, Code, of_model
 
-_SLOW_BUILD_SECONDS = 1800
+#: What is made: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
+Kind = Literal["function", "index"]
+
+# The method of functions, which cost a few microseconds.
+_GRAPH_METHOD = "thermometer"
+# With more candidates than this, a graph over the codes is slower than an index with fewer.
+_MOST_CANDIDATES = 60
+# Seconds between two looks at the build of a graph.
+_LOOK_SECONDS = 0.5
+# Medians that differ by less count as equal.
+SAME_TIME, SAME_MS = 1.1, 0.05
 
 _READ_ONLY: LiteralString = (
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
@@ -41,11 +60,24 @@ _RIGHTS: LiteralString = """
            pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
            (SELECT pg_catalog.string_agg(r, ', ')
             FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
-            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r))
+            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
+           CASE WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN
+               pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner))
+           END
     FROM pg_catalog.pg_class c
     LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
     JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
     WHERE c.oid = $1::regclass::oid
+"""
+
+_BUILDS: LiteralString = """
+    SELECT p.pid, p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p
+    WHERE p.pid = $1::integer OR p.index_relid = pg_catalog.to_regclass($2)::oid
+"""
+
+_MEMORY: LiteralString = """
+    SELECT pg_catalog.set_config('maintenance_work_mem', $1::bigint / 1024 || 'kB', false)
+    WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')) < $1::bigint
 """
 
 _QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
@@ -74,10 +106,12 @@ def refuse_read_only(connection: Connection) -> None:
         )
 
 
-def refuse_rights(connection: Connection, found: Diagnosis, key: Sequence[str] | None) -> None:
+def refuse_rights(
+    connection: Connection, found: Diagnosis, key: Sequence[str] | None, kind: Kind
+) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
-    role, database, installed, may_create, administrator, administers, missing = one_row(
+    role, database, installed, may_create, administrator, administers, missing, owner = one_row(
         connection, _RIGHTS, [table]
     )
     if installed and not administers:
@@ -90,6 +124,13 @@ def refuse_rights(connection: Connection, found: Diagnosis, key: Sequence[str] |
             f"role {role} may not make schema hashindex; the owner of the database grants that "
             f"with: GRANT CREATE ON DATABASE {database} TO {role}"
         )
+    if kind == "function":
+        if owner is not None:
+            raise MissingRightsError(
+                f"role {role} may not make an index of {table}, only its owner: GRANT {owner} TO "
+                f"{role}, or give --as index"
+            )
+        return
     if found.table.without_codes is not None:
         raise InvalidInputError(found.table.without_codes)
     if missing is not None:
@@ -156,81 +197,232 @@ def is_complete(index: HashIndex) -> bool:
     return index.building is None and not index.waiting()
 
 
-def hnsw_suits(found: Diagnosis, filter_columns: Sequence[str], tenant: str | None) -> str | None:
-    """Say that pgvector's own index is the better choice, if nothing speaks for codes."""
+def choose(
+    connection: Connection,
+    found: Diagnosis,
+    model: StoredModel | None,
+    asked: dict[str, object],
+) -> tuple[Kind, str]:
+    """Return what to make, and why: the function unless something speaks for an index.
+
+    ``asked`` are the options that do; ``model`` is what an earlier run has left.
+    """
     table, memory = found.table, found.memory
-    hnsw = sizes.hnsw_bytes(table.rows, table.type, table.dimension)
-    seconds = sizes.hnsw_seconds(table.rows, table.dimension)
-    if (
-        filter_columns
-        or tenant
-        or table.dimension > sizes.HNSW_DIMENSIONS[table.type]
-        or table.bytes + hnsw > memory.effective_cache_size
-        or seconds > _SLOW_BUILD_SECONDS
-        or table.changed > table.rows
-    ):
-        return None
-    how = "" if table.kind == "partitioned table" else "CONCURRENTLY "
-    there = [
-        index
-        for index in found.indexes
-        if index.method == "hnsw" and index.valid and index.condition is index.expression is None
-    ]
-    make = (
-        f"{there[0].name} is there already"
-        if there
-        else f"CREATE INDEX {how}ON {table.name} USING hnsw "
-        f"({table.quoted_column} {table.type}_{usual_metric(i.metric for i in found.indexes)}_ops);"
-    )
-    return (
-        f"HNSW suits you better: {table.name} ({sizes.megabytes(table.bytes)}) and its HNSW (about "
-        f"{sizes.megabytes(hnsw)}) fit in the memory that the server expects to have "
-        f"({sizes.as_setting(memory.effective_cache_size)}, effective_cache_size), and few rows "
-        f"were changed.\n  {make}\n  pg-hashindex doctor --table {shlex.quote(table.name)} "
-        f"--column {shlex.quote(table.column)}   # how well it searches\nNothing was done. For "
-        "many writes, filters or less memory give --anyway, --filter-columns or --tenant."
+    graph = sizes.hnsw_bytes(table.rows, "bit", _graph_bits(table.dimension))
+    given = [option for option, value in asked.items() if value]
+    if given:
+        return "index", f"{given[0]} is what it is for"
+    if is_sharded(connection, table.name):
+        return "index", "it is built in the shards, which Citus keeps apart"
+    if table.changed > max(table.rows, 1):
+        return "index", "many rows were changed, and it is written to several times as fast"
+    if graph > memory.effective_cache_size:
+        return "index", (
+            f"a graph would take about {sizes.megabytes(graph)}, more than the memory that the "
+            f"server expects to have ({sizes.as_setting(memory.effective_cache_size)}, "
+            "effective_cache_size)"
+        )
+    if model is not None and model.method != _GRAPH_METHOD:
+        return "index", f"its model {model.name}:{model.version} is there"
+    return "function", (
+        f"it needs nothing but pgvector, and its graph of about {sizes.megabytes(graph)} fits in "
+        "memory"
     )
 
 
-def plan(found: Diagnosis, name: str, distance: str, tenant: str | None, current: bool) -> str:
+def _graph_bits(dimension: int) -> int:
+    hasher = hasher_for(_GRAPH_METHOD)
+    return dimension * hasher.default_cuts(dimension)
+
+
+def plan(
+    found: Diagnosis, name: str, distance: str, tenant: str | None, current: bool, kind: Kind
+) -> str:
     """Say what will be done; ``current`` is whether the schema is up to date."""
-    table, hasher = found.table, hasher_for()
-    n = default_bits(hasher, table.rows, table.dimension)
-    size = sizes.megabytes(sizes.expected_bytes(table.rows))
+    table = found.table
     steps = [] if current else ["install schema hashindex, or bring it up to this release"]
-    steps += [
-        f"train model {name}: {hasher.method}, {n} projections of {hasher.default_levels(n)} "
-        f"levels, distance {distance}",
-        f"create index {name} of {table.rows} rows, about {size}"
-        + (f", with landmarks within each {tenant}" if tenant else "")
-        + f", and triggers on {table.name} that keep it fresh",
-        "measure its recall",
-    ]
+    if kind == "function":
+        n = _graph_bits(table.dimension)
+        size = sizes.megabytes(sizes.hnsw_bytes(table.rows, "bit", n))
+        how = "; writers of the table wait meanwhile" if table.kind == "partitioned table" else ""
+        steps += [
+            f"train model {name}: {_GRAPH_METHOD}, {n} bits, distance {distance}",
+            f"make its function, and an HNSW index of {table.name} over the codes, about {size}"
+            + how,
+        ]
+    else:
+        hasher = hasher_for()
+        n = default_bits(hasher, table.rows, table.dimension)
+        size = sizes.megabytes(sizes.expected_bytes(table.rows))
+        steps += [
+            f"train model {name}: {hasher.method}, {n} projections of {hasher.default_levels(n)} "
+            f"levels, distance {distance}",
+            f"create index {name} of {table.rows} rows, about {size}"
+            + (f", with landmarks within each {tenant}" if tenant else "")
+            + f", and triggers on {table.name} that keep it fresh",
+        ]
+    steps.append("measure its recall")
     lines = "\n".join(f"  {number}. {step}" for number, step in enumerate(steps, 1))
     return f"This will, where it is not done yet:\n{lines}\nThe rows themselves stay as they are."
 
 
-def find_model(connection: Connection, found: Diagnosis, name: str) -> str | None:
-    """Find the model that an earlier run has left, as ``name:version``; refuse another one."""
+def find_model(
+    connection: Connection, found: Diagnosis, name: str, kind: Kind | None = None
+) -> StoredModel | None:
+    """Find the newest model that an earlier run has left, of a kind; refuse another one."""
     try:
-        there = store.describe(connection, name)
-    except UnknownModelError:
+        models = [model for model in store.list_models(connection) if model.name == name]
+    except MissingSchemaError:
         return None
+    suiting = [model for model in models if kind in (None, _kind_of(model.method))]
+    if not suiting:
+        return None
+    there = max(suiting, key=lambda model: model.version)
     if there.dimension != found.table.dimension:
         raise InvalidInputError(
             f"there is a model {name!r} of {there.dimension} dimensions, and vectors of "
             f"{found.table.name} have {found.table.dimension}: give another --name"
         )
-    return f"{name}:{there.version}"
+    return there
+
+
+def metric_of(model: StoredModel, asked: Metric | None) -> Metric:
+    """Return the metric of a model that is there; refuse another one."""
+    if asked not in (None, model.metric):
+        raise InvalidInputError(
+            f"model {model.name}:{model.version} is there already, with --metric {model.metric}: "
+            "give another --name, or leave the option out"
+        )
+    return model.metric
+
+
+def _kind_of(method: str) -> Kind:
+    return "function" if method == _GRAPH_METHOD else "index"
 
 
 def train_model(
-    connection: Connection, found: Diagnosis, name: str, metric: Metric, *, force: bool
-) -> None:
-    """Train a model on rows of the table, and save it."""
-    table = found.table
+    connection: Connection,
+    found: Diagnosis,
+    name: str,
+    metric: Metric,
+    kind: Kind,
+    *,
+    key: Sequence[str] | None = None,
+    decided: bool = True,
+) -> tuple[StoredModel, str | None]:
+    """Train a model on rows of the table, and save it.
+
+    Unless it is ``decided`` what is made, the model of an index is taken if that of the function
+    needs many candidates on the sample, and more than it. Returns why, then.
+    """
+    table, why = found.table, None
     X = sample_table(connection, table.name, table.column, rows=sample_rows(METHOD)).X
-    store.save(connection, train(X, name, metric=metric, force=force))
+    model, fit = try_code(X, _GRAPH_METHOD if kind == "function" else METHOD, metric, name=name)
+    if kind == "function" and not decided and fit and fit.candidates > _MOST_CANDIDATES:
+        other, better = try_code(X, METHOD, metric, name=name)
+        if better and better.candidates < fit.candidates and _takes(connection, found, key):
+            model = other
+            why = (
+                f"codes of its model need {better.candidates} candidates on the sample, those of "
+                f"the function {fit.candidates}"
+            )
+    saved = store.save(connection, model)
+    return store.describe(connection, f"{saved.name}:{saved.version}"), why
+
+
+def _takes(connection: Connection, found: Diagnosis, key: Sequence[str] | None) -> bool:
+    """Return whether the table can have an index of pg_hashindex."""
+    try:
+        refuse_rights(connection, found, key, "index")
+    except HashIndexError:
+        return False
+    return True
+
+
+def find_graph(connection: Connection, found: Diagnosis, model: StoredModel) -> VectorIndex | None:
+    """Find pgvector's index over the codes of a model's function."""
+    name = f"code_{model.name}" + (f"_{model.version}" if model.version > 1 else "")
+    calls = tuple(f"{one}({found.table.quoted_column})" for one in (name, f'"{name}"'))
+    for index in indexes_of(connection, found.table.name, found.table.column):
+        if index.expression is not None and any(call in index.expression for call in calls):
+            return index
+    return None
+
+
+def make_graph(
+    connection: Connection, watcher: Connection, found: Diagnosis, model: StoredModel, memory: int
+) -> tuple[Code, VectorIndex]:
+    """Make the functions of a model, and an index over its codes, unless they are there.
+
+    ``watcher`` is a second connection, which sees how far the build is; ``memory`` bytes are
+    taken for it.
+    """
+    made = functions.create(connection, f"{model.name}:{model.version}")
+    system = of_model(connection, made, found.table.name, found.table.column)
+    index = find_graph(connection, found, model)
+    if index is not None and not index.valid:
+        with translated_errors():
+            builder = execute(connection, _BUILDS, [None, index.name]).fetchone()
+            if builder is not None:
+                raise InUseError(f"process {builder[0]} is building index {index.name}: wait")
+            # CREATE INDEX CONCURRENTLY leaves it behind where it is cut off.
+            statement = sql.SQL("DROP INDEX CONCURRENTLY {}").format(sql.SQL(index.name))
+            connection.execute(statement)
+        index = None
+    if index is None:
+        bits = sizes.hnsw_bytes(found.table.rows, "bit", model.n_bits)
+        (schema,) = one_row(connection, EXTENSION)[:1]
+        qualified = replace(system, of=replace(system.of, schema=schema))
+        with translated_errors(table=found.table.name):
+            execute(connection, _MEMORY, [min(memory, int(1.2 * bits))])
+            for one in qualified.create(options=GRAPH, concurrently=True):
+                with _watched(connection, watcher, found.table.name):
+                    connection.execute(one)
+            connection.execute("RESET maintenance_work_mem")
+        index = find_graph(connection, found, model)
+    assert index is not None  # noqa: S101
+    return system, index
+
+
+@contextmanager
+def _watched(connection: Connection, watcher: Connection, table: str) -> Iterator[None]:
+    """Show how far the index build of a connection is, as another one sees it."""
+    pid, ended = connection.info.backend_pid, Event()
+    with Progress(f"indexing {table}", unit="block") as bar:
+
+        def watch() -> None:
+            while not ended.wait(_LOOK_SECONDS):
+                with suppress(psycopg.Error):
+                    row = execute(watcher, _BUILDS, [pid, None]).fetchone()
+                    if row is not None and row[2]:
+                        bar.total = row[2]
+                        bar.update(max(row[1] - bar.n, 0))
+
+        watching = Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join()
+
+
+def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
+    """Return the least setting that reaches a recall, or that which finds the most; and which."""
+    reaching = [point for point in points if point.recall >= recall]
+    if reaching:
+        return min(reaching, key=lambda point: point.value), True
+    return max(points, key=lambda point: point.recall), False
+
+
+def slower(milliseconds: float, exact_ms: float) -> str | None:
+    """Say that searches are slower than the exact query, if they are."""
+    if milliseconds <= SAME_TIME * exact_ms + SAME_MS:
+        return None
+    return (
+        f"that takes {milliseconds:.3g} ms, and the exact query, without any index, "
+        f"{exact_ms:.3g} ms: this table needs no index"
+    )
 
 
 def configure(index: HashIndex, tuned: tuning.Tuned, *, complete: bool) -> bool:

@@ -306,7 +306,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             on("index", "repair", "i", "--full")
             on("index", "drop", "i", "--yes")
         on("doctor", *source, *quick)
-        on("quickstart", *source, "--name", "quick", "--anyway", "--yes")
+        on("quickstart", *source, "--name", "quick", "--as", "index", "--yes")
         on("index", "repair", "--orphans")
         on("index", "create", "tuned", *source, "--model", "two")
         on("tune", "tuned", "--recall", "0.1", *quick, "--apply")

@@ -62,7 +62,7 @@ def test_quickstart(session, filled, monkeypatch):
     code, text = told(filled, *asked)
     assert (code, "(0.0 MB) and its HNSW" in text) == (1, False), text
     try:
-        code, text = told(filled, *asked, "--anyway", "--yes")
+        code, text = told(filled, *asked, "--as", "index", "--yes")
         assert code == 0, text
         assert_fresh(HashIndex.open(session, name))
     finally:
@@ -93,7 +93,7 @@ def test_tables_that_are_refused(session, filled, statements, message):
         models = "SELECT count(*) FROM hashindex.model"
         before = one(session, models)
         of_odd = ("--table", "odd", "--column", "embedding")
-        code, text = told(filled, "quickstart", *of_odd, "--id", "id", "--anyway", "--yes")
+        code, text = told(filled, "quickstart", *of_odd, "--id", "id", "--as", "index", "--yes")
         assert code == 3, text
         assert message in text
         code, text = told(filled, "doctor", *of_odd)

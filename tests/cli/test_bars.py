@@ -59,7 +59,7 @@ def _fill(connection):
     ("command", "bars"),
     [
         (["doctor"], ["searching"]),
-        (["quickstart", "--anyway", "--yes"], ["reading", "encoding", "measuring docs_v"]),
+        (["quickstart", "--as", "index", "--yes"], ["reading", "encoding", "measuring docs_v"]),
     ],
 )
 def test_bars(docs, command, bars):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import psycopg
@@ -13,7 +14,7 @@ from psycopg import RawCursor, sql
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import _small_index
+from pg_hashindex.quality.doctor_advice import _ours, _small_index
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 
@@ -615,7 +616,7 @@ def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
         r"exact search by l2: p50 [\d.]+ ms",
         r"docs_hnsw, ef_search 40 \(now\): recall [\d.]+, p50 [\d.]+ ms",
         r"docs_hnsw, ef_search 400, iterative where part = 3: recall 1, p50 [\d.]+ ms",
-        r"binary_quantize, centred, 100 candidates re-ranked: recall [\d.]+",
+        r"thermometer: \d+ candidates of \d+ rows: recall [\d.]+",
     ):
         assert re.search(finding + r" \(\d+% done\)\n", said)
     shares = [int(share) for share in re.findall(r"\((\d+)% done\)", said)]
@@ -624,18 +625,19 @@ def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
     assert "recall" not in on_bare("-q", "doctor", "--table", "docs", "--column", "v").stderr
 
 
-def test_signs_are_measured_without_an_index(on_bare, bare):
-    """Plain and centred, beside what an index of them finds; the better one is advised."""
+def test_codes_are_tried_without_an_index(on_bare, bare):
+    """By the candidates that they need on a sample; the better signs are advised."""
     rng = np.random.default_rng(4)
     # All on one side of 0: plain signs say nothing.
-    vectors = (20 + rng.standard_normal((600, 64))).astype(np.float32)
+    vectors = (20 + rng.standard_normal((1500, 64))).astype(np.float32)
     fill(bare, "docs", vectors)
     found = report(on_bare, "--metric", "l2")
-    recall = {(s["centred"], s["candidates"]): s["recall"] for s in found["signs"]}
-    assert [*recall] == [(False, 100), (False, 400), (True, 100), (True, 400)]
-    assert recall[False, 100] < 0.4
-    assert recall[True, 100] > 0.7
-    assert recall[True, 400] > 0.95
+    codes = {one["code"]: one for one in found["codes"]}
+    assert [*codes] == ["binary_quantize", "binary_quantize, centred", "thermometer", "itq"]
+    assert codes["binary_quantize"]["recall"] < 0.4
+    assert codes["binary_quantize, centred"]["recall"] > 0.7
+    assert codes["thermometer"]["candidates"] < 150
+    assert (codes["thermometer"]["bits"], codes["thermometer"]["rows"]) == (192, 1350)
     bare.execute(
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
     )
@@ -648,11 +650,13 @@ def test_signs_are_measured_without_an_index(on_bare, bare):
     (mean,) = bare.execute("SELECT avg(v)::text FROM docs").fetchone()
     bare.execute(advice["commands"][1].replace(":'mean'", f"'{mean}'").encode())
     shown = on_bare("doctor", "--table", "docs", "--column", "v", "--metric", "l2").stdout
-    assert re.search(r"binary_quantize, centred +400 re-ranked +[\d.]+", shown)
+    assert re.search(r"thermometer +\d+ re-ranked +[\d.]+", shown)
     # Around 0 there is nothing to centre.
     fill(bare, "around", rng.standard_normal((600, 64)).astype(np.float32))
     found = diagnose(bare, "around", "v")
     assert "mean" not in str(_small_index(found))
+    said = str(_ours(replace(found, metric="ip")))
+    assert "pg-hashindex quickstart --table around --column v --metric ip" in said
 
 
 def test_tables_that_quickstart_refuses(on_bare, bare, docs):

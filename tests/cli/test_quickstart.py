@@ -7,13 +7,14 @@ import numpy as np
 import psycopg
 import pytest
 from fixtures.databases import run_as_admin
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from psycopg import sql
 
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.owners import trust_owners
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality import tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.training import train
@@ -43,6 +44,12 @@ def empty_url(request, make_database, vector_template):
     if "docs" in request.fixturenames:
         return make_database(request.getfixturevalue("docs_template"))
     return make_database(vector_template)
+
+
+@pytest.fixture(autouse=True)
+def no_haste(monkeypatch):
+    """Let searches of small tables be slower than the exact query."""
+    monkeypatch.setattr("pg_hashindex.quality.quickstart.SAME_MS", 1e6)
 
 
 @pytest.fixture
@@ -101,7 +108,7 @@ def recall(connection):
 
 def test_from_nothing(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.cli.quickstart._QUERIES", 100)
-    result = start("--anyway", "--yes")
+    result = start("--as", "index", "--yes")
     assert "installed schema hashindex" in result.stderr
     assert f"training model {NAME}" in result.stderr
     index = HashIndex.open(bare, NAME)
@@ -122,14 +129,14 @@ def test_from_nothing(start, bare, monkeypatch):
 
 def test_undone(start, bare, run, empty_url):
     before = snapshot(bare)
-    printed = start("--anyway", "--yes").stdout
+    printed = start("--as", "index", "--yes").stdout
     for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
         run(*line.split(), "--database-url", empty_url)
     assert snapshot(bare) == before
 
 
 def test_twice(start, bare):
-    start("--anyway", "--yes")
+    start("--as", "index", "--yes")
     before = snapshot(bare)
     # Nobody is asked: there is nothing to do, though it would be HNSW's table.
     again = start()
@@ -140,55 +147,181 @@ def test_twice(start, bare):
 
 def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
-    result = start("--anyway", code=1)  # there is nobody who answers
+    result = start("--as", "index", code=1)  # there is nobody who answers
     assert "1. install schema hashindex" in result.stderr
     assert (
         "2. train model docs_v: itq, 32 projections of 4 levels, distance cosine" in result.stderr
     )
     assert "Continue? [y/N]" in result.stderr
     assert "distance cosine (assumed; --metric sets it)\n" in result.stderr
-    assert "assumed" not in start("--anyway", "--metric", "cosine", code=1).stderr
+    assert "assumed" not in start("--as", "index", "--metric", "cosine", code=1).stderr
     assert snapshot(bare) == before
 
 
-def test_hnsw_suits_better(start, bare):
+def graph_of(connection):
+    """Return the vector index over codes that there is."""
+    return connection.execute(
+        "SELECT x.indexrelid::regclass::text, x.indisvalid FROM pg_index x "
+        "WHERE pg_get_indexdef(x.indexrelid) LIKE '%code\\_docs\\_v%'"
+    ).fetchone()
+
+
+def nearest(connection, printed, vector, kind="vector"):
+    """Run the printed query, and return its plan and its answers."""
+    setting, query = re.search(
+        r"^  (SET .*?;)\n(.*?);$", printed, re.MULTILINE | re.DOTALL
+    ).groups()
+    connection.execute(setting.encode())
+    connection.execute(f"PREPARE nearest({kind}) AS {query}".encode())
+    execute = sql.SQL("EXECUTE nearest({})").format(sql.Literal(vector))
+    plan = connection.execute(sql.SQL("EXPLAIN ") + execute).fetchall()
+    return "\n".join(line for (line,) in plan), connection.execute(execute).fetchall()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "l2", "ip"])
+def test_a_function_in_pgvectors_index(start, bare, metric):
+    """The default; the printed query uses the index, and the printed lines undo all of it."""
     before = snapshot(bare)
-    stopped = start("--yes", code=1)
-    assert "HNSW suits you better" in stopped.stderr
-    assert "CREATE INDEX CONCURRENTLY ON docs USING hnsw (v vector_cosine_ops);\n" in stopped.stderr
+    asked = start("--metric", metric, code=1).stderr
+    assert "making a function in pgvector's HNSW: it needs nothing but pgvector" in asked
+    assert f"train model docs_v: thermometer, 96 bits, distance {metric}\n" in asked
     assert snapshot(bare) == before
-    bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
-    assert "  docs_hnsw is there already\n" in start("--yes", code=1).stderr
-    # Its metric is what people search by.
-    start("--yes", "--anyway")
-    assert HashIndex.open(bare, NAME).metric == "l2"
-
-
-@pytest.mark.parametrize("reason", ["memory", "writes", "filters"])
-def test_reasons_for_codes(start, bare, reason):
-    options = []
-    if reason == "memory":
-        bare.execute(
-            sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
-                sql.Identifier(bare.info.dbname)
-            )
+    made = start("--metric", metric, "--yes")
+    name, valid = graph_of(bare)
+    assert valid
+    (vector,) = bare.execute("SELECT v::text FROM docs WHERE id = 7").fetchone()
+    bare.execute("SET enable_seqscan = off")
+    plan, answers = nearest(bare, made.stdout, vector)
+    assert f"Index Scan using {name}" in plan
+    exact = bare.execute(
+        sql.SQL("SELECT id FROM docs ORDER BY v {} {} LIMIT 10").format(
+            sql.SQL({"cosine": "<=>", "l2": "<->", "ip": "<#>"}[metric]), sql.Literal(vector)
         )
-    elif reason == "writes":
+    ).fetchall()
+    assert len({*answers} & {*exact}) >= 8
+    there = snapshot(bare)
+    again = start("--metric", metric)
+    assert f"index {name} is up to date" in again.stderr
+    assert "Continue?" not in again.stderr
+    assert snapshot(bare) == there
+    other = "l2" if metric != "l2" else "ip"
+    assert f"with --metric {metric}: give" in start("--metric", other, code=3).stderr
+
+
+def test_a_function_is_undone(start, bare, run, empty_url):
+    before = snapshot(bare)
+    printed = start("--yes").stdout
+    bare.execute(re.search(r"DROP INDEX CONCURRENTLY \S+;", printed)[0].encode())
+    for line in re.findall(r"^  pg-hashindex (.*?)(?:   #.*)?$", printed, re.MULTILINE):
+        run(*line.split(), "--database-url", empty_url)
+    assert snapshot(bare) == before
+
+
+@pytest.mark.parametrize("when", ["before", "invalid"])
+def test_a_function_that_was_cut_off(start, bare, monkeypatch, when):
+    """The same command ends it: an index that CONCURRENTLY left behind is made again."""
+    made = steps.make_graph
+
+    def cut(*arguments):
+        if when == "invalid":
+            made(*arguments)
+            name = sql.Literal(graph_of(bare)[0])
+            cut_off = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = {}::regclass"
+            bare.execute(sql.SQL(cut_off).format(name))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "make_graph", cut)
+        start("--yes", code=None)
+    (model,) = store.list_models(bare)
+    start("--yes")
+    assert graph_of(bare)[1]
+    assert [one.checksum for one in store.list_models(bare)] == [model.checksum]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--as", "index"], "--as says so"),
+        (["--writes"], "--writes is what it is for"),
+        (["--filter-columns", "part"], "--filter-columns is what it is for"),
+        (["--tenant", "part"], "--tenant is what it is for"),
+        ([], "many rows were changed"),
+        ([], "more than the memory that the server expects to have (64kB"),
+    ],
+)
+def test_reasons_for_an_index(start, bare, options, why):
+    if why.startswith("many"):
         for _ in range(2):
             bare.execute("UPDATE docs SET part = part + 1")
         bare.execute("SELECT pg_stat_force_next_flush()")
-    else:
-        options = ["--filter-columns", "part"]
-    result = start(*options, code=1)
-    assert "HNSW suits" not in result.stderr
-    assert "Continue?" in result.stderr
+    elif "64kB" in why:
+        small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
+        bare.execute(sql.SQL(small).format(sql.Identifier(bare.info.dbname)))
+    said = start(*options, code=1).stderr
+    assert "making an index of pg_hashindex: " in said
+    assert why in said
+    assert "Continue?" in said
+    refused = start("--as", "function", "--tenant", "part", code=2).stderr
+    assert "are for --as index" in refused
+
+
+def test_the_sample_decides(start, bare, monkeypatch):
+    """Where the function's codes need many candidates, and ITQ's fewer."""
+    monkeypatch.setattr(steps, "_MOST_CANDIDATES", 1)
+    said = start("--yes").stderr
+    index = re.search(r"need (\d+) candidates on the sample, those of the function (\d+)", said)
+    if index is None:  # ITQ needs no fewer
+        assert graph_of(bare)[1]
+        return
+    assert "making an index of pg_hashindex instead" in said
+    assert HashIndex.open(bare, NAME).waiting() == 0
+    assert "is up to date" in start().stderr
+
+
+@pytest.mark.parametrize("kind", ["function", "index"])
+def test_slower_than_the_exact_query(start, bare, monkeypatch, kind):
+    monkeypatch.setattr(steps, "SAME_MS", -1e6)
+    said = start("--as", kind, "--yes", code=1).stderr
+    assert "and the exact query, without any index," in said
+    assert "this table needs no index" in said
+
+
+def test_a_recall_that_the_function_does_not_reach(start, bare, monkeypatch):
+    monkeypatch.setattr("pg_hashindex.quality.systems._EF_SEARCH", (40,))
+    monkeypatch.setattr(steps, "choose_setting", lambda points, _: (points[0], False))
+    said = start("--yes", "--recall", "1", code=1).stderr
+    assert "recall 1 is not reached: 40 candidates find" in said
+
+
+def test_functions_of_partitions_halves_and_tables_without_a_key(run, bare, empty_url):
+    """With an HNSW beside, whose metric is taken."""
+    bare.execute(
+        "CREATE TABLE docs (id int, v halfvec(16)) PARTITION BY RANGE (id);"
+        "CREATE TABLE first PARTITION OF docs FOR VALUES FROM (0) TO (600);"
+        "CREATE TABLE other PARTITION OF docs FOR VALUES FROM (600) TO (1200)"
+    )
+    vectors = np.random.default_rng(1).standard_normal((1200, 16)).astype(np.float32)
+    with bare.cursor() as cursor, cursor.copy("COPY docs FROM STDIN") as copy:
+        for number, vector in enumerate(vectors):
+            copy.write_row((number, HalfVector(vector)))
+    bare.execute("ANALYZE docs; CREATE INDEX ON docs USING hnsw (v halfvec_l2_ops)")
+    made = run(*START, "--yes", "--database-url", empty_url)
+    assert "writers of the table wait meanwhile" in made.stderr
+    assert "distance l2" in made.stderr
+    bare.execute("SET enable_seqscan = off")
+    (vector,) = bare.execute("SELECT v::text FROM docs WHERE id = 7").fetchone()
+    plan, answers = nearest(bare, made.stdout, vector, "halfvec")
+    assert plan.count("Index Scan using") == 2
+    assert len(answers) == 10
+    assert "is up to date" in run(*START, "--database-url", empty_url).stderr
 
 
 def test_more_than_2000_dimensions(run, bare, empty_url):
     vectors = np.random.default_rng(1).standard_normal((1010, 2010)).astype(np.float32)
-    fill(bare, "docs", vectors[:, :2010])
-    result = run(*START, "--database-url", empty_url, code=1)
-    assert "HNSW suits" not in result.stderr
+    fill(bare, "docs", vectors)
+    assert "thermometer, 2010 bits" in run(*START, "--database-url", empty_url, code=1).stderr
+    result = run(*START, "--as", "index", "--database-url", empty_url, code=1)
     assert "101 projections of 4 levels" in result.stderr
 
 
@@ -216,7 +349,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
         raise KeyboardInterrupt
 
     # 20 candidates are enough, so that the last step has something to do.
-    options = ("--anyway", "--yes", "--recall", "0.5")
+    options = ("--as", "index", "--yes", "--recall", "0.5")
     with monkeypatch.context() as patch:
         patch.setattr(where, name, cut)
         start(*options, code=None)
@@ -234,7 +367,7 @@ def test_cut_off(start, bare, monkeypatch, step, when):
 
 def test_landmarks_of_large_tables(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
-    start("--anyway", "--yes")
+    start("--as", "index", "--yes")
     index = HashIndex.open(bare, NAME)
     assert (index.access, index.building) == ("landmarks", None)
     # Reached by reading more lists.
@@ -272,7 +405,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
 
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
     monkeypatch.setattr(Measuring, "measure", measure)
-    result = start("--anyway", "--yes", code=0 if said is None else 1)
+    result = start("--as", "index", "--yes", code=0 if said is None else 1)
     index = HashIndex.open(bare, NAME)
     assert (index.probes, index.candidates) == chosen
     if said is not None:
@@ -291,7 +424,7 @@ def test_missing_filter_column(start, bare):
 
 
 def test_an_index_with_other_settings(start, bare):
-    start("--anyway", "--yes")
+    start("--as", "index", "--yes")
     before = snapshot(bare)
     for option, value, has in [
         ("--metric", "l2", "cosine"),
@@ -331,7 +464,7 @@ def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
     bare.execute('CREATE SCHEMA "My Shop"')
     fill(bare, '"My Shop"."The Docs"', vectors, "halfvec")
     result = run(
-        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--anyway", "--yes",
+        "quickstart", "--table", '"My Shop"."The Docs"', "--column", "v", "--as", "index", "--yes",
         "--database-url", empty_url,
     )  # fmt: skip
     assert HashIndex.open(bare, "the_docs_v").waiting() == 0
@@ -345,9 +478,9 @@ def test_halfvec_and_names_to_be_quoted(run, bare, empty_url):
 
 
 def test_a_name_that_is_taken(start, bare, run, empty_url):
-    start("--anyway", "--yes")
+    start("--as", "index", "--yes")
     fill(bare, "others", np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32))
-    others = ["quickstart", "--table", "others", "--column", "v", "--anyway", "--yes"]
+    others = ["quickstart", "--table", "others", "--column", "v", "--as", "index", "--yes"]
     taken = run(*others, "--name", NAME, "--database-url", empty_url, code=3)
     assert f"there is an index '{NAME}', of" in taken.stderr
     HashIndex.open(bare, NAME).drop()
@@ -362,7 +495,7 @@ def test_a_server_that_only_reads(start, bare):
             sql.Identifier(bare.info.dbname)
         )
     )
-    result = start("--anyway", "--yes", code=3)
+    result = start("--as", "index", "--yes", code=3)
     assert "sessions only read here" in result.stderr
     assert snapshot(bare) == before
 
@@ -372,7 +505,7 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
     run_as_admin(server, "CREATE ROLE newcomer LOGIN", "CREATE ROLE holder")
     bare.execute("GRANT CREATE ON SCHEMA public TO holder; ALTER TABLE docs OWNER TO holder")
     database = bare.info.dbname
-    arguments = [*START, "--anyway", "--yes", "--database-url"]
+    arguments = [*START, "--as", "index", "--yes", "--database-url"]
     arguments.append(empty_url.replace("postgres@", "newcomer@"))
     before = snapshot(bare)
     try:
@@ -385,6 +518,8 @@ def test_roles_without_rights(run, server, bare, docs, empty_url):
             assert grant in refused.stderr
             assert snapshot(bare) == before
             bare.execute(grant.encode())
+        direct = [*START, "--yes", *arguments[-2:], "--trust-owner"]
+        assert "may not make an index of docs, only its owner" in run(*direct, code=3).stderr
         refused = run(*arguments, code=3)
         assert "table docs belongs to role holder, which can run code as newcomer" in refused.stderr
         assert "--trust-owner" in refused.stderr
@@ -407,7 +542,7 @@ def test_a_foreign_schema(run, server, bare, docs, empty_url):
     try:
         bare.execute("GRANT ALL ON docs TO newcomer")
         theirs = empty_url.replace("postgres@", "newcomer@")
-        refused = run(*START, "--anyway", "--yes", "--database-url", theirs, code=3)
+        refused = run(*START, "--as", "index", "--yes", "--database-url", theirs, code=3)
         assert "a superuser grants that with: GRANT postgres TO newcomer" in refused.stderr
     finally:
         bare.execute("DROP OWNED BY newcomer")
@@ -434,7 +569,7 @@ def test_a_foreign_schema(run, server, bare, docs, empty_url):
 def test_tables_that_cannot_be_indexed(start, bare, statement, why):
     bare.execute(statement.encode())
     before = snapshot(bare)
-    result = start("--anyway", "--yes", code=3)
+    result = start("--as", "index", "--yes", code=3)
     assert why in result.stderr.splitlines()[-1]
     assert snapshot(bare) == before
 
@@ -442,7 +577,7 @@ def test_tables_that_cannot_be_indexed(start, bare, statement, why):
 def test_a_locked_table(start, empty_url):
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
-        assert "docs is locked, as by VACUUM FULL" in start("--anyway", "--yes", code=3).stderr
+        assert "docs is locked, as by VACUUM FULL" in start("--as", "index", "--yes", code=3).stderr
 
 
 def test_usage(start):
@@ -453,19 +588,19 @@ def test_usage(start):
 
 def test_memory_reaches_the_build(start, bare, monkeypatch):
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
-    little = start("--anyway", "--yes", "--memory", "64MB", code=3).stderr
+    little = start("--as", "index", "--yes", "--memory", "64MB", code=3).stderr
     assert "in 64MB of memory; the least is --memory 257MB" in little
     # The rest is done by the same command with more.
-    start("--anyway", "--yes", "--memory", "300MB")
+    start("--as", "index", "--yes", "--memory", "300MB")
     assert HashIndex.open(bare, NAME).access == "landmarks"
 
 
 def test_a_recall_out_of_reach(start, bare, monkeypatch):
     """It is said, with what to try; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.tuning.CANDIDATES", (10,))
-    monkeypatch.setattr("pg_hashindex.quality.quickstart.train", partial(train, n_bits=2))
+    monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._MOST_CANDIDATES", 10)
-    result = start("--anyway", "--yes", "--recall", "1", code=1)
+    result = start("--as", "index", "--yes", "--recall", "1", code=1)
     assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
     assert "to reach it: take more bits: pg-hashindex model train docs_v" in result.stderr
     assert HashIndex.open(bare, NAME).waiting() == 0

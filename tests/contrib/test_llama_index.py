@@ -55,9 +55,9 @@ NODES = [
 ]
 
 
-@pytest.fixture(params=["compared", "indexed"])
+@pytest.fixture(params=["compared", "indexed", "function"])
 def store(request, url, monkeypatch):
-    """120 nodes, without an index and with one."""
+    """120 nodes, without an index, with one, and with pgvector's over the codes of a function."""
     HashIndexVectorStore.create_table(url, DIMENSION)
     made = HashIndexVectorStore(url)
     assert made.add(NODES) == IDS
@@ -65,6 +65,8 @@ def store(request, url, monkeypatch):
         made.train_index(method="lsh", n_bits=16, force=True)
         # Whatever is answered is answered by the index.
         monkeypatch.delattr(DocumentTable, "nearest")
+    elif request.param == "function":
+        made.train_index(force=True)
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypedDict, Unpack
+from typing import Any, Literal, ParamSpec, TypedDict, Unpack
 
 from alembic import op
 from alembic.autogenerate import renderers
@@ -189,35 +189,21 @@ class ChangeHashIndexOps(OpContainer):
         return ChangeHashIndexOps([operation.reverse() for operation in self.ops])
 
 
-class CreateModelFunctionsOp(_IndexOp):
-    """Make the functions of a model."""
+class ModelFunctionsOp(_IndexOp):
+    """Make or drop the functions of a model."""
 
-    def __init__(self, model: str) -> None:
-        self.model, _ = code_function(model)
-
-    def _statements(self) -> list[str]:
-        return [statements.function_call("create_functions", {"model": self.model})]
-
-    def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return "create_model_functions", [self.model], {}
-
-    def reverse(self) -> "DropModelFunctionsOp":
-        """Return the operation that drops them."""
-        return DropModelFunctionsOp(self.model)
-
-
-class DropModelFunctionsOp(CreateModelFunctionsOp):
-    """Drop the functions of a model."""
+    def __init__(self, model: str, verb: Literal["create", "drop"]) -> None:
+        self.model, self.verb = code_function(model)[0], verb
 
     def _statements(self) -> list[str]:
-        return [statements.function_call("drop_functions", {"model": self.model})]
+        return [statements.function_call(f"{self.verb}_functions", {"model": self.model})]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        return "drop_model_functions", [self.model], {}
+        return f"{self.verb}_model_functions", [self.model], {}
 
-    def reverse(self) -> "CreateModelFunctionsOp":
-        """Return the operation that makes them."""
-        return CreateModelFunctionsOp(self.model)
+    def reverse(self) -> "ModelFunctionsOp":
+        """Return the operation that drops, or makes, them."""
+        return ModelFunctionsOp(self.model, "create" if self.verb == "drop" else "drop")
 
 
 class InstallHashIndexOp(_Op):
@@ -492,7 +478,7 @@ def create_model_functions(model: str) -> _Op:
     UnknownModelError, DatabaseStateError
         If there is no such model, or it cannot be a function.
     """
-    return CreateModelFunctionsOp(model)
+    return ModelFunctionsOp(model, "create")
 
 
 @_runs
@@ -508,7 +494,7 @@ def drop_model_functions(model: str) -> _Op:
     ------
     UnknownModelError, InUseError
     """
-    return DropModelFunctionsOp(model)
+    return ModelFunctionsOp(model, "drop")
 
 
 @_runs

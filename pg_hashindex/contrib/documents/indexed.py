@@ -1,22 +1,25 @@
 """Documents with their index, if they have one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import LiteralString, Unpack
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import Vector
+from pgvector import HalfVector, Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection
-from ...db.statements import one_row
+from ...db.statements import execute, one_row
 from ...errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
-from ...index.search import HybridOptions, SearchOptions, as_count, as_optional_count
+from ...index.search import Hit, HybridOptions, SearchOptions, as_count, as_optional_count
+from ...models.functions import CANDIDATES, ModelFunctions
 from ...models.model import Metric, Model
+from ...quality.systems import GRAPH, Code, VectorColumn
 from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
 
@@ -32,11 +35,51 @@ _INDEXES: LiteralString = """
     ORDER BY i.name
 """
 
+# pgvector's HNSW over the codes of a model's function. An index depends on the functions it calls.
+_GRAPHS: LiteralString = """
+    SELECT c.relname::text, i.indisvalid, m.metric,
+           pg_catalog.format('hashindex.%I', p.proname), a.atttypmod
+    FROM pg_catalog.pg_index i
+    JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_am h ON h.oid = c.relam AND h.amname = 'hnsw'
+    JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] AND o.opcname = 'bit_hamming_ops'
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = 1
+    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
+        AND d.objid = c.oid AND d.refclassid = 'pg_catalog.pg_proc'::regclass
+    JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
+        AND p.pronamespace = 'hashindex'::regnamespace AND starts_with(p.proname, 'code_')
+    LEFT JOIN hashindex.model m
+        ON starts_with(p.prosrc, pg_catalog.format('-- model %s:%s ', m.name, m.version))
+    WHERE i.indrelid = to_regclass($1)::oid AND i.indnatts = 1 AND i.indpred IS NULL
+        AND pg_catalog.pg_get_expr(i.indexprs, i.indrelid) OPERATOR(pg_catalog.=)
+            pg_catalog.format('(hashindex.%I(embedding))::bit(%s)', p.proname, a.atttypmod)
+    ORDER BY c.relname
+"""
+
+_SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, true)"
+
+# pgvector's greatest hnsw.ef_search.
+_MOST_EF_SEARCH = 1000
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An index of pgvector over the codes of a model's function.
+
+    ``valid`` is False while it is being built, or if that was cut off.
+    """
+
+    name: str
+    valid: bool
+    metric: Metric
+    system: Code
+
 
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
-    It is searched by the index of a name, or else by the only one of the table, if there is one.
+    It is searched by the index of a name, or else by the only one of the table, if there is one:
+    one of pg_hashindex, or pgvector's over codes.
     """
 
     def __init__(
@@ -113,10 +156,11 @@ class IndexedDocuments:
         as_optional_count("probes", asked.get("probes"))
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
-            if index is None:
-                hits = self.table.nearest(lent, query, k, self.metric, asked.get("where"))
-            else:
+            if isinstance(index, IndexRow):
                 hits = HashIndex(lent, index.name, index).search(query, k, **asked)
+            else:
+                given = asked.get("candidates"), asked.get("where")
+                hits = self._nearest(lent, index, query, k, *given)
             distances = {hit.id: hit.distance for hit in hits}
             rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
         return [(row, distances[row.id]) for row in rows]
@@ -136,8 +180,8 @@ class IndexedDocuments:
         query, k = self.table.query(embedding), as_count("k", k)
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
-            if index is None:
-                scores = self._fused(lent, query, words, k, where, **asked)
+            if not isinstance(index, IndexRow):
+                scores = self._fused(lent, index, query, words, k, where, **asked)
             else:
                 if where is not None:
                     asked["filter"] = self.table.filter(lent, where).as_string(lent)
@@ -151,6 +195,7 @@ class IndexedDocuments:
     def _fused(
         self,
         connection: Connection,
+        graph: Graph | None,
         query: Vector,
         words: str,
         k: int,
@@ -163,7 +208,7 @@ class IndexedDocuments:
             raise InvalidInputError(f"vector_weight is {weight}; it must be 0 to 1")
         if depth < k:
             raise InvalidInputError(f"depth is {depth}; it must be k or more, and k is {k}")
-        hits = self.table.nearest(connection, query, depth, self.metric, where)
+        hits = self._nearest(connection, graph, query, depth, None, where)
         near = {hit.id: (place, hit.distance) for place, hit in enumerate(hits, 1)}
         configuration = asked.get("configuration")
         named = self.table.by_words(connection, words, depth, configuration, where)
@@ -187,9 +232,51 @@ class IndexedDocuments:
             ranks = dict(self.table.by_words(lent, words, k, configuration, where))
             return [(row, ranks[row.id]) for row in self.table.read(lent, list(ranks))]
 
-    def _usable_index(self, connection: Connection) -> IndexRow | None:
+    def _nearest(
+        self,
+        connection: Connection,
+        graph: Graph | None,
+        query: Vector,
+        k: int,
+        candidates: int | None,
+        where: sa.ColumnElement[bool] | None,
+    ) -> list[Hit]:
+        """Compare documents with the query: those that a graph finds by codes, or all."""
+        if graph is not None:
+            kept = max(candidates or max(CANDIDATES, 4 * k), k)
+            iterative = where is not None or kept > _MOST_EF_SEARCH
+            setting = graph.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
+            text = None if where is None else self.table.filter(connection, where).as_string()
+            search = graph.system.search(k, replace(setting, candidates=kept), [text])
+            # The transaction of the caller keeps its settings.
+            with connection.transaction(force_rollback=True):
+                for name, value in setting.session.items():
+                    execute(connection, _SET, [name, str(value)])
+                halves = self.table.vector_type == "halfvec"
+                of_column = HalfVector(query.to_list()) if halves else query
+                found = execute(connection, search, [of_column]).fetchall()
+            # Never short in silence: few documents match, or an index holds many deleted ones.
+            if len(found) == k:
+                return [Hit(*row) for row in found]
+        return self.table.nearest(connection, query, k, self.metric, where)
+
+    def make_graph(self, connection: Connection, name: str, made: ModelFunctions) -> None:
+        """Have pgvector index the codes of a model's function, while others search and write."""
+        system = Code(self._column, self.metric, made.code, made.model.n_bits)
+        for statement in system.create(name, GRAPH, concurrently=True):
+            execute(connection, statement)
+
+    @property
+    def _column(self) -> VectorColumn:
+        column, key = sql.Identifier(COLUMN), sql.Identifier("id")
+        table = self.table
+        return VectorColumn(table.extension, table.identifier, column, table.vector_type, key, key)
+
+    def _usable_index(self, connection: Connection) -> IndexRow | Graph | None:
         """Return the index if it has codes of every document."""
         index = self.index(connection)
+        if isinstance(index, Graph):
+            return index if index.valid else None
         if index is None:
             return None
         if index.storage != self._complete:
@@ -208,10 +295,10 @@ class IndexedDocuments:
             vars(index)["loaded_model"] = known[1]
         return index
 
-    def index(self, connection: Connection) -> IndexRow | None:
+    def index(self, connection: Connection) -> IndexRow | Graph | None:
         """Find the index of the documents, if they have one."""
         table = self.table.as_sql(connection)
-        found = self._indexes(connection)
+        found: list[IndexRow | Graph] = [*self._indexes(connection), *self._graphs(connection)]
         if self._index_name is not None:
             found = [index for index in found if index.name == self._index_name]
             if not found:
@@ -246,6 +333,15 @@ class IndexedDocuments:
                     "dropped and recreated: have it serve this one with pg-hashindex index "
                     f"repair {name}, or drop it with pg-hashindex index drop {name}"
                 )
+
+    def _graphs(self, connection: Connection) -> list[Graph]:
+        if not self._sees_catalog:
+            return []
+        rows = execute(connection, _GRAPHS, [self.table.as_sql(connection)])
+        return [
+            Graph(name, valid, metric or self.metric, Code(self._column, self.metric, *code))
+            for name, valid, metric, *code in rows
+        ]
 
     def _indexes(self, connection: Connection) -> list[IndexRow]:
         if not self._sees_catalog:

@@ -1,21 +1,28 @@
 """The base of vector stores: it makes their table, and trains their index."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from ... import training
 from ...db.connection import outside_transactions
 from ...errors import DuplicateNameError, InvalidInputError
 from ...index.catalog import Access, default_index_name
 from ...index.handle import HashIndex
-from ...models import store
+from ...models import functions, store
+from ...models.functions import ModelFunctions
 from ...models.model import Model
 from ...training import sampling
 from ...training.sampling import SAMPLE_ROWS
 from .connections import Connections, Source
-from .indexed import IndexedDocuments
+from .indexed import Graph, IndexedDocuments
 from .table import COLUMN, DocumentTable
+
+#: What `DocumentStore.train_index` makes.
+Kind = Literal["function", "index"]
+
+# It needs no rotation, so its function costs little as an expression of an index.
+_FUNCTION_METHOD = "thermometer"
 
 
 def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
@@ -61,11 +68,14 @@ class DocumentStore:
         self,
         name: str | None = None,
         *,
-        method: str = training.METHOD,
+        kind: Kind | None = None,
+        method: str | None = None,
         n_bits: int | None = None,
+        cuts: int | None = None,
         rows: int = SAMPLE_ROWS,
         parameters: dict[str, Any] | None = None,
         access: Access | None = None,
+        filter_columns: Sequence[str] = (),
         tenant: str | None = None,
         random_state: int = 0,
         force: bool = False,
@@ -79,12 +89,17 @@ class DocumentStore:
         ----------
         name
             The name of the index and of the model; by default the table's name with ``_idx``.
+        kind : {"function", "index"}, optional
+            Whether the model becomes a SQL function, and pgvector's HNSW takes its codes, or
+            pg_hashindex keeps an index: for many writes, tenants, filters that keep little, or a
+            graph that is larger than memory. By default the function, unless another method, or an
+            option of an index, is given.
         method
-            A method that learns from vectors only.
-        rows, n_bits, parameters, random_state, force
+            A method that learns from vectors only; by default thermometer for a function.
+        rows, n_bits, cuts, parameters, random_state, force
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
-        access
-            As `pg_hashindex.HashIndex.create`.
+        access, filter_columns
+            As `pg_hashindex.HashIndex.create`, for an index of pg_hashindex.
         tenant
             The column of tenants, as for `pg_hashindex.HashIndex.create`. If it is stored and
             generated as ``metadata ->> 'KEY'``, filters on this key search within the tenant.
@@ -99,15 +114,33 @@ class DocumentStore:
         DuplicateNameError
             If the table has an index already; `operations.swap` gives it another model.
         InvalidInputError
-            If there are too few documents, or the connection is inside a transaction.
+            If there are too few documents, the connection is inside a transaction, or the kind does
+            not take an option.
         DatabaseStateError
             If there is an index of that name, of a table that was dropped and recreated.
         """
         documents = self._documents
+        asked: dict[str, Any] = {
+            "access": access, "filter_columns": filter_columns, "tenant": tenant,
+        }  # fmt: skip
+        given = [option for option, value in asked.items() if value]
+        if kind is None:
+            kind = "index" if given or method not in (None, _FUNCTION_METHOD) else "function"
+        if kind not in get_args(Kind) or (kind == "function" and given):
+            raise InvalidInputError(
+                f"kind is {kind!r}; it must be function or index"
+                + (f", and {given[0]} is of an index" if given else "")
+            )
         why = "an index is trained and encoded in many transactions"
         with documents.connections.lent() as lent, outside_transactions(lent, why):
             table = documents.table.as_sql(lent)
             index = documents.index(lent)
+            if isinstance(index, Graph):
+                raise DuplicateNameError(
+                    f"table {table} has index {index.name!r} of pgvector already"
+                    f"{'' if index.valid else ', whose build is under way or was cut off'}; drop "
+                    "it first, or make another one in SQL"
+                )
             if index is not None:
                 raise DuplicateNameError(
                     f"table {table} has index {index.name!r} already; train another model for it, "
@@ -120,8 +153,10 @@ class DocumentStore:
             model = training.train(
                 drawn.X,
                 name,
-                method,
+                method or (_FUNCTION_METHOD if kind == "function" else training.METHOD),
                 n_bits=n_bits,
+                levels=2 if kind == "function" else None,
+                cuts=cuts,
                 metric=documents.metric,
                 random_state=random_state,
                 parameters=parameters,
@@ -129,15 +164,17 @@ class DocumentStore:
             )
             with lent.transaction():
                 model = store.save(lent, model)
-                made = HashIndex.create(
-                    lent,
-                    name,
-                    table=table,
-                    column=COLUMN,
-                    model=f"{name}:{model.version}",
-                    key_columns="id",
-                    access=access,
-                    tenant=tenant,
-                )
-            made.encode()
+                reference = f"{name}:{model.version}"
+                made: HashIndex | ModelFunctions
+                if kind == "function":
+                    made = functions.create(lent, reference)
+                else:
+                    made = HashIndex.create(
+                        lent, name, table=table, column=COLUMN, model=reference,
+                        key_columns="id", **asked,
+                    )  # fmt: skip
+            if isinstance(made, ModelFunctions):
+                documents.make_graph(lent, name, made)
+            else:
+                made.encode()
         return model

@@ -1,0 +1,457 @@
+"""What can be searched: a column exactly, by an index of pgvector, or by one of pg_hashindex.
+
+Each is a `System`: ``create`` are the statements that make it, ``settings`` the ways to ask it, and
+``search`` is the statement that asks it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, LiteralString, Self
+
+from numpy.typing import NDArray
+from psycopg import sql
+
+from ..db.connection import Connection
+from ..db.server_errors import translated_errors
+from ..db.statements import execute
+from ..errors import InvalidInputError
+from ..models.functions import ModelFunctions
+from ..models.model import OPERATORS as _OF_MODELS
+from ..models.store import StoredModel
+from .sizes import HNSW_DIMENSIONS
+
+#: pgvector's operators by distance: those of models, and one that no model has.
+OPERATORS: Mapping[str, str] = {**_OF_MODELS, "l1": "<+>"}
+_ORDERS = {operator: metric for metric, operator in OPERATORS.items()} | {"<~>": "hamming"}
+#: The setting of each index of pgvector that trades recall for time, and values of it to try.
+PARAMETERS = {"hnsw": "ef_search", "ivfflat": "probes"}
+#: How graphs of codes are built: they are cheap to build, and this finds more.
+GRAPH: LiteralString = " WITH (ef_construction = 128)"
+#: Numbers of candidates to try.
+CANDIDATES = (20, 50, 100, 200, 400, 800)
+_EF_SEARCH, _PROBES = (40, 100, 200, 400), (1, 3, 10, 32, 100)
+
+_COLUMN: LiteralString = """
+    SELECT c.oid::regclass::text, c.relkind = 'p', quote_ident(a.attname), t.typname, a.atttypmod,
+           coalesce((
+               SELECT string_agg(quote_ident(k.attname), ', ' ORDER BY array_position(i.indkey, k.attnum))
+               FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k
+                   ON k.attrelid = i.indrelid AND k.attnum = ANY (i.indkey)
+               WHERE i.indrelid = c.oid AND i.indisprimary
+           ), '*')
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+    WHERE c.oid = $1::text::regclass AND a.attname = $2 AND NOT a.attisdropped
+"""  # noqa: E501
+
+
+@dataclass(frozen=True)
+class VectorColumn:
+    """A column of vectors, and statements that order its rows by the distance to ``$1``.
+
+    Parameters
+    ----------
+    schema
+        That of pgvector; None leaves it out, for statements that people read.
+    type
+        ``vector`` or ``halfvec``.
+    key
+        What answers begin with, as the table is asked for it.
+    key_names
+        The same of a subquery.
+    divided
+        Whether the table has partitions.
+    """
+
+    schema: str | None
+    table: sql.Composable
+    column: sql.Composable
+    type: str
+    key: sql.Composable
+    key_names: sql.Composable
+    divided: bool = False
+
+    @classmethod
+    def written(cls, connection: Connection, table: str, column: str, model: StoredModel) -> Self:
+        """Return a column as people write it; refuse one whose vectors a model does not take."""
+        with translated_errors():
+            row = execute(connection, _COLUMN, [table, column]).fetchone()
+        if row is None:
+            raise InvalidInputError(f"{table} has no column {column!r}")
+        table, divided, column, kind, declared, keys = row
+        if kind not in ("vector", "halfvec") or declared not in (-1, model.dimension):
+            size = f"({declared})" if declared > 0 else ""
+            raise InvalidInputError(
+                f"column {column} of {table} is of type {kind}{size}; model {model.name} takes "
+                f"vector or halfvec of {model.dimension} dimensions"
+            )
+        key = sql.SQL(keys)
+        return cls(None, sql.SQL(table), sql.SQL(column), kind, key, key, divided)
+
+    @property
+    def query(self) -> sql.Composed:
+        """The query as a value of the column's type."""
+        if self.schema is None:
+            return sql.SQL(f"$1::{self.type}").format()
+        text = "$1::{schema}.vector" + "::{schema}.halfvec" * (self.type == "halfvec")
+        return sql.SQL(text).format(schema=sql.Identifier(self.schema))
+
+    def operator(self, name: str) -> sql.Composed:
+        """Return the full name of an operator of pgvector."""
+        if self.schema is None:
+            return sql.SQL(name).format()
+        return sql.SQL("OPERATOR({}.{})").format(sql.Identifier(self.schema), sql.SQL(name))
+
+    def of_pgvector(self, name: str) -> sql.Composable:
+        """Return the full name of a type, function or operator class of pgvector."""
+        return sql.SQL(name) if self.schema is None else sql.Identifier(self.schema, name)
+
+    def statement(
+        self,
+        text: LiteralString,
+        metric: str,
+        n: int = 0,
+        conditions: Sequence[str | None] = (),
+        **more: sql.Composable,
+    ) -> sql.Composed:
+        """Fill a statement in: {table}, {column}, {key}, {distance}, {where}, {n}, and others."""
+        given = [sql.SQL("(({}\n))").format(sql.SQL(one)) for one in conditions if one is not None]
+        asked = sql.SQL("$1") if self.schema is not None else self.query
+        names: dict[str, sql.Composable] = {
+            "table": self.table,
+            "column": self.column,
+            "key": self.key,
+            "key_names": self.key_names,
+            "distance": sql.SQL("{} {} {}").format(
+                self.column, self.operator(OPERATORS[metric]), asked
+            ),
+            "where": sql.SQL(" WHERE " if given else "") + sql.SQL(" AND ").join(given),
+            "n": sql.Literal(n),
+        }
+        return sql.SQL(text).format(**names, **more)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way to ask a system.
+
+    ``session`` are settings of PostgreSQL, ``candidates`` the rows that are compared exactly, and
+    ``probes`` the lists that an index of pg_hashindex reads.
+    """
+
+    session: Mapping[str, int | str] = field(default_factory=dict)
+    candidates: int = 0
+    probes: int | None = None
+
+
+#: As sessions are, with the defaults of the system.
+USUAL = Setting()
+
+
+@dataclass(frozen=True)
+class System(ABC):
+    """A way to search a column for the rows nearest to a query by a metric."""
+
+    of: VectorColumn
+    metric: str
+
+    def create(
+        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
+    ) -> list[sql.Composed]:
+        """Return the statements that make it; none where nothing, or a command, does."""
+        return []
+
+    def settings(self, n: int) -> list[Setting]:
+        """Return settings to try for n answers, the fastest first."""
+        return [Setting()]
+
+    @abstractmethod
+    def search(
+        self,
+        n: int,
+        setting: Setting = USUAL,
+        conditions: Sequence[str | None] = (),
+        *,
+        distances: bool = True,
+    ) -> sql.Composed:
+        """Return the statement that finds the n rows nearest to ``$1``, with their distances."""
+
+    def example(self, n: int, setting: Setting) -> str:
+        """Return the settings and the query, for people to read."""
+        lines = [f"SET {name} = {value};" for name, value in setting.session.items()]
+        return "\n".join([*lines, self.search(n, setting, distances=False).as_string() + ";"])
+
+
+class Exact(System):
+    """The exact query."""
+
+    def search(  # noqa: D102
+        self,
+        n: int,
+        setting: Setting = USUAL,
+        conditions: Sequence[str | None] = (),
+        *,
+        distances: bool = True,
+    ) -> sql.Composed:
+        # "+ 0" hides the order from indexes.
+        return self.of.statement(
+            "SELECT {key}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table}{where} "
+            "ORDER BY distance LIMIT {n}",
+            self.metric,
+            n,
+            conditions,
+        )
+
+
+@dataclass(frozen=True)
+class Vectors(System):
+    """An index of pgvector over the column; those over an expression of it are subclasses."""
+
+    method: str = field(default="hnsw", kw_only=True)
+
+    @property
+    def type(self) -> str:
+        """What is indexed: ``vector``, ``halfvec`` or ``bit``."""
+        return self.of.type
+
+    @property
+    def operator(self) -> str:
+        """What orders the indexed by the distance to the same of the query."""
+        return OPERATORS[self.metric]
+
+    @property
+    def reranks(self) -> bool:
+        """Whether its candidates have to be compared exactly."""
+        return self.type == "bit"
+
+    def expression(self, value: sql.Composable) -> sql.Composable:
+        """Return what is indexed of a vector."""
+        return value
+
+    def asked(self) -> sql.Composable:
+        """Return the same of the query."""
+        return sql.SQL("$1").format()
+
+    def create(  # noqa: D102
+        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
+    ) -> list[sql.Composed]:
+        statement = sql.SQL(
+            "CREATE INDEX {how}{name}ON {table} USING {method} ({indexed} {of_class}){options}"
+        ).format(
+            # PostgreSQL makes none of a partitioned table that way.
+            how=sql.SQL("CONCURRENTLY " if concurrently and not self.of.divided else ""),
+            name=sql.SQL("{} ").format(sql.Identifier(name)) if name else sql.SQL(""),
+            table=self.of.table,
+            method=sql.SQL(self.method),
+            indexed=self.expression(self.of.column),
+            of_class=self.of.of_pgvector(f"{self.type}_{_ORDERS[self.operator]}_ops"),
+            options=sql.SQL(options),
+        )
+        return [statement]
+
+    def setting(self, value: int, *, iterative: bool = False) -> Setting:
+        """Return the setting with a value of ``hnsw.ef_search`` or ``ivfflat.probes``."""
+        session: dict[str, int | str] = {f"{self.method}.{PARAMETERS[self.method]}": value}
+        if iterative:
+            session[f"{self.method}.iterative_scan"] = "relaxed_order"
+        return Setting(session, value)
+
+    def settings(self, n: int) -> list[Setting]:  # noqa: D102
+        if self.method == "ivfflat":
+            return [self.setting(value) for value in _PROBES]
+        # One more than n, for the row that a query was taken from.
+        values = [value for value in (*_EF_SEARCH, *[60] * self.reranks) if value > n]
+        return [self.setting(value) for value in sorted(values) or [1000]]
+
+    def search(  # noqa: D102
+        self,
+        n: int,
+        setting: Setting = USUAL,
+        conditions: Sequence[str | None] = (),
+        *,
+        distances: bool = True,
+    ) -> sql.Composed:
+        text: LiteralString = "SELECT {key}{shown} FROM {table}{where} ORDER BY {by} LIMIT {n}"
+        if self.reranks:
+            text = (
+                "SELECT {key_names}{shown} FROM (\n    SELECT {key}{more} FROM {table}{where}\n"
+                "    ORDER BY {by}\n    LIMIT {candidates}\n) c ORDER BY {distance} LIMIT {n}"
+            )
+        shown = self.of.statement(", {distance} AS distance" if distances else "", self.metric)
+        by = sql.SQL("{} {} {}").format(
+            self.expression(self.of.column), self.of.operator(self.operator), self.asked()
+        )
+        kept = sql.Literal(max(setting.candidates, n))
+        more = self.of.statement("" if self.of.key == sql.SQL("*") else ", {column}", self.metric)
+        return self.of.statement(
+            text, self.metric, n, conditions, by=by, shown=shown, candidates=kept, more=more
+        )
+
+
+class _Expression(Vectors):
+    def asked(self) -> sql.Composable:
+        # Computed once, in a generic plan too.
+        return sql.SQL("(SELECT {})").format(self.expression(self.of.query))
+
+
+@dataclass(frozen=True)
+class Halves(_Expression):
+    """The vectors in half precision."""
+
+    dimension: int
+    type = "halfvec"
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        cast = self.of.of_pgvector(self.type), sql.Literal(self.dimension)
+        return sql.SQL("({}::{}({}))").format(value, *cast)
+
+
+@dataclass(frozen=True)
+class Signs(_Expression):
+    """The signs of the vectors (``binary_quantize``), or of the vectors less a mean."""
+
+    dimension: int
+    mean: NDArray[Any] | None = None
+    type, operator = "bit", "<~>"
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        if self.mean is not None:
+            written = sql.Literal(f"[{','.join(f'{number:.6g}' for number in self.mean)}]")
+            minus, kind = self.of.operator("-"), self.of.of_pgvector(self.of.type)
+            value = sql.SQL("{} {} {}::{}").format(value, minus, written, kind)
+        function = self.of.of_pgvector("binary_quantize")
+        return sql.SQL("({}({})::bit({}))").format(function, value, sql.Literal(self.dimension))
+
+
+@dataclass(frozen=True)
+class Code(_Expression):
+    """The code of a model whose functions were made; ``function`` is the name as SQL writes it."""
+
+    function: str
+    bits: int
+    type, operator = "bit", "<~>"
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        text = sql.SQL("({}({})::bit({}))")
+        return text.format(sql.SQL(self.function), value, sql.Literal(self.bits))
+
+
+@dataclass(frozen=True)
+class StoredCode(Code):
+    """The same in a generated column, for functions that cost much."""
+
+    @property
+    def _stored(self) -> sql.Composable:
+        return sql.SQL(self.function.removeprefix("hashindex."))
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        return self._stored if value == self.of.column else super().expression(value)
+
+    def create(  # noqa: D102
+        self, name: str | None = None, options: LiteralString = "", *, concurrently: bool = False
+    ) -> list[sql.Composed]:
+        column = sql.SQL(
+            "ALTER TABLE {table} ADD COLUMN {stored} bit({bits})\n"
+            "    GENERATED ALWAYS AS ({function}({column})) STORED"
+        ).format(
+            table=self.of.table,
+            stored=self._stored,
+            bits=sql.Literal(self.bits),
+            function=sql.SQL(self.function),
+            column=self.of.column,
+        )
+        return [column, *super().create(name, options, concurrently=concurrently)]
+
+
+@dataclass(frozen=True)
+class Projection(_Expression):
+    """The projection by such a model, in half precision: for l2, and cosine if it normalises."""
+
+    function: str
+    dimension: int
+    type, operator, reranks = "halfvec", "<->", True
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        text, half = sql.SQL("({}({})::{}({}))"), self.of.of_pgvector(self.type)
+        return text.format(sql.SQL(self.function), value, half, sql.Literal(self.dimension))
+
+
+@dataclass(frozen=True)
+class Existing(Vectors):
+    """An index of pgvector that is there, over the column or an expression of it (``written``)."""
+
+    written: str | None
+    kind: str
+    by: str
+
+    @property
+    def type(self) -> str:  # noqa: D102
+        return self.kind
+
+    @property
+    def operator(self) -> str:  # noqa: D102
+        return self.by
+
+    def expression(self, value: sql.Composable) -> sql.Composable:  # noqa: D102
+        return value if self.written is None else sql.SQL("({})").format(sql.SQL(self.written))
+
+    def asked(self) -> sql.Composable:  # noqa: D102
+        if self.written is None:
+            return self.of.query
+        # The same expression of the query: the innermost column of that name is meant.
+        return sql.SQL("(SELECT {} FROM (SELECT {} AS {}) hashindex_query)").format(
+            self.expression(self.of.column), self.of.query, self.of.column
+        )
+
+
+@dataclass(frozen=True)
+class CodeIndex(System):
+    """An index of pg_hashindex, which ``pg-hashindex index create`` makes."""
+
+    name: str
+
+    def settings(self, n: int) -> list[Setting]:  # noqa: D102
+        return [Setting(candidates=count) for count in CANDIDATES if count >= n]
+
+    def search(  # noqa: D102
+        self,
+        n: int,
+        setting: Setting = USUAL,
+        conditions: Sequence[str | None] = (),
+        *,
+        distances: bool = True,
+    ) -> sql.Composed:
+        given = [f"({one}\n)" for one in conditions if one is not None]
+        filter_ = sql.SQL(", filter => {}").format(sql.Literal(" AND ".join(given)))
+        return sql.SQL(
+            "SELECT id{shown} FROM hashindex.{function}({name}$1::{vector}, k => {n}{counts}{rest})"
+        ).format(
+            shown=sql.SQL(", distance" if distances else ""),
+            function=sql.Identifier("search" if given else f"search_{self.name}"),
+            name=sql.SQL("{}, ").format(sql.Literal(self.name)) if given else sql.SQL(""),
+            vector=self.of.of_pgvector("vector"),
+            n=sql.Literal(n),
+            counts=sql.SQL("").join(
+                sql.SQL(f", {name} => {{}}").format(sql.Literal(count))
+                for name in ("candidates", "probes")
+                if (count := getattr(setting, name))
+            ),
+            rest=filter_ if given else sql.SQL(""),
+        )
+
+
+def over_vectors(
+    of: VectorColumn, metric: str, dimension: int, *, half: bool = False, method: str = "hnsw"
+) -> Vectors:
+    """Index the vectors; as halfvec if it is wished, or no index takes so many dimensions."""
+    if of.type == "vector" and (half or dimension > HNSW_DIMENSIONS["vector"]):
+        return Halves(of, metric, dimension, method=method)
+    return Vectors(of, metric, method=method)
+
+
+def of_model(connection: Connection, made: ModelFunctions, table: str, column: str) -> Code:
+    """Return the index over a model's codes, stored where its function costs much."""
+    of = VectorColumn.written(connection, table, column, made.model)
+    kind = StoredCode if made.is_dear else Code
+    return kind(of, made.model.metric, made.code, made.model.n_bits)
