@@ -15,14 +15,26 @@ from django.db.models.sql.constants import INNER
 from django.db.models.sql.where import AND
 from numpy.typing import ArrayLike
 from pgvector import Bit, HalfVector, Vector
-from pgvector.django import HalfVectorField, VectorField
+from pgvector.django import (
+    CosineDistance,
+    HalfVectorField,
+    HammingDistance,
+    L2Distance,
+    MaxInnerProduct,
+    VectorField,
+)
 
 from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
 from ...index.catalog import check_index_name
 from ...index.search import as_count, as_optional_count, as_query
+from ...models.functions import CANDIDATES
+from ...models.model import Metric
 from ..sqlalchemy.statements import read_key
+from .codes import HashCode, HashCodeIndex
 from .indexes import HashIndex, refuse_vendor
+
+_DISTANCES = {"cosine": CosineDistance, "l2": L2Distance, "ip": MaxInnerProduct}
 
 # The column of a search's answers; of no model.
 _DISTANCE: Any = models.FloatField()
@@ -78,28 +90,9 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
             several indexes are declared on it, or the queryset is sliced or combined.
         """
         model: Any = self.model._meta.concrete_model
-        meta, label = model._meta, model._meta.label
-        searched = _own_field(meta, column)
-        if not isinstance(searched, VectorField | HalfVectorField):
-            raise InvalidInputError(
-                f"field {column!r} of {label} is a {type(searched).__name__}; a search needs a "
-                "VectorField or HalfVectorField"
-            )
-        if self.query.is_sliced or self.query.combinator:
-            raise InvalidInputError(
-                "a queryset that is sliced or combined cannot be searched; filter it instead, and "
-                "give the number of answers as k"
-            )
-        declared = {
-            each.name: each
-            for each in meta.indexes
-            if isinstance(each, HashIndex) and each.fields == [searched.name]
-        }
-        if index is None and len(declared) != 1:
-            raise InvalidInputError(
-                f"{len(declared)} hash indexes are declared on {label}.{column}"
-                f"{': ' * bool(declared)}{', '.join(declared)}; name the one to search with index="
-            )
+        meta = model._meta
+        searched = self._vectors(column)
+        declared = self._declared(HashIndex, searched, index)
         name = next(iter(declared)) if index is None else index
         # Django's quote_name leaves quotes inside a name as they are.
         check_index_name(name)
@@ -128,6 +121,92 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         found = found.annotate(distance=Col(alias, _DISTANCE))
         found = found.order_by("distance", *(field.name for field in keys))
         return cast(Self, found)
+
+    def nearest_by_code(
+        self,
+        column: str,
+        query: ArrayLike | Vector | HalfVector,
+        k: int = 10,
+        *,
+        metric: Metric,
+        index: str | None = None,
+        candidates: int = CANDIDATES,
+    ) -> Self:
+        """Return the rows nearest to a query, by a `HashCodeIndex`: the nearest first.
+
+        Candidates are found by their codes, among the rows that the filters of the queryset keep,
+        and compared exactly. The session's ``hnsw.ef_search`` says how many the index gives, so set
+        it to as many; with filters, set ``hnsw.iterative_scan`` to ``relaxed_order`` too.
+
+        Parameters
+        ----------
+        column, query, k
+            As `nearest`.
+        metric : {"l2", "cosine", "ip"}
+            The exact distance of answers.
+        index
+            The index; the one that the model declares on the field by default.
+        candidates
+            Rows that are compared exactly.
+
+        Returns
+        -------
+        django.db.models.QuerySet
+            Sliced; each row has its ``distance``.
+
+        Raises
+        ------
+        InvalidInputError
+            If an argument cannot be used, or none or several such indexes are declared.
+        """
+        searched = self._vectors(column)
+        if metric not in _DISTANCES:
+            raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
+        declared = self._declared(HashCodeIndex, searched, index)
+        name = next(iter(declared)) if index is None else index
+        if name not in declared:
+            raise InvalidInputError(f"no index {name!r} on codes is declared on field {column!r}")
+        model, bits = declared[name].model, declared[name].bits
+        vector = as_query(query, searched.dimensions)
+        by_code = HammingDistance(
+            HashCode(column, model=model, bits=bits), HashCode(vector, model=model)
+        )
+        # The order of the queryset itself is not that of candidates.
+        near = self.order_by(by_code).values("pk")[: as_count("candidates", candidates)]
+        found = type(self)(model=self.model, using=self._db).filter(pk__in=near)
+        found = found.annotate(distance=_DISTANCES[metric](column, vector))
+        return cast(Self, found.order_by("distance", "pk")[: as_count("k", k)])
+
+    def _vectors(self, column: str) -> Any:
+        """Return a field of vectors, or refuse its name, or a queryset that is cut."""
+        meta = self.model._meta.concrete_model._meta
+        searched = _own_field(meta, column)
+        if not isinstance(searched, VectorField | HalfVectorField):
+            raise InvalidInputError(
+                f"field {column!r} of {meta.label} is a {type(searched).__name__}; a search needs "
+                "a VectorField or HalfVectorField"
+            )
+        if self.query.is_sliced or self.query.combinator:
+            raise InvalidInputError(
+                "a queryset that is sliced or combined cannot be searched; filter it instead, and "
+                "give the number of answers as k"
+            )
+        return searched
+
+    def _declared(self, kind: type[Any], field: Any, index: str | None) -> dict[str, Any]:
+        """Return the indexes of a kind that are declared on a field: just one if none is named."""
+        meta = self.model._meta.concrete_model._meta
+        declared = {
+            each.name: each
+            for each in meta.indexes
+            if isinstance(each, kind) and each.fields == [field.name]
+        }
+        if index is None and len(declared) != 1:
+            raise InvalidInputError(
+                f"{len(declared)} hash indexes are declared on {meta.label}.{field.name}"
+                f"{': ' * bool(declared)}{', '.join(declared)}; name the one to search with index="
+            )
+        return declared
 
     def __or__(self, other: Any) -> Self:
         """Combine querysets; a search is refused, since its join drops rows of the other one."""
