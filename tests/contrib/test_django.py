@@ -526,7 +526,7 @@ def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, f
     code = HashCode(field, model=model, bits=24)
     by_code = Item.objects.order_by(HammingDistance(code, HashCode(vectors[7], model=model)))
     assert by_code[0].pk == 8
-    text = f"SELECT hashindex.encode(%s, {field}) FROM shop_item WHERE id = 1"
+    text = f"SELECT hashindex.encode(%s, {field}::vector) FROM shop_item WHERE id = 1"
     stored = connection.execute(text.encode(), [model]).fetchone()
     assert Item.objects.filter(pk=1).values_list(code).get() == stored
     with connections["default"].schema_editor(atomic=False) as editor:
@@ -548,5 +548,5 @@ def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, f
         with pytest.raises(InvalidInputError, match=message):
             call()
     shop.migrate("0001")
-    found = connection.execute("SELECT FROM pg_proc WHERE starts_with(proname, 'code_of')")
+    found = connection.execute("SELECT FROM pg_proc WHERE starts_with(proname, 'code_of ')")
     assert found.fetchall() == []
