@@ -5,7 +5,7 @@ import psycopg
 import pytest
 from pgvector import Vector
 
-from pg_hashindex import store
+from pg_hashindex import operations, store
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.hashers import ITQ, LSH, PCAH, Thermometer
 from pg_hashindex.index.handle import HashIndex
@@ -192,6 +192,10 @@ def test_an_index_of_a_model_with_cuts(connection, items, vectors, access, ranki
     exact = np.argsort(((vectors - vectors[0]) ** 2).sum(axis=1))[:10] + 1
     hits = index.search(vectors[0], 10, candidates=100)
     assert len({hit.id for hit in hits} & {*exact.tolist()}) >= 9
+    found = {
+        finding.check: finding.status for finding in operations.check(index, full=True).findings
+    }
+    assert {found[name] for name in ("bits", "correlation", "bit_drift", "wrong_codes")} == {"ok"}
     # Triggers give new rows codes too.
     connection.execute("INSERT INTO items (id, embedding) VALUES (1000, %s)", [query])
     assert index.encode() == 0
