@@ -40,7 +40,7 @@ class ModelFunctions:
     code: str
 
     @property
-    def is_dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """Whether a code costs more than a few microseconds, so that it is better stored."""
         return not {"normalize", "shift"}.issuperset(self.model.layer_kinds)
 
@@ -95,7 +95,7 @@ def statements(
         )
     code = f"{functions.code}({column})"
     found = {}
-    if functions.is_dear:
+    if functions.is_expensive:
         stored = functions.code.removeprefix("hashindex.")
         found["column"] = (
             f"ALTER TABLE {table} ADD COLUMN {stored} bit({model.n_bits})\n"
