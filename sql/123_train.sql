@@ -213,7 +213,7 @@ BEGIN
     IF cuts > 1 THEN
         -- Multiples of the deviation of all projections, as in Python; of 5,000 rows.
         cut_values := ARRAY(
-            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.9 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
+            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.8 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
                 SELECT sqrt(sum({ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) / (count(*) * bits)) AS deviation
                 FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
             ) d ORDER BY n
