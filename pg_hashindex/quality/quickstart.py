@@ -343,7 +343,8 @@ def _takes(connection: Connection, found: Diagnosis, key: Sequence[str] | None) 
 def find_graph(connection: Connection, found: Diagnosis, model: StoredModel) -> VectorIndex | None:
     """Find pgvector's index over the codes of a model's function."""
     name = f"code_{model.name}" + (f"_{model.version}" if model.version > 1 else "")
-    calls = tuple(f"{one}({found.table.quoted_column})" for one in (name, f'"{name}"'))
+    quoted = '"{}"'.format(name.replace('"', '""'))
+    calls = tuple(f"{one}({found.table.quoted_column})" for one in (name, quoted))
     for index in indexes_of(connection, found.table.name, found.table.column):
         if index.expression is not None and any(call in index.expression for call in calls):
             return index
