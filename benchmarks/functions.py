@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from common import DATA_FOLDER, RESULTS, ROOT, cpu_seconds, parser, read, table, write
+from common import DATA_FOLDER, RESULTS, ROOT, cpu_seconds, parser, read, scratch, table, write
 from pgvector import Vector
 from retrieval import about
 from retrieval_data import DataSet, Truth, draw
@@ -186,16 +186,19 @@ def show(report: Entry) -> None:
 
 
 def main() -> None:
-    options = parser(__doc__ or "", data="synthetic-300k", builds=3, rows=0)
+    options = parser(__doc__ or "", data="synthetic-300k", builds=3, rows=0, output=RESULTS)
     options.add_argument("--buffers", nargs="+", default=["128MB", "4GB"])
     options.add_argument("--again", action="store_true", help="measure all parts again")
-    options.add_argument("--quick", action="store_true", help="10,000 rows, one build; not saved")
+    options.add_argument(
+        "--quick", action="store_true", help="10,000 rows, one build, another folder"
+    )
     args = options.parse_args()
     if args.quick:
         args.rows, args.builds, args.buffers = 10_000, 1, ["128MB"]
+        args.output, args.again = scratch("functions_quick"), True
     settings = QUICK_SETTINGS if args.quick else SETTINGS
-    output = (RESULTS if not args.quick else ROOT / "build") / f"functions_{args.data}.json"
-    report = {} if args.again or args.quick else read(output)
+    output = args.output / f"functions_{args.data}.json"
+    report = {} if args.again else read(output)
     drawn = draw(DATA_FOLDER, args.data, 100 if args.quick else 500, most=args.rows or None)
 
     def save(part: str, entry: Any) -> None:

@@ -249,7 +249,9 @@ def train_model(
     with connected(database_url) as connection:
         saved = store.save(connection, trained)
         stored = store.describe(connection, f"{saved.name}:{saved.version}")
-    if copies := stored.n_bits - stored.training["distinct_bits"]:
+    copies = stored.n_bits - stored.training["distinct_bits"]
+    # A cut far from the values of a projection is the same for all rows.
+    if copies and len(stored.cuts) == 1:
         note(
             f"note: {copies} of {stored.n_bits} bits are copies of others, or the same for all "
             "rows: ask for fewer bits"

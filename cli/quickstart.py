@@ -206,6 +206,7 @@ def _make_graph(
             ["exact search", 1.0, exact.p50_ms, exact.p95_ms],
         ],
     )
+    how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
     point, reached = steps.choose_setting(seen.points, recall)
     echo(f"""
 Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.p50_ms:.3g} ms:
@@ -214,7 +215,7 @@ Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.
 
 Undo all of it:
 
-  DROP INDEX CONCURRENTLY {graph.name};   -- in psql
+  DROP INDEX {how}{graph.name};   -- in psql
   pg-hashindex model drop {shlex.quote(f"{model.name}:{model.version}")}
   pg-hashindex schema downgrade --yes   # where no other index or model is kept""")
     if not reached:

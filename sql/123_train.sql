@@ -213,7 +213,7 @@ BEGIN
     IF cuts > 1 THEN
         -- Multiples of the deviation of all projections, as in Python; of 5,000 rows.
         cut_values := ARRAY(
-            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.9 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
+            SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.8 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
                 SELECT sqrt(sum({ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) / (count(*) * bits)) AS deviation
                 FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
             ) d ORDER BY n
@@ -239,10 +239,11 @@ BEGIN
         ) WHERE cuts > 1
     ) p;
 
-    -- Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows.
+    -- Profile.of of pg_hashindex/models/profiles.py does the same, of 5,000 rows, or of fewer if codes are long.
     WITH projections AS MATERIALIZED (
         SELECT hashindex.project_with(layers, r.v) AS p
-        FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
+        FROM unnest(rows) WITH ORDINALITY r(v, place)
+        WHERE r.place % greatest(1, cardinality(rows) / 5000, cardinality(rows)::bigint * bits * cuts / 2500000) = 0
     ), numbers AS MATERIALIZED (
         SELECT e.value, e.place FROM projections, unnest(projections.p::real[]) WITH ORDINALITY e(value, place)
     ), edges AS MATERIALIZED (

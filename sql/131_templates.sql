@@ -32,7 +32,8 @@ DECLARE
     pieces text[] := string_to_array(hashindex._template(template), '$body$');
     head text := hashindex._fill(pieces[1], parts);
     -- The signature has the arguments: another function of that name may exist.
-    signature text := regexp_replace(substring(head FROM 'CREATE OR REPLACE FUNCTION (.*?\))\s+RETURNS'), ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g');
+    named text[] := regexp_match(head, 'CREATE OR REPLACE FUNCTION (hashindex\.(?:"(?:[^"]|"")*"|\w+))(\(.*\))\s+RETURNS');
+    signature text := named[1] || regexp_replace(named[2], ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g');
 BEGIN
     EXECUTE head || quote_literal(hashindex._fill(pieces[2], parts));
     EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);

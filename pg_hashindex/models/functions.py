@@ -27,7 +27,7 @@ class ModelFunctions:
     code: str
 
     @property
-    def is_dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """Whether a code costs more than a few microseconds, so that it is better stored."""
         return not {"normalize", "shift"}.issuperset(self.model.layer_kinds)
 

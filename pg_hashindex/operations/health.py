@@ -286,12 +286,18 @@ class CodeChecks:
             detail = "there are no codes to check"
             return [Finding(name, "ok", None, detail, None) for name in names]
         bits = as_bits(codes)
-        found = [self._entropy(bits), self._correlation(bits), self._duplicates(codes[:2_000])]
+        # Bits of neighbouring cuts go together, and a cut may be beyond all values of a projection.
+        judged = model is None or len(model.cuts) == 1
+        found = [
+            self._entropy(bits, judged),
+            self._correlation(bits, judged),
+            self._duplicates(codes[:2_000]),
+        ]
         if model is not None:
             found.append(self._ones(model.profile, bits))
         return found
 
-    def _entropy(self, bits: NDArray[np.bool_]) -> Finding:
+    def _entropy(self, bits: NDArray[np.bool_], judged: bool) -> Finding:
         share = bits.sum(axis=0) / len(bits)
         entropy = entr([share, 1 - share]).sum(axis=0) / np.log(2)
         worst, silent = int(entropy.argmin()), int((entropy < 0.05).sum())
@@ -302,14 +308,14 @@ class CodeChecks:
         )
         if silent > 1:
             detail += f"; {silent} bits are nearly the same for all rows"
-        bad = len(bits) >= _ENOUGH_CODES and bool(silent or entropy.mean() < 0.5)
+        bad = judged and len(bits) >= _ENOUGH_CODES and bool(silent or entropy.mean() < 0.5)
         advice = (
             "train a model on rows as they are now, or one of fewer bits or another method, and "
             "swap it"
         )
         return _warned("bits", bad, float(entropy[worst]), detail, advice)
 
-    def _correlation(self, bits: NDArray[np.bool_]) -> Finding:
+    def _correlation(self, bits: NDArray[np.bool_], judged: bool) -> Finding:
         n, n_bits = bits.shape
         most = 2_048 if self.full else 512
         numbers = np.arange(n_bits)
@@ -344,7 +350,7 @@ class CodeChecks:
             "bits that are nearly copies add nothing: train a model of fewer bits, or by "
             "another method, and swap it"
         )
-        bad = n >= _ENOUGH_CODES and greatest > 0.95
+        bad = judged and n >= _ENOUGH_CODES and greatest > 0.95
         return _warned("correlation", bad, greatest, detail, advice)
 
     def _ones(self, profile: Profile | None, bits: NDArray[np.bool_]) -> Finding:

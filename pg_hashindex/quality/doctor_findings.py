@@ -22,7 +22,7 @@ __all__ = [
 
 #: Kinds of codes that are tried: the method of each, and its options.
 CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "binary_quantize": ("sign", {"center": None, "levels": 2}),
+    "binary_quantize": ("sign", {"parameters": {"center": None}, "levels": 2}),
     "binary_quantize, centred": ("sign", {"levels": 2}),
     "thermometer": ("thermometer", {}),
     "itq": ("itq", {}),

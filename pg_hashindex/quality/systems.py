@@ -453,5 +453,5 @@ def over_vectors(
 def of_model(connection: Connection, made: ModelFunctions, table: str, column: str) -> Code:
     """Return the index over a model's codes, stored where its function costs much."""
     of = VectorColumn.written(connection, table, column, made.model)
-    kind = StoredCode if made.is_dear else Code
+    kind = StoredCode if made.is_expensive else Code
     return kind(of, made.model.metric, made.code, made.model.n_bits)

@@ -21,8 +21,8 @@ from ..index.search import as_count
 from ..models.quantization import bits_of
 from .measuring import Measured, Measuring
 from .queries import as_queries
+from .systems import CANDIDATES
 
-CANDIDATES = (20, 50, 100, 200, 400, 800)
 _MOST_CANDIDATES = 6400
 _MOST_PROBES = 1000
 # Recalls that differ by less count as equal.

@@ -46,12 +46,6 @@ def empty_url(request, make_database, vector_template):
     return make_database(vector_template)
 
 
-@pytest.fixture(autouse=True)
-def no_haste(monkeypatch):
-    """Let searches of small tables be slower than the exact query."""
-    monkeypatch.setattr("pg_hashindex.quality.quickstart.SAME_MS", 1e6)
-
-
 @pytest.fixture
 def bare(empty_url):
     """A session in a database without our schema."""

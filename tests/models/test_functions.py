@@ -317,7 +317,9 @@ def test_a_name_that_another_model_has_taken(connection, texts):
     assert len(code(connection, Vector(ROWS[0]), "texts_2")) == 8
 
 
-@pytest.mark.parametrize("name", ['It\'s "A" $$ {ext} %s', "ä" * 27, "with"])
+@pytest.mark.parametrize(
+    "name", ['It\'s "A" $$ {ext} %s', "ä" * 27, "with", "a(b) RETURNS c DEFAULT d"]
+)
 def test_names(connection, name):
     store.save(connection, replace(MODELS["thermometer"], name=name))
     made = one(connection, "SELECT hashindex.create_functions(%s)", name)

@@ -87,7 +87,7 @@ def test_cuts_of_other_methods(filled, uneven):
         model = train(filled, method=method, bits=bits, cuts=3)
         assert (model.n_projections, model.n_bits, model.levels) == (bits // 3, bits, 2)
         deviation = np.sqrt(np.square(model.project(uneven), dtype=np.float64).mean())
-        np.testing.assert_allclose(model.cuts, [-0.9 * deviation, 0, 0.9 * deviation], rtol=1e-4)
+        np.testing.assert_allclose(model.cuts, [-0.8 * deviation, 0, 0.8 * deviation], rtol=1e-4)
         assert model.profile is not None
         bits_of = codes.unpack(model.encode(uneven), model.n_bits)
         assert np.abs(model.profile.ones - bits_of.sum(axis=0)).max() <= 3
