@@ -8,7 +8,7 @@ from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, store
 from pg_hashindex import store
 from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
-from pg_hashindex.errors import DuplicateNameError, InvalidInputError
+from pg_hashindex.errors import DuplicateNameError, HashIndexError
 
 pytestmark = pytest.mark.newest
 
@@ -85,6 +85,10 @@ def test_halves_of_any_dimension_and_metric(make_store, connection, url):
     made.train_index("by_code", force=True)
     distances = np.linalg.norm(VECTORS - np.array(EMBEDDINGS.embed_query("question")), axis=1)
     assert nearest(made, 5, candidates=120) == [IDS[i] for i in np.argsort(distances)[:5]]
+    # Rows without a vector are no answers, whatever the plan.
+    made.delete(IDS[3:])
+    connection.execute("INSERT INTO halves SELECT n::text FROM generate_series(1000, 1300) n")
+    assert len(nearest(made, 5)) == 3
     made.close()
     for given, message in (
         ({"metric": "cosine"}, "'by_code' orders by l2, and the store by cosine"),
@@ -99,9 +103,11 @@ def test_what_cannot_be_trained(make_store, connection):
     for options, message in (
         ({"kind": "function", "tenant": "id"}, "kind is 'function'.*tenant is of an index"),
         ({"kind": "graph"}, "kind is 'graph'; it must be function or index"),
+        ({"name": "langchain_documents"}, '"public"."langchain_documents" already'),
     ):
-        with pytest.raises(InvalidInputError, match=message):
+        with pytest.raises(HashIndexError, match=message):
             made.train_index(force=True, **options)
+    assert store.list_models(connection) == []
     made.train_index(force=True)
     with pytest.raises(DuplicateNameError, match=f"has index '{NAME}' of pgvector already"):
         made.train_index(force=True)

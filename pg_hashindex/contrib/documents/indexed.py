@@ -13,7 +13,13 @@ from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection
 from ...db.statements import execute, one_row
-from ...errors import DatabaseStateError, InUseError, InvalidInputError, MissingRightsError
+from ...errors import (
+    DatabaseStateError,
+    DuplicateNameError,
+    InUseError,
+    InvalidInputError,
+    MissingRightsError,
+)
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
 from ...index.search import Hit, HybridOptions, SearchOptions, as_count, as_optional_count
@@ -47,16 +53,19 @@ _GRAPHS: LiteralString = """
     JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
         AND d.objid = c.oid AND d.refclassid = 'pg_catalog.pg_proc'::regclass
     JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
-        AND p.pronamespace = 'hashindex'::regnamespace AND starts_with(p.proname, 'code_')
+        AND p.pronamespace = 'hashindex'::regnamespace
     LEFT JOIN hashindex.model m
-        ON starts_with(p.prosrc, pg_catalog.format('-- model %s:%s ', m.name, m.version))
+        ON pg_catalog.starts_with(p.prosrc, pg_catalog.format('-- model %s:%s ', m.name, m.version))
     WHERE i.indrelid = to_regclass($1)::oid AND i.indnatts = 1 AND i.indpred IS NULL
         AND pg_catalog.pg_get_expr(i.indexprs, i.indrelid) OPERATOR(pg_catalog.=)
             pg_catalog.format('(hashindex.%I(embedding))::bit(%s)', p.proname, a.atttypmod)
     ORDER BY c.relname
 """
 
-_SET: LiteralString = "SELECT pg_catalog.set_config($1, $2, true)"
+_SET: LiteralString = """
+    SELECT pg_catalog.set_config(u.name, u.value, true)
+    FROM unnest($1::text[], $2::text[]) u(name, value)
+"""
 
 # pgvector's greatest hnsw.ef_search.
 _MOST_EF_SEARCH = 1000
@@ -247,11 +256,12 @@ class IndexedDocuments:
             iterative = where is not None or kept > _MOST_EF_SEARCH
             setting = graph.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
             text = None if where is None else self.table.filter(connection, where).as_string()
-            search = graph.system.search(k, replace(setting, candidates=kept), [text])
+            conditions = ["embedding IS NOT NULL", text]
+            search = graph.system.search(k, replace(setting, candidates=kept), conditions)
             # The transaction of the caller keeps its settings.
             with connection.transaction(force_rollback=True):
-                for name, value in setting.session.items():
-                    execute(connection, _SET, [name, str(value)])
+                names, values = zip(*setting.session.items(), strict=True)
+                execute(connection, _SET, [list(names), list(map(str, values))])
                 halves = self.table.vector_type == "halfvec"
                 of_column = HalfVector(query.to_list()) if halves else query
                 found = execute(connection, search, [of_column]).fetchall()
@@ -259,6 +269,13 @@ class IndexedDocuments:
             if len(found) == k:
                 return [Hit(*row) for row in found]
         return self.table.nearest(connection, query, k, self.metric, where)
+
+    def check_relation(self, connection: Connection, name: str) -> None:
+        """Refuse a name that an index of PostgreSQL cannot have, since something has it."""
+        relation = sql.Identifier(self.table.schema, name).as_string(connection)
+        (there,) = one_row(connection, "SELECT to_regclass($1) IS NOT NULL", [relation])
+        if there:
+            raise DuplicateNameError(f"there is a relation {relation} already; give another name")
 
     def make_graph(self, connection: Connection, name: str, made: ModelFunctions) -> None:
         """Have pgvector index the codes of a model's function, while others search and write."""

@@ -149,6 +149,8 @@ class DocumentStore:
             store.check_may_save(lent)
             name = name or default_index_name(f"{documents.table.name}_idx")
             documents.check_name(lent, name)
+            if kind == "function":
+                documents.check_relation(lent, name)
             drawn = sampling.sample_table(lent, table, COLUMN, rows=rows, random_state=random_state)
             model = training.train(
                 drawn.X,

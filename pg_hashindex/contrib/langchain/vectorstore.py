@@ -37,8 +37,8 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     """A vector store for LangChain on a table of documents.
 
     The table has columns ``id text``, ``content text``, ``metadata jsonb`` and ``embedding
-    vector``. Searches go by an index of pg_hashindex once there is one that has encoded every
-    document (`train_index` makes it), and compare the query with all documents until then.
+    vector``. Searches go by pgvector's index on codes once `train_index` has made it, or by one of
+    pg_hashindex that has encoded every document, and compare the query with all until then.
     Documents that others write to the table are found too. Asynchronous methods use the database in
     a thread.
 

@@ -53,9 +53,9 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
     """A vector store for LlamaIndex on a table of nodes.
 
     The table has columns ``id text``, ``content text``, ``metadata jsonb`` and ``embedding
-    vector``. Searches go by an index of pg_hashindex once there is one that has encoded every node
-    (`train_index` makes it), and compare the query with all nodes until then. Rows that others
-    write to the table are found too. Asynchronous methods use the database in a thread.
+    vector``. Searches go by pgvector's index on codes once `train_index` has made it, or by one of
+    pg_hashindex that has encoded every node, and compare the query with all until then. Rows that
+    others write to the table are found too. Asynchronous methods use the database in a thread.
 
     Parameters
     ----------
