@@ -50,7 +50,6 @@ chain = (
 print(chain.invoke("nginx").to_string())
 
 with connect(URL) as connection:
-    connection.execute("SELECT hashindex.drop_index('langchain_documents_idx')")
     connection.execute("DROP TABLE langchain_documents")
     store.drop(connection, "langchain_documents_idx")
 documents.close()
