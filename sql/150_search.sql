@@ -118,7 +118,7 @@ SET enable_indexscan = on
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    wanted_tenant text := CASE WHEN i.tenant_column IS NOT NULL THEN coalesce(tenant, hashindex._tenant_of(i, where_equals)) END;
+    wanted_tenant text := coalesce(tenant, hashindex._tenant_of(i, where_equals));
     of_tenant text := CASE WHEN wanted_tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, wanted_tenant) END;
     wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
     -- where_equals holds no SQL of the caller's.
@@ -231,7 +231,9 @@ AS $$
 DECLARE
     tenant text;
 BEGIN
-    EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
+    IF i.tenant_column IS NOT NULL THEN
+        EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
+    END IF;
     RETURN tenant;
 EXCEPTION WHEN data_exception THEN
     -- No tenant is equal to it, or only as a value of another type.
