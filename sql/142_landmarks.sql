@@ -411,7 +411,6 @@ BEGIN
 END
 $$;
 
--- Tenants of an index, with their codes and landmarks, largest first.
 CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
 SET search_path FROM CURRENT

@@ -90,18 +90,10 @@ BEGIN
 END
 $$;
 
--- Microseconds that it takes to compare a vector of an index with the query, without reading the row. A vector stored out of line costs
--- several times as much.
-CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    width double precision := 4 * m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-BEGIN
-    RETURN CASE WHEN width <= 2000 THEN 0.5 + width / 3000 ELSE 2.5 + width / 1500 END;
-END
-$$;
+-- Microseconds that it takes to compare a vector with the query, without reading the row. One stored out of line costs several times as much.
+CREATE OR REPLACE FUNCTION hashindex._row_cost(dimension integer) RETURNS double precision
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimension / 375.0 END;
 
 -- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
 -- candidates in the order of their codes, in batches that grow until enough match. Filter columns beside the codes exclude rows before
@@ -169,7 +161,7 @@ BEGIN
     END IF;
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
+    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
             kept := hashindex._kept_filter(i, wanted_rows);
         END IF;
