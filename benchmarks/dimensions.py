@@ -195,7 +195,7 @@ def search(case: Case, extent: Extent) -> list[Entry]:
                 statement = system.statement(K, setting)
                 if isinstance(system, Hnsw):
                     # The distance would be read from the table once more.
-                    statement = system.statements.search(K, distances=False).as_string()
+                    statement = f"SELECT id FROM ({statement}) found"
                 taken = min(a_query(session, statement, queries) for _ in range(2))
             found.append(
                 case.name

@@ -169,18 +169,6 @@ seed_option = click.option(
 ASSUMED = " (assumed; --metric sets it)"
 
 
-def candidates_option(default: Sequence[int], more: str) -> Callable[[_Command], _Command]:
-    """Return the option for several numbers of candidates."""
-    return click.option(
-        "--candidates",
-        type=int,
-        multiple=True,
-        default=default,
-        show_default=True,
-        help=f"A number of candidates to try; may be given again. {more}",
-    )
-
-
 def plot_option(what: str) -> Callable[[_Command], _Command]:
     """Return the option for the file of a picture."""
     return click.option(
@@ -435,11 +423,11 @@ def progress(what: str) -> Iterator[None]:
         note(f"{what}: done in {time.monotonic() - started:.0f} s")
 
 
-def parameter(text: str, form: str = "KEY=VALUE") -> tuple[str, Any]:
+def parameter(text: str) -> tuple[str, Any]:
     """Split a value of --param; if the part after = is not JSON, it is text."""
     key, separator, value = text.partition("=")
     if not separator:
-        raise click.UsageError(f"--param {text!r} is not {form}")
+        raise click.UsageError(f"--param {text!r} is not KEY=VALUE")
     try:
         return key, json.loads(value)
     except ValueError:

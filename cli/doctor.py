@@ -139,7 +139,6 @@ def doctor(
 
 
 def _print(found: "Diagnosis") -> None:
-    from pg_hashindex.quality.doctor_findings import CODES
     from pg_hashindex.quality.sizes import as_setting, megabytes
 
     table, memory = found.table, found.memory
@@ -221,7 +220,7 @@ def _print(found: "Diagnosis") -> None:
             ],
         )
         if found.codes:
-            echo(f"{', '.join(CODES)}: on {found.codes[0].rows} sampled rows, without an index")
+            echo(f"candidates of codes: on {found.codes[0].rows} sampled rows, without an index")
         for scope in found.scopes:
             if scope.filter is not None:
                 rows = "some" if scope.rows is None else scope.rows

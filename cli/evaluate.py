@@ -15,7 +15,6 @@ from pg_hashindex.quality.recall_history import HistoryPoint
 from ._shared import (
     NO,
     Share,
-    candidates_option,
     k_option,
     note,
     note_not_encoded,
@@ -35,8 +34,14 @@ from ._shared import (
 @queries_option
 @queries_from_option
 @k_option
-@candidates_option(
-    CANDIDATES, "The index's own is tried too if none is given, or with --save or --fail-under."
+@click.option(
+    "--candidates",
+    type=int,
+    multiple=True,
+    default=CANDIDATES,
+    show_default=True,
+    help="A number of candidates to try; may be given again. The index's own is tried too if none "
+    "is given, or with --save or --fail-under.",
 )
 @click.option("--save", is_flag=True, help="Add the result to table hashindex.recall_history.")
 @click.option("--history", is_flag=True, help="Print the saved results, and measure nothing.")

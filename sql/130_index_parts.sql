@@ -54,17 +54,11 @@ END;
 -- Type of a column, halfvec or vector. Queries are cast to the column's type. With halfvec on one side and vector on the other PostgreSQL
 -- would choose among operators, and an operator that somebody added to pgvector's schema could be a better match.
 CREATE OR REPLACE FUNCTION hashindex._vector_type(base regclass, column_name text) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN EXISTS (
-        SELECT FROM pg_attribute a
-        WHERE a.attrelid = base AND a.attname = column_name
-          AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
-    ) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
-END
-$$;
+LANGUAGE sql STABLE PARALLEL UNSAFE
+RETURN CASE WHEN EXISTS (
+    SELECT FROM pg_attribute a
+    WHERE a.attrelid = base AND a.attname = column_name AND NOT a.attisdropped AND a.atttypid = '{ext}.halfvec'::regtype
+) THEN '{ext}.halfvec' ELSE '{ext}.vector' END;
 
 -- A key of one column is column id of a table of codes, and one of several is columns id_1, id_2, ... Statements take a key of several
 -- columns apart, so that they use its b-tree; only arrays of keys have values of the index's own composite type.

@@ -56,17 +56,13 @@ END
 $$;
 
 -- Whether a table is LOGGED or UNLOGGED, which a crash empties; its codes and landmarks are alike.
-CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass)
-RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    -- The codes of a table with partitions are LOGGED if one of these is.
-    RETURN CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
-    FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part WHERE c.relkind <> 'p';
-END
-$$;
+CREATE OR REPLACE FUNCTION hashindex._logging(table_name regclass) RETURNS text
+LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
+-- The codes of a table with partitions are LOGGED if one of these is.
+RETURN (
+    SELECT CASE WHEN bool_and(c.relpersistence = 'u') THEN 'UNLOGGED' ELSE 'LOGGED' END
+    FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part WHERE c.relkind <> 'p'
+);
 
 -- A trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before.
 CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)

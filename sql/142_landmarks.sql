@@ -411,7 +411,6 @@ BEGIN
 END
 $$;
 
--- Tenants of an index, with their codes and landmarks, largest first.
 CREATE OR REPLACE FUNCTION hashindex.tenants(index_name text) RETURNS TABLE (tenant text, codes bigint, landmarks bigint)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE ROWS 1000
 SET search_path FROM CURRENT
@@ -448,8 +447,8 @@ DECLARE
     parts jsonb := hashindex._parts(i);
     moved bigint;
 BEGIN
-    IF i.landmark_table IS NULL THEN
-        RAISE EXCEPTION 'the landmarks of index "%" are not built', i.name
+    IF i.landmark_table IS NULL OR i.tenant_column IS NULL THEN
+        RAISE EXCEPTION 'index "%" has no landmarks of tenants', i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
     -- Written again in the order of the lists.

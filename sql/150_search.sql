@@ -90,18 +90,10 @@ BEGIN
 END
 $$;
 
--- Microseconds that it takes to compare a vector of an index with the query, without reading the row. A vector stored out of line costs
--- several times as much.
-CREATE OR REPLACE FUNCTION hashindex._row_cost(i hashindex.index) RETURNS double precision
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    width double precision := 4 * m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
-BEGIN
-    RETURN CASE WHEN width <= 2000 THEN 0.5 + width / 3000 ELSE 2.5 + width / 1500 END;
-END
-$$;
+-- Microseconds that it takes to compare a vector with the query, without reading the row. One stored out of line costs several times as much.
+CREATE OR REPLACE FUNCTION hashindex._row_cost(dimension integer) RETURNS double precision
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN dimension <= 500 THEN 0.5 + dimension / 750.0 ELSE 2.5 + dimension / 375.0 END;
 
 -- Nearest rows among those that match a filter. If few rows match the filter, compares all of them exactly, at once. Otherwise looks up
 -- candidates in the order of their codes, in batches that grow until enough match. Filter columns beside the codes exclude rows before
@@ -118,7 +110,7 @@ SET enable_indexscan = on
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    wanted_tenant text := CASE WHEN i.tenant_column IS NOT NULL THEN coalesce(tenant, hashindex._tenant_of(i, where_equals)) END;
+    wanted_tenant text := coalesce(tenant, hashindex._tenant_of(i, where_equals));
     of_tenant text := CASE WHEN wanted_tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, wanted_tenant) END;
     wanted_rows text := hashindex._filter_of(i, filter, CASE WHEN tenant IS NULL THEN where_equals ELSE coalesce(where_equals, '{}') END, caller_path);
     -- where_equals holds no SQL of the caller's.
@@ -169,7 +161,7 @@ BEGIN
     END IF;
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
-    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(i) > 2000 + 5 * wanted::double precision / share THEN
+    IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
         IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
             kept := hashindex._kept_filter(i, wanted_rows);
         END IF;
@@ -231,7 +223,9 @@ AS $$
 DECLARE
     tenant text;
 BEGIN
-    EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
+    IF i.tenant_column IS NOT NULL THEN
+        EXECUTE format('SELECT %L::%s::text', where_equals ->> i.tenant_column, hashindex._tenant_type(i)) INTO tenant;
+    END IF;
     RETURN tenant;
 EXCEPTION WHEN data_exception THEN
     -- No tenant is equal to it, or only as a value of another type.

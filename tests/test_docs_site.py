@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_docs import script
 
 import pg_hashindex
 from pg_hashindex import hashers
@@ -38,7 +39,8 @@ def test_the_navigation_has_every_page_once():
 
 @pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)
 def test_the_reference_has_every_public_name(module):
-    described = re.findall(r"^::: (\S+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
+    page = script("docs/site/hooks.py").with_methods((DOCS / "reference.md").read_text())
+    described = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
     # A module whose children stand by themselves, and the error that its own module describes.
     elsewhere = {"pg_hashindex.hashers", "pg_hashindex.HashIndexError"}
     public = {f"{module.__name__}.{name}" for name in module.__all__}

@@ -1,4 +1,4 @@
-"""What the site needs beyond its pages: documents from the folder above, the notebook, no network.
+"""What the site needs beyond its pages: documents from above, the notebook, methods, no network.
 
 README.md, CHANGELOG.md and CONTRIBUTING.md stay where people look for them. The last two are pages
 of the site all the same; links to any of them, and from them, are turned round here, so that they
@@ -15,6 +15,8 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from pg_hashindex import hashers
 
 log = logging.getLogger("mkdocs.hooks.pg_hashindex")
 
@@ -47,8 +49,15 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links that leave docs/ to the pages of the site."""
-    return _turn(markdown, "")
+    """Turn links that leave docs/ to the pages of the site, and write the class of each method."""
+    return with_methods(_turn(markdown, ""))
+
+
+def with_methods(markdown: str) -> str:
+    """Put the classes of all methods in the place of a comment."""
+    classes = (f"::: pg_hashindex.hashers.{cls.__name__}" for cls in hashers.HASHERS.values())
+    text = "\n\n".join(f"{name}\n    options:\n      members: false" for name in classes)
+    return markdown.replace("<!-- every method -->", text)
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

@@ -173,7 +173,9 @@ def _translate(
         remedy = "connect as the owner, or have it GRANT the right"
         return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
     if state == "25006":
-        return DatabaseStateError(f"{message}; a standby only reads: connect to the primary server")
+        return DatabaseStateError(
+            f"{message}; the server is a standby (read-only): connect to the primary server"
+        )
     if state == "55P03" or (state == "57014" and "timeout" in message):
         # PostgreSQL's message is like "canceling statement due to statement timeout".
         limit = message.rpartition("due to ")[2].replace(" ", "_")

@@ -84,14 +84,14 @@ class Work:
         self._new_phase = False
         self._next_beat = 0.0
 
-    def phase(self, name: str, total: int | None = None, unit: str = "row") -> Progress:
+    def phase(self, name: str, total: int | None = None) -> Progress:
         """Begin a phase, of so many rows if that is known.
 
         Count rows by `advance`, or to have a bar too, by the progress returned.
         """
         self._phase, self._done, self._total, self._new_phase = name, 0, total, True
         self._write()
-        return Progress(name, total, unit, self)
+        return Progress(name, total, work=self)
 
     def expect(self, total: int) -> None:
         """Set the number of rows of the phase, once it is known."""
@@ -212,18 +212,7 @@ class WorkRow:
 
 
 def list_work(connection: Connection, index: str | None = None) -> list[WorkRow]:
-    """Return the work on indexes that runs, and dead work that can be continued.
-
-    Parameters
-    ----------
-    index
-        Only the work on this index, and on the row beside it.
-
-    Returns
-    -------
-    list of WorkRow
-        By index, the oldest first.
-    """
+    """Return the work on indexes that runs, and dead work that can be continued."""
     with translated_errors():
         prepare_schema(connection)
         found = read_as(WorkRow, connection, _LIST)

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from ..db.citus import is_distributed
+from ..db.citus import is_distributed, read_sizes
 from ..db.connection import Connection
 from ..db.keys import Key
 from ..db.locks import retry_while_locked
@@ -114,10 +114,17 @@ _SUMMARY: dict[Layout, LiteralString] = {
                coalesce(sum(pg_catalog.pg_column_size({code})), 0)::bigint AS code_bytes,
                0::bigint AS access_bytes,
                coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
-               ({waiting}) AS waiting
+               count(*) FILTER (WHERE {column} IS NOT NULL AND {code} IS NULL) AS waiting
         FROM {table}
     """,
 }
+
+# Citus counts one table at a time.
+_ROWS_IN_SHARDS: LiteralString = """
+    SELECT pg_catalog.count({column}),
+           coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint
+    FROM {table}
+"""
 
 _CODE_TABLE: LiteralString = """
     SELECT i.code_schema, i.code_table FROM hashindex.index i WHERE i.storage = $1
@@ -135,8 +142,6 @@ _LISTS: LiteralString = """
            (SELECT i.trained_rows FROM hashindex.index i WHERE i.name = $1) AS trained_rows
     FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l
 """
-
-_DISTRIBUTED_SUMMARY: LiteralString = "SELECT * FROM hashindex._distributed_summary({name})"
 
 
 @dataclass(frozen=True)
@@ -490,14 +495,14 @@ class IndexRow:
         names = self.names | {"codes": self.codes}
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
+        if self.layout == "table" and self.distributed:
+            return self._summary_of_shards()
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
-        # Citus counts one table at a time, and only its own functions know the sizes of its tables.
-        statement = _DISTRIBUTED_SUMMARY if self.distributed else _SUMMARY[self.layout]
         with translated_errors(self):
             (found,) = read_as(
                 IndexSummary,
                 self.connection,
-                sql.SQL(statement).format(
+                sql.SQL(_SUMMARY[self.layout]).format(
                     **names,
                     name=name,
                     codes_name=codes_name,
@@ -509,6 +514,24 @@ class IndexRow:
                 ),
             )
         return found
+
+    def _summary_of_shards(self) -> IndexSummary:
+        codes = self.codes.as_string(self.connection)
+        with translated_errors(self):
+            rows, vector_bytes = one_row(self.connection, _ROWS_IN_SHARDS, names=self.names)
+            if not is_distributed(self.connection, codes):
+                # The table was distributed since, and `distribute` makes all codes again.
+                size = "SELECT pg_total_relation_size($1::regclass)"
+                (code_bytes,) = one_row(self.connection, size, [codes])
+                return IndexSummary(rows, 0, code_bytes, 0, vector_bytes, rows)
+            count = "SELECT pg_catalog.count(*) FROM {codes}"
+            (n_codes,) = one_row(self.connection, count, names={"codes": self.codes})
+            code_bytes, access_bytes = sum(read_sizes(self.connection, codes)), 0
+            if (landmarks := self.landmarks) is not None:
+                name = landmarks.as_string(self.connection)
+                access_bytes = sum(read_sizes(self.connection, name))
+            waiting = self.waiting()
+            return IndexSummary(rows, n_codes, code_bytes, access_bytes, vector_bytes, waiting)
 
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""

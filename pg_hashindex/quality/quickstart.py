@@ -97,7 +97,9 @@ def refuse_read_only(connection: Connection) -> None:
     """Refuse a standby, and sessions that only read."""
     standby, read_only = one_row(connection, _READ_ONLY)
     if standby:
-        raise DatabaseStateError("a standby only reads: connect to the primary server")
+        raise DatabaseStateError(
+            "the server is a standby (read-only): connect to the primary server"
+        )
     if read_only:
         raise DatabaseStateError(
             "sessions only read here (default_transaction_read_only is on): connect to a server, "

@@ -168,31 +168,21 @@ class System(ABC):
 
     @abstractmethod
     def search(
-        self,
-        n: int,
-        setting: Setting = USUAL,
-        conditions: Sequence[str | None] = (),
-        *,
-        distances: bool = True,
+        self, n: int, setting: Setting = USUAL, conditions: Sequence[str | None] = ()
     ) -> sql.Composed:
         """Return the statement that finds the n rows nearest to ``$1``, with their distances."""
 
     def example(self, n: int, setting: Setting) -> str:
         """Return the settings and the query, for people to read."""
         lines = [f"SET {name} = {value};" for name, value in setting.session.items()]
-        return "\n".join([*lines, self.search(n, setting, distances=False).as_string() + ";"])
+        return "\n".join([*lines, self.search(n, setting).as_string() + ";"])
 
 
 class Exact(System):
     """The exact query."""
 
     def search(  # noqa: D102
-        self,
-        n: int,
-        setting: Setting = USUAL,
-        conditions: Sequence[str | None] = (),
-        *,
-        distances: bool = True,
+        self, n: int, setting: Setting = USUAL, conditions: Sequence[str | None] = ()
     ) -> sql.Composed:
         # "+ 0" hides the order from indexes.
         return self.of.statement(
@@ -265,27 +255,24 @@ class Vectors(System):
         return [self.setting(value) for value in sorted(values) or [1000]]
 
     def search(  # noqa: D102
-        self,
-        n: int,
-        setting: Setting = USUAL,
-        conditions: Sequence[str | None] = (),
-        *,
-        distances: bool = True,
+        self, n: int, setting: Setting = USUAL, conditions: Sequence[str | None] = ()
     ) -> sql.Composed:
-        text: LiteralString = "SELECT {key}{shown} FROM {table}{where} ORDER BY {by} LIMIT {n}"
+        text: LiteralString = (
+            "SELECT {key}, {distance} AS distance FROM {table}{where} ORDER BY {by} LIMIT {n}"
+        )
         if self.reranks:
             text = (
-                "SELECT {key_names}{shown} FROM (\n    SELECT {key}{more} FROM {table}{where}\n"
-                "    ORDER BY {by}\n    LIMIT {candidates}\n) c ORDER BY {distance} LIMIT {n}"
+                "SELECT {key_names}, {distance} AS distance FROM (\n"
+                "    SELECT {key}{more} FROM {table}{where}\n    ORDER BY {by}\n"
+                "    LIMIT {candidates}\n) c ORDER BY {distance} LIMIT {n}"
             )
-        shown = self.of.statement(", {distance} AS distance" if distances else "", self.metric)
         by = sql.SQL("{} {} {}").format(
             self.expression(self.of.column), self.of.operator(self.operator), self.asked()
         )
         kept = sql.Literal(max(setting.candidates, n))
         more = self.of.statement("" if self.of.key == sql.SQL("*") else ", {column}", self.metric)
         return self.of.statement(
-            text, self.metric, n, conditions, by=by, shown=shown, candidates=kept, more=more
+            text, self.metric, n, conditions, by=by, candidates=kept, more=more
         )
 
 
@@ -415,29 +402,21 @@ class CodeIndex(System):
         return [Setting(candidates=count) for count in CANDIDATES if count >= n]
 
     def search(  # noqa: D102
-        self,
-        n: int,
-        setting: Setting = USUAL,
-        conditions: Sequence[str | None] = (),
-        *,
-        distances: bool = True,
+        self, n: int, setting: Setting = USUAL, conditions: Sequence[str | None] = ()
     ) -> sql.Composed:
         given = [f"({one}\n)" for one in conditions if one is not None]
-        filter_ = sql.SQL(", filter => {}").format(sql.Literal(" AND ".join(given)))
-        return sql.SQL(
-            "SELECT id{shown} FROM hashindex.{function}({name}$1::{vector}, k => {n}{counts}{rest})"
-        ).format(
-            shown=sql.SQL(", distance" if distances else ""),
-            function=sql.Identifier("search" if given else f"search_{self.name}"),
-            name=sql.SQL("{}, ").format(sql.Literal(self.name)) if given else sql.SQL(""),
-            vector=self.of.of_pgvector("vector"),
-            n=sql.Literal(n),
-            counts=sql.SQL("").join(
-                sql.SQL(f", {name} => {{}}").format(sql.Literal(count))
-                for name in ("candidates", "probes")
-                if (count := getattr(setting, name))
-            ),
-            rest=filter_ if given else sql.SQL(""),
+        arguments = [sql.SQL("$1::{}, k => {}").format(self.of.of_pgvector("vector"), n)]
+        counts = {"candidates": setting.candidates, "probes": setting.probes}
+        for name, count in counts.items():
+            if count:
+                arguments.append(sql.SQL("{} => {}").format(sql.SQL(name), count))
+        function = f"search_{self.name}"
+        if given:
+            function = "search"
+            arguments.insert(0, sql.SQL("{}").format(sql.Literal(self.name)))
+            arguments.append(sql.SQL("filter => {}").format(sql.Literal(" AND ".join(given))))
+        return sql.SQL("SELECT id, distance FROM hashindex.{}({})").format(
+            sql.Identifier(function), sql.SQL(", ").join(arguments)
         )
 
 

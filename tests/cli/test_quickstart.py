@@ -192,7 +192,7 @@ def test_a_function_in_pgvectors_index(start, bare, metric):
             sql.SQL({"cosine": "<=>", "l2": "<->", "ip": "<#>"}[metric]), sql.Literal(vector)
         )
     ).fetchall()
-    assert len({*answers} & {*exact}) >= 8
+    assert len({answer[:1] for answer in answers} & {*exact}) >= 8
     there = snapshot(bare)
     again = start("--metric", metric)
     assert f"index {name} is up to date" in again.stderr

@@ -465,8 +465,9 @@ def test_printed_statements_run(connection, on, name, kind):
     connection.execute(ef_search.encode())
     value = {"vector": Vector, "halfvec": HalfVector}[kind](ROWS[5])
     query = query.replace("$1", "%s").rstrip().rstrip(";")
-    assert "Index Scan using" in plan(connection, query, value, value)
-    found = connection.execute(query.encode(), [value, value]).fetchall()
+    values = [value] * query.count("%s")
+    assert "Index Scan using" in plan(connection, query, *values)
+    found = [row[:1] for row in connection.execute(query.encode(), values).fetchall()]
     exact = connection.execute(
         'SELECT id FROM "My items" ORDER BY "V v" <=> %s LIMIT 10', [value]
     ).fetchall()

