@@ -6,7 +6,7 @@ from ._shared import LateGroup
 
 _COMMANDS = {
     "doctor": "Say whether pgvector's indexes serve a table, and what to do where they do not.",
-    "quickstart": "Make an index of a table: install the schema, train a model, encode, measure.",
+    "quickstart": "Make a table searchable by codes: install the schema, train, index, measure.",
     "demo": "Train, index, search and evaluate 5,000 package descriptions.",
     "server": "Start and stop an embedded PostgreSQL with pgvector.",
     "schema": "Install, upgrade or remove the schema in a database.",

@@ -90,7 +90,7 @@ def quickstart(
     memory: int,
     yes: bool,
 ) -> None:
-    """Make a table searchable by learned codes: install the schema, train, index, measure.
+    """Make a table searchable by codes: install the schema, train, index, measure.
 
     Makes the simplest that serves the table, and says which and why. Asks before it changes
     anything. If a run was cut off, run it again: it continues where it stopped, and changes nothing
