@@ -239,6 +239,34 @@ CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigi
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
+-- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
+-- rows, and codes that are restored alone are of rows as they were.
+CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
+        = (i.codes_oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid)) IS TRUE;
+END
+$$;
+
+-- Binds an index to its table and codes after a restore of both, or anyway.
+CREATE OR REPLACE FUNCTION hashindex._bind(name text, anyway boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
+    FROM (
+        SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
+               to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid AS codes_oid
+        FROM hashindex.index i
+    ) n
+    WHERE x.name = _bind.name AND n.name = x.name AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
+END
+$$;
+
 -- Whether the model of an index has a network, which SQL cannot evaluate.
 CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE

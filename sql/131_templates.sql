@@ -175,10 +175,12 @@ DECLARE
     seen text := format(
         'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
     );
-    -- A table that was dropped and recreated, or took this one's name, does not have this trigger.
+    -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
-        'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L AND t.tgfoid = to_regproc(%L))',
-        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage))
+        'EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = %5$L '
+        'AND (x.table_oid = %1$L::regclass::oid) = (x.codes_oid = to_regclass(%4$L)::oid) '
+        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L))',
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table, i.name
     );
     projections integer := hashindex._list_projections(used, i.metric);
     n_projections integer := used.n_bits * 2 / used.levels;

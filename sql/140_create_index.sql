@@ -116,6 +116,7 @@ BEGIN
     END IF;
 
     PERFORM hashindex._create_codes(i, create_index.table_name);
+    PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
     ELSE

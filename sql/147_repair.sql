@@ -62,6 +62,8 @@ BEGIN
         SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
         UNION ALL
         SELECT CASE
+            WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
+                format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
             WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
             WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
@@ -135,10 +137,11 @@ BEGIN
         i.next_generation := NULL;
     END IF;
     UPDATE hashindex.index x
-    SET (generation, building, access, landmark_table, next_generation)
-        = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
+    SET (generation, building, access, landmark_table, next_generation, encoded)
+        = (i.generation, i.building, i.access, i.landmark_table, i.next_generation, false)
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, base);
+    PERFORM hashindex._bind(i.name, true);
     IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     END IF;
