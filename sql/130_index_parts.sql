@@ -44,6 +44,26 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
 
+-- Name of the index that is declared under a name on a table. Of tables of one name, the first one's index has the name, and those in other
+-- schemas have it with their schema.
+CREATE OR REPLACE FUNCTION hashindex._declared_name(name text, base regclass) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    own record;
+    named text;
+BEGIN
+    SELECT n.nspname, c.relname INTO own FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = base;
+    named := CASE WHEN format('%s_%s', own.nspname, name) ~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN format('%s_%s', own.nspname, name)
+        ELSE left(name, 31) || '_' || left(md5(own.nspname), 8) END;
+    RETURN CASE WHEN EXISTS (
+        SELECT FROM hashindex.index i
+        WHERE i.table_name = own.relname AND (i.name = named AND i.schema_name = own.nspname OR i.name = _declared_name.name AND i.schema_name <> own.nspname)
+    ) THEN named ELSE name END;
+END
+$$;
+
 -- Pgvector's distance operator for a metric. Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
