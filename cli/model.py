@@ -228,7 +228,10 @@ def train_model(
                     trained = train_on_table(connection, table, column, name, method, **options)
             else:
                 with progress(f"reading {table}"):
-                    drawn = sample_table(connection, table, column, **draw, key_columns=key_columns)
+                    drawn = sample_table(
+                        connection, table, column, **draw,
+                        key_columns=key_columns, metric=options["metric"],
+                    )  # fmt: skip
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"

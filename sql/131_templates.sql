@@ -6,6 +6,7 @@
 CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     missing text;
@@ -410,6 +411,9 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);

@@ -5,6 +5,9 @@ CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;

@@ -257,6 +257,9 @@ CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFA
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 SET jit = off
 AS $$
 DECLARE

@@ -560,7 +560,8 @@ def _rows_steps(
 ) -> Steps[list[IndexRow]]:
     # A search needs only a connection's settings and adapters, which both kinds have.
     used = cast(Connection, connection)
-    rows = yield Statement(_CATALOG + which, values, rows=dict_row)
+    # As binary, since psycopg reads times as text only if DateStyle is ISO.
+    rows = yield Statement(_CATALOG + which, values, rows=dict_row, binary=True)
     return [IndexRow(connection=used, **row) for row in rows]
 
 

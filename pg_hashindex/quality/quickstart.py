@@ -229,7 +229,8 @@ def train_model(
 ) -> None:
     """Train a model on rows of the table, and save it."""
     table = found.table
-    X = sample_table(connection, table.name, table.column, rows=sample_rows(METHOD)).X
+    rows = sample_rows(METHOD)
+    X = sample_table(connection, table.name, table.column, rows=rows, metric=metric).X
     store.save(connection, train(X, name, metric=metric, force=force))
 
 
