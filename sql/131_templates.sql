@@ -210,6 +210,7 @@ DECLARE
         '(row_security_active(%1$L) OR row_security_active(to_regclass(%2$L))) AND hashindex._rows_are_hidden(%1$L, %2$L)'
     ELSE 'row_security_active(%1$L)' END, base, code_table);
     filters record;
+    types record;
     -- Percent signs are doubled because these texts go through format() once more.
     named record;
     parts jsonb;
@@ -230,7 +231,25 @@ BEGIN
            -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    -- The types that columns have, unless the index was made for others.
+    SELECT string_agg(format('pg_typeof(n.%I) <> %L::regtype', k.name, CASE WHEN k.kept = ANY (t.bases) THEN a.atttypid ELSE k.kept END::regtype), ' OR ' ORDER BY k.n) AS differ,
+           string_agg(format(CASE WHEN k.n < 100 THEN 'n.%1$I = ' ELSE '' END || 'n.%1$I::text::%2$s', k.name, k.kept::regtype), ', ' ORDER BY k.n) AS kept
+    INTO types
+    FROM (
+        SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
+        UNION ALL
+        SELECT 100 + f.n, f.name, c.atttypid FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        JOIN pg_attribute c ON c.attrelid = to_regclass(code_table) AND c.attname = 'filter_' || f.n
+    ) k
+    LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name AND NOT a.attisdropped
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE below AS (
+            SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+        )
+        SELECT array_agg(b.type) AS bases FROM below b
+    ) t;
     parts := hashindex._key_parts(i) || jsonb_build_object(
+        'types_differ', types.differ, 'as_kept', types.kept,
         'index', quote_literal(i.name),
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),

@@ -191,7 +191,10 @@ BEGIN
             coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
+            CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
+                     SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
+                 ) THEN format('pg-hashindex index repair %s', i.name)
+                 WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
                  WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
                      || 'drop the index, and create it again with filter columns that the table has' END;
     END IF;

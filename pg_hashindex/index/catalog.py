@@ -340,12 +340,6 @@ class IndexRow:
             f"{self.schema_name}.{self.table_name}",
         )
 
-    @property
-    def binary_ids(self) -> bool:
-        """Whether psycopg reads the key's types in binary; other types are read as text."""
-        types = self.connection.adapters.types
-        return all(types.get(kind.partition("(")[0]) is not None for kind in self.key_types)
-
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
 
