@@ -173,16 +173,14 @@ DECLARE
          FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n)),
         i.code_column, base
     ) END;
-    seen text := format(
-        'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
-    );
+    seen text := format('x.name = %L AND x.generation = %s AND x.encoded', i.name, i.generation);
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
-        'EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = %5$L '
-        'AND (x.table_oid = %1$L::regclass::oid) = (x.codes_oid = to_regclass(%4$L)::oid) '
-        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L))',
-        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table, i.name
+        '(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass(%4$L)) '
+        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)',
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table
     );
+    in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
     projections integer := hashindex._list_projections(used, i.metric);
     n_projections integer := used.n_bits * 2 / used.levels;
     numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
@@ -313,19 +311,19 @@ BEGIN
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
-        'codes_are_seen', seen,
-        'codes_are_kept', kept,
+        'codes_are_seen', format('EXISTS (SELECT FROM hashindex.index x WHERE %s)', seen),
+        'codes_are_kept', format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = %L AND %s)', i.name, kept),
         'codes_are_there', format('(to_regclass(%L) IS NOT NULL AND %s)', code_table, lists_are_there),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             -- A build drops tables that a search under way may still look for.
-            '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
+            '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s',
             -- A role that may not read the tenants has the codes, but not their copies of tenants.
-            rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, seen, kept
+            rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, in_use
         ) ELSE format(
             'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
-            'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept
+            'OR NOT %s', base, i.code_column, used.id, in_use
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'

@@ -192,8 +192,12 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
     try:
         # A database of SQL_ASCII would give text as bytes.
         connection = psycopg.connect(_libpq(url), autocommit=True, client_encoding="utf8")
-        settle(connection)
-        connection.autocommit = autocommit
+        try:
+            settle(connection)
+            connection.autocommit = autocommit
+        except BaseException:
+            connection.close()
+            raise
         return connection
     # A UnicodeError is of a host that cannot be a name, such as "..." in an example.
     except (psycopg.Error, UnicodeError) as error:
