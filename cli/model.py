@@ -91,7 +91,7 @@ def model() -> None:
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a file instead of a table: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
+    help="Learn from a file instead of a table: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--labels",
@@ -395,7 +395,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     "source",
     required=True,
     type=click.Path(path_type=Path),
-    help="File of vectors: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
+    help="File of vectors: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--vectors",

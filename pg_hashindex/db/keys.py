@@ -47,7 +47,8 @@ def _text(value: Any) -> str:
 
 
 def _is_read(kind: str) -> bool:
-    return kind.removeprefix("pg_catalog.") in _READ
+    # quote_all_identifiers quotes them.
+    return kind.replace('"', "").removeprefix("pg_catalog.") in _READ
 
 
 @dataclass(frozen=True)
