@@ -183,6 +183,17 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
         readable = False
     else:
         readable = not _is_ambiguous(url)
+    scheme = url.partition("://")[0].partition("+")[0]
+    if "://" in url and scheme.isalnum() and scheme not in ("postgresql", "postgres"):
+        raise ConnectionFailedError(
+            f"cannot connect to the database: its URL begins with {scheme}://, not postgresql://"
+        )
+    if unknown := _unknown_parameters(url):
+        raise ConnectionFailedError(
+            f"cannot connect to the database: its URL has {unknown}, which PostgreSQL's library "
+            "does not know, as URLs for other drivers have; leave it out (for ssl=require write "
+            "sslmode=require)"
+        )
     if not readable:
         # libpq's message repeats the part that it cannot read, which may be the password.
         raise ConnectionFailedError(
@@ -221,6 +232,20 @@ def settle(connection: Connection) -> list[tuple[str, str]]:
 def _libpq(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     return f"{scheme.partition('+')[0]}://{rest}" if separator else url
+
+
+def _unknown_parameters(url: str) -> str:
+    """Name the parameters of a URL that libpq does not know."""
+    # A ? before the @ is part of a password.
+    _, separator, query = url.rpartition("@")[2].partition("?")
+    if "://" not in url or not separator:
+        return ""
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [part.partition("=")[0] for part in query.split("&")]
+    # libpq takes ssl=true alone.
+    unknown = [name for name in names if name not in known]
+    unknown += ["ssl"] * ("ssl" in names and "ssl=true" not in query.split("&"))
+    return ", ".join(name for name in unknown if name.isidentifier())
 
 
 def _is_ambiguous(url: str) -> bool:

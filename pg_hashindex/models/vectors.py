@@ -41,7 +41,8 @@ def are_trainable(X: NDArray[np.floating]) -> NDArray[np.bool_]:
 
 def have_directions(X: NDArray[np.floating], metric: str | None) -> NDArray[np.bool_]:
     """Return which rows (n, d) have a distance: by cosine, a row of zeros has none."""
-    return X.any(axis=1) if metric == "cosine" else np.ones(len(X), dtype=bool)
+    there: NDArray[np.bool_] = (X != 0).any(axis=1)
+    return there if metric == "cosine" else np.ones(len(X), dtype=bool)
 
 
 def warn_of_zeros(table: str, count: int) -> None:

@@ -11,7 +11,7 @@ from fixtures.indexes import indexed
 
 from pg_hashindex import operations, schema
 from pg_hashindex.db.connection import connect, create_engine
-from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
@@ -103,3 +103,19 @@ def test_a_database_of_sql_ascii(server, make_database, vectors):
     with connect(url) as session:
         assert session.info.encoding == "utf-8"
     run_as_admin(server, "DROP DATABASE ascii WITH (FORCE)")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql://me:secret@h/db?schema=public", "its URL has schema, which"),
+        ("postgresql://me:secret@h/db?sslmode=require&pgbouncer=true", "its URL has pgbouncer"),
+        ("postgresql://me:secret@h/db?ssl=require", "sslmode=require"),
+        ("postgis://me:secret@h/db", "begins with postgis://, not postgresql://"),
+        ("postgresql://me:a?secret&b@h/db", "cannot be read"),
+    ],
+)
+def test_urls_of_other_drivers(url, message):
+    with pytest.raises(ConnectionFailedError, match=message) as told:
+        connect(url)
+    assert "secret" not in str(told.value)
