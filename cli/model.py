@@ -102,7 +102,7 @@ def model() -> None:
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a file instead of a table: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
+    help="Learn from a file instead of a table: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--labels",
@@ -239,7 +239,10 @@ def train_model(
                     trained = train_on_table(connection, table, column, name, method, **options)
             else:
                 with progress(f"reading {table}"):
-                    drawn = sample_table(connection, table, column, **draw, key_columns=key_columns)
+                    drawn = sample_table(
+                        connection, table, column, **draw,
+                        key_columns=key_columns, metric=options["metric"],
+                    )  # fmt: skip
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
@@ -443,7 +446,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     "source",
     required=True,
     type=click.Path(path_type=Path),
-    help="File of vectors: .npz, .npy, .mat, .fvecs, .bvecs or .ivecs.",
+    help="File of vectors: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
 )
 @click.option(
     "--vectors",

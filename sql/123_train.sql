@@ -17,6 +17,7 @@ CREATE OR REPLACE FUNCTION hashindex.train(
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET standard_conforming_strings = on
 SET jit = off
 -- A parallel plan would change the order of rows, and so the model.
 SET max_parallel_workers_per_gather = 0

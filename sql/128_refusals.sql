@@ -52,7 +52,7 @@ BEGIN
 END
 $$;
 
--- Raises an error unless the transaction sees an index's codes and its table still has the triggers that keep them fresh.
+-- Raises an error unless the transaction sees an index's codes and they are kept fresh by triggers of its table.
 CREATE OR REPLACE FUNCTION hashindex._require_codes(index_name text, table_name text, seen boolean, kept boolean) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -65,7 +65,7 @@ BEGIN
         RAISE EXCEPTION 'index "%" has been built again since this statement began', index_name
             USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     ELSIF NOT kept THEN
-        RAISE EXCEPTION 'table % has no triggers of index "%": it may have been dropped and recreated', table_name, index_name
+        RAISE EXCEPTION 'table % is not the one that index "%" has codes of: it may have been dropped and recreated, or restored', table_name, index_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index check %s', index_name);
     END IF;
 END

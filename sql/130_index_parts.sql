@@ -44,6 +44,26 @@ $$;
 
 COMMENT ON FUNCTION hashindex.find_index(text) IS 'catalog row of an index, or an error; also if an owner of its table is not trusted';
 
+-- Name of the index that is declared under a name on a table. Of tables of one name, the first one's index has the name, and those in other
+-- schemas have it with their schema.
+CREATE OR REPLACE FUNCTION hashindex._declared_name(name text, base regclass) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    own record;
+    named text;
+BEGIN
+    SELECT n.nspname, c.relname INTO own FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = base;
+    named := CASE WHEN format('%s_%s', own.nspname, name) ~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN format('%s_%s', own.nspname, name)
+        ELSE left(name, 31) || '_' || left(md5(own.nspname), 8) END;
+    RETURN CASE WHEN EXISTS (
+        SELECT FROM hashindex.index i
+        WHERE i.table_name = own.relname AND (i.name = named AND i.schema_name = own.nspname OR i.name = _declared_name.name AND i.schema_name <> own.nspname)
+    ) THEN named ELSE name END;
+END
+$$;
+
 -- Pgvector's distance operator for a metric. Operator and type are qualified, since a query may run under a caller's search_path.
 CREATE OR REPLACE FUNCTION hashindex._distance_operator(metric text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -232,6 +252,34 @@ END;
 CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigint
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
+
+-- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
+-- rows, and codes that are restored alone are of rows as they were.
+CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
+        = (i.codes_oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid)) IS TRUE;
+END
+$$;
+
+-- Binds an index to its table and codes after a restore of both, or anyway.
+CREATE OR REPLACE FUNCTION hashindex._bind(name text, anyway boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
+    FROM (
+        SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
+               to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid AS codes_oid
+        FROM hashindex.index i
+    ) n
+    WHERE x.name = _bind.name AND n.name = x.name AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);
+END
+$$;
 
 -- Whether the model of an index has a network, which SQL cannot evaluate.
 CREATE OR REPLACE FUNCTION hashindex._encoded_in_python(i hashindex.index) RETURNS boolean

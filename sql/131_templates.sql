@@ -6,6 +6,7 @@
 CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     missing text;
@@ -173,14 +174,14 @@ DECLARE
          FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n)),
         i.code_column, base
     ) END;
-    seen text := format(
-        'EXISTS (SELECT FROM hashindex.index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
-    );
-    -- A table that was dropped and recreated, or took this one's name, does not have this trigger.
+    seen text := format('x.name = %L AND x.generation = %s AND x.encoded', i.name, i.generation);
+    -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
-        'EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = %L::regclass AND t.tgname = %L AND t.tgfoid = to_regproc(%L))',
-        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage))
+        '(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass(%4$L)) '
+        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)',
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table
     );
+    in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
     projections integer := hashindex._list_projections(used, i.metric);
     -- Numbers that a query's codes are made of: one for each cut of a projection.
     n_projections integer := used.n_bits * 2 / used.levels;
@@ -210,6 +211,7 @@ DECLARE
         '(row_security_active(%1$L) OR row_security_active(to_regclass(%2$L))) AND hashindex._rows_are_hidden(%1$L, %2$L)'
     ELSE 'row_security_active(%1$L)' END, base, code_table);
     filters record;
+    types record;
     -- Percent signs are doubled because these texts go through format() once more.
     named record;
     parts jsonb;
@@ -230,7 +232,25 @@ BEGIN
            -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
            coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    -- The types that columns have, unless the index was made for others.
+    SELECT string_agg(format('pg_typeof(n.%I) <> %L::regtype', k.name, CASE WHEN k.kept = ANY (t.bases) THEN a.atttypid ELSE k.kept END::regtype), ' OR ' ORDER BY k.n) AS differ,
+           string_agg(format(CASE WHEN k.n < 100 THEN 'n.%1$I = ' ELSE '' END || 'n.%1$I::text::%2$s', k.name, k.kept::regtype), ', ' ORDER BY k.n) AS kept
+    INTO types
+    FROM (
+        SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
+        UNION ALL
+        SELECT 100 + f.n, f.name, c.atttypid FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        JOIN pg_attribute c ON c.attrelid = to_regclass(code_table) AND c.attname = 'filter_' || f.n
+    ) k
+    LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name AND NOT a.attisdropped
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE below AS (
+            SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
+        )
+        SELECT array_agg(b.type) AS bases FROM below b
+    ) t;
     parts := hashindex._key_parts(i) || jsonb_build_object(
+        'types_differ', types.differ, 'as_kept', types.kept,
         'index', quote_literal(i.name),
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),
@@ -294,19 +314,19 @@ BEGIN
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,
-        'codes_are_seen', seen,
-        'codes_are_kept', kept,
+        'codes_are_seen', format('EXISTS (SELECT FROM hashindex.index x WHERE %s)', seen),
+        'codes_are_kept', format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = %L AND %s)', i.name, kept),
         'codes_are_there', format('(to_regclass(%L) IS NOT NULL AND %s)', code_table, lists_are_there),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table.
         'codes_are_hidden', CASE WHEN in_table THEN format(
             -- A build drops tables that a search under way may still look for.
-            '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s OR NOT %s',
+            '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s',
             -- A role that may not read the tenants has the codes, but not their copies of tenants.
-            rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, seen, kept
+            rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, in_use
         ) ELSE format(
             'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
-            'OR NOT %s OR NOT %s', base, i.code_column, used.id, seen, kept
+            'OR NOT %s', base, i.code_column, used.id, in_use
         ) END,
         'filtered', quote_literal(CASE WHEN in_table THEN format(
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
@@ -411,6 +431,9 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._create_functions(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);

@@ -232,6 +232,15 @@ BEGIN
         RAISE EXCEPTION 'table % is distributed by "%", and has no key with that column by which codes are found', table_name, distribution_column
             USING ERRCODE = 'feature_not_supported',
                   HINT = format('Citus keeps columns unique only together with "%s": add a primary key that has it.', distribution_column);
+    ELSIF key_index IS NULL AND EXISTS (
+        SELECT FROM pg_index x CROSS JOIN LATERAL (
+            SELECT array_agg(a.attname::text) AS names FROM pg_attribute a WHERE a.attrelid = table_name AND a.attnum = ANY (x.indkey)
+        ) k
+        WHERE x.indrelid = table_name AND x.indisunique AND NOT x.indimmediate
+          AND CASE WHEN wanted IS NULL THEN x.indisprimary ELSE k.names @> wanted AND k.names <@ wanted END
+    ) THEN
+        RAISE EXCEPTION 'the key of % is DEFERRABLE: within a transaction, two rows may have the same', table_name
+            USING ERRCODE = 'invalid_table_definition', HINT = 'Make it NOT DEFERRABLE, or name another key.';
     ELSIF key_index IS NULL THEN
         RAISE EXCEPTION '%', format(
             CASE WHEN wanted IS NULL THEN 'table %1$s has no primary key'

@@ -16,6 +16,9 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     i hashindex.index;
@@ -116,6 +119,7 @@ BEGIN
     END IF;
 
     PERFORM hashindex._create_codes(i, create_index.table_name);
+    PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
     ELSE

@@ -54,6 +54,7 @@ DECLARE
 BEGIN
     PERFORM hashindex.find_index(_locked_index.name);
     PERFORM hashindex._check_administrator();
+    PERFORM hashindex._bind(_locked_index.name);
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
 END
@@ -93,6 +94,10 @@ DECLARE
     later hashindex.index;
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
+    IF NOT hashindex._is_bound(i) THEN
+        RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored', base, i.name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s', coalesce(i.swap_of, i.name));
+    END IF;
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
@@ -304,8 +309,9 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
-    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows)
+    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows, codes_oid)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows,
+           to_regclass(format('%I.%I', later.code_schema, later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
     PERFORM hashindex._set_readers(later, i);

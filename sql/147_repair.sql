@@ -5,6 +5,9 @@ CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
 RETURNS TABLE (fault text, advice text, mendable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
@@ -57,11 +60,13 @@ BEGIN
             rebind || ' --id COLUMN' || repeat(',COLUMN', cardinality(i.key_columns) - 1), false
         FROM unnest(i.key_columns) k(name) WHERE k.name <> ALL (columns)
         UNION ALL
-        SELECT retyped, again, false
+        SELECT retyped, 'pg-hashindex index repair ' || named, true
         UNION ALL
         SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
         UNION ALL
         SELECT CASE
+            WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
+                format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
             WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
             WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
@@ -117,10 +122,25 @@ AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    typed regprocedure;
 BEGIN
-    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.mendable) THEN
+    -- Filter columns that are gone stay as they are: filters are checked in the table.
+    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.mendable) AND NOT (
+        EXISTS (SELECT FROM hashindex._filter_faults(i))
+        AND i.filter_columns <@ ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped)
+    ) THEN
         RETURN false;
     END IF;
+    PERFORM hashindex._check_filter_columns(i, base);
+    -- Arguments and answers have the types of columns, which may be others now.
+    FOR typed IN SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f WHERE p.prorettype <> 'trigger'::regtype LOOP
+        EXECUTE format('DROP FUNCTION %s', typed);
+    END LOOP;
+    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', 'key_' || i.storage);
+    SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
+    FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
+    JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
+    CROSS JOIN LATERAL unnest(k.key_columns, k.key_types) n(name, type) WHERE n.name = o.name;
     PERFORM hashindex._allow_shard_changes();
     -- A new generation keeps present snapshots from searching codes that are not complete.
     i.generation := hashindex._new_generation(i.generation);
@@ -135,10 +155,11 @@ BEGIN
         i.next_generation := NULL;
     END IF;
     UPDATE hashindex.index x
-    SET (generation, building, access, landmark_table, next_generation)
-        = (i.generation, i.building, i.access, i.landmark_table, i.next_generation)
+    SET (generation, building, access, landmark_table, next_generation, key_types, encoded)
+        = (i.generation, i.building, i.access, i.landmark_table, i.next_generation, i.key_types, false)
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, base);
+    PERFORM hashindex._bind(i.name, true);
     IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     END IF;

@@ -237,6 +237,7 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._kept_filter(i hashindex.index, filter text) RETURNS text
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
+SET standard_conforming_strings = on
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;

@@ -175,6 +175,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    name := hashindex._declared_name(name, table_name);
     IF defer AND EXISTS (
         SELECT FROM hashindex.index x
         WHERE x.name = declare_index.name AND x.column_name = declare_index.column_name

@@ -191,7 +191,10 @@ BEGIN
             coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
             CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
                  ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
+            CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
+                     SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
+                 ) THEN format('pg-hashindex index repair %s', i.name)
+                 WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
                  WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
                      || 'drop the index, and create it again with filter columns that the table has' END;
     END IF;
@@ -202,11 +205,13 @@ BEGIN
     END IF;
     EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
     EXECUTE format(
-        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
+        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %1$s c TABLESAMPLE SYSTEM (%2$s) GROUP BY c.landmark) '
         'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
-        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted FROM lists l',
-        code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
+        'FROM lists l LEFT JOIN hashindex.%3$I k USING (landmark)',
+        code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END, i.landmark_table
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN
         -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
@@ -215,16 +220,18 @@ BEGIN
     SELECT abs(s.correlation) INTO together FROM pg_stats s
     WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
     wrong := array_remove(ARRAY[
+        CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
         CASE WHEN found.in_long > 0.05 * found.n THEN
             format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
         CASE WHEN together < 0.7 AND codes > 10000 AND i.tenant_column IS NULL THEN
             'codes of one landmark are no longer stored together: searches read more pages' END
     ], NULL);
-    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, found.longest::double precision,
+    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' WHEN found.lost > 0 THEN 'broken' ELSE 'warning' END, found.longest::double precision,
         concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
                                CASE WHEN _health_of_rows.full OR hashindex._sample_share(code_table, 100000) = 1
                                     THEN format(', %s at most', found.longest) END), nullif(array_to_string(wrong, '; '), '')),
-        CASE WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
+        CASE WHEN found.lost > 0 THEN 'pg-hashindex index repair ' || i.name
+             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
     wrong := array_remove(ARRAY[
         CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
         CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
@@ -253,6 +260,9 @@ CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFA
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
 SET search_path FROM CURRENT
+SET extra_float_digits = 1
+SET quote_all_identifiers = off
+SET standard_conforming_strings = on
 SET jit = off
 AS $$
 DECLARE

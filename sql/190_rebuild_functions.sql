@@ -18,6 +18,7 @@ BEGIN
     FOR i IN SELECT * FROM hashindex.index FOR UPDATE LOOP
         -- A table that was dropped or renamed leaves its index behind, to be dropped by name.
         CONTINUE WHEN to_regclass(format('%I.%I', i.schema_name, i.table_name)) IS NULL;
+        PERFORM hashindex._bind(i.name);
         PERFORM hashindex._create_functions(i);
     END LOOP;
     -- Replacing a function keeps what depends on it.

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, OID
 from sqlalchemy.types import UserDefinedType
 
 revision = "0001"
@@ -97,7 +97,7 @@ def upgrade() -> None:
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
-    # Schema and table names are text, never oids: oids differ between nodes and after a restore.
+    # Tables are found by their names: oids differ between nodes and after a restore.
     op.create_table(
         "index",
         sa.Column("name", sa.Text, nullable=False),
@@ -149,6 +149,10 @@ def upgrade() -> None:
         # that row describes the old codes (previous) until they are pruned.
         sa.Column("swap_of", sa.Text),
         sa.Column("swap_state", sa.Text),
+        # The table and its codes as they were made. A restore of one of them gives it another oid,
+        # and a restore of the whole database gives both others.
+        sa.Column("table_oid", OID),
+        sa.Column("codes_oid", OID),
         sa.PrimaryKeyConstraint("name", name="index_pkey"),
         sa.ForeignKeyConstraint(
             ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"

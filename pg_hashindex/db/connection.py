@@ -21,10 +21,31 @@ from ..errors import (
     OldServerError,
 )
 from .server_errors import translated_errors
-from .statements import Statement, Steps, run
+from .statements import Statement, Steps, execute, run
 
 Connection = psycopg.Connection[Any]
 
+#: Settings that statements and what is read of their answers depend on, as they begin.
+SETTINGS = {
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "array_nulls": "on",
+    "bytea_output": "hex",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "extra_float_digits": "1",
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+}
+# Only what is otherwise is set: a pooler may give the session to others.
+_SETTLE: LiteralString = """
+    SELECT s.name, s.before, pg_catalog.set_config(s.name, s.wanted, false) FROM (
+        SELECT g.name, g.wanted, pg_catalog.current_setting(g.name) AS before
+        FROM unnest($1::text[], $2::text[]) g(name, wanted) OFFSET 0
+    ) s WHERE NOT pg_catalog.starts_with(s.before, s.wanted)
+"""
 
 #: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
@@ -107,6 +128,11 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
         )
     if connection.adapters.types.get("vector") is not None:
         return False
+    if connection.info.encoding == "ascii":
+        raise InvalidInputError(
+            "the connection has client_encoding SQL_ASCII, so that psycopg reads text as bytes; "
+            "connect with client_encoding='utf8'"
+        )
     if connection.info.server_version < 150_000:
         raise OldServerError(
             f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
@@ -157,6 +183,17 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
         readable = False
     else:
         readable = not _is_ambiguous(url)
+    scheme = url.partition("://")[0].partition("+")[0]
+    if "://" in url and scheme.isalnum() and scheme not in ("postgresql", "postgres"):
+        raise ConnectionFailedError(
+            f"cannot connect to the database: its URL begins with {scheme}://, not postgresql://"
+        )
+    if unknown := _unknown_parameters(url):
+        raise ConnectionFailedError(
+            f"cannot connect to the database: its URL has {unknown}, which PostgreSQL's library "
+            "does not know, as URLs for other drivers have; leave it out (for ssl=require write "
+            "sslmode=require)"
+        )
     if not readable:
         # libpq's message repeats the part that it cannot read, which may be the password.
         raise ConnectionFailedError(
@@ -164,7 +201,15 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with %XX for characters such as @ : / %"
         )
     try:
-        return psycopg.connect(_libpq(url), autocommit=autocommit)
+        # A database of SQL_ASCII would give text as bytes.
+        connection = psycopg.connect(_libpq(url), autocommit=True, client_encoding="utf8")
+        try:
+            settle(connection)
+            connection.autocommit = autocommit
+        except BaseException:
+            connection.close()
+            raise
+        return connection
     # A UnicodeError is of a host that cannot be a name, such as "..." in an example.
     except (psycopg.Error, UnicodeError) as error:
         reason = str(error).strip()
@@ -178,9 +223,29 @@ def _open(url: str, *, autocommit: bool = True) -> Connection:
         ) from None
 
 
+def settle(connection: Connection) -> list[tuple[str, str]]:
+    """Set what differs from `SETTINGS` in a session; return the names with the values before."""
+    given = [list(SETTINGS), list(SETTINGS.values())]
+    return [(name, before) for name, before, _ in execute(connection, _SETTLE, given)]
+
+
 def _libpq(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     return f"{scheme.partition('+')[0]}://{rest}" if separator else url
+
+
+def _unknown_parameters(url: str) -> str:
+    """Name the parameters of a URL that libpq does not know."""
+    # A ? before the @ is part of a password.
+    _, separator, query = url.rpartition("@")[2].partition("?")
+    if "://" not in url or not separator:
+        return ""
+    known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [part.partition("=")[0] for part in query.split("&")]
+    # libpq takes ssl=true alone.
+    unknown = [name for name in names if name not in known]
+    unknown += ["ssl"] * ("ssl" in names and "ssl=true" not in query.split("&"))
+    return ", ".join(name for name in unknown if name.isidentifier())
 
 
 def _is_ambiguous(url: str) -> bool:
@@ -214,12 +279,15 @@ def check_idle(connection: Connection, why: str) -> None:
 
 @contextlib.contextmanager
 def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
-    """Put a connection into autocommit mode; refuse it as `check_idle` does."""
+    """Put a connection into autocommit mode, with our settings; refuse it as `check_idle` does."""
     check_idle(connection, why)
-    before = connection.autocommit
-    connection.autocommit = True
+    before = connection.autocommit, connection.isolation_level, connection.read_only
+    connection.autocommit, connection.isolation_level, connection.read_only = True, None, None
+    settings = settle(connection)
     try:
         yield
     finally:
         if not connection.closed:
-            connection.autocommit = before
+            for setting in settings:
+                execute(connection, "SELECT pg_catalog.set_config($1, $2, false)", setting)
+            connection.autocommit, connection.isolation_level, connection.read_only = before

@@ -19,6 +19,16 @@ KeyColumns: TypeAlias = str | Sequence[str] | None
 
 _COMMA = sql.SQL(", ")
 
+# Types that psycopg reads as values whose text is the key's. Answers have the text of others.
+_READ = frozenset(
+    {
+        "bool", "boolean", "int2", "smallint", "int4", "integer", "int8", "bigint", "oid",
+        "float4", "real", "float8", "double precision", "numeric", "text", "varchar", "bpchar",
+        "character varying", "character", "name", "uuid", "date", "time", "timetz", "timestamp",
+        "timestamptz", "inet", "cidr",
+    }
+)  # fmt: skip
+
 
 def as_key_columns(given: KeyColumns) -> list[str] | None:
     """Return the columns of a key as a list; None stays."""
@@ -30,6 +40,15 @@ def as_key_columns(given: KeyColumns) -> list[str] | None:
 def name_of_key(columns: Sequence[str]) -> str:
     """Name a key in messages: ``id``, or ``(tenant_id, id)``."""
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+
+
+def _text(value: Any) -> str:
+    return f"\\x{bytes(value).hex()}" if isinstance(value, bytes | memoryview) else str(value)
+
+
+def _is_read(kind: str) -> bool:
+    # quote_all_identifiers quotes them.
+    return kind.replace('"', "").removeprefix("pg_catalog.") in _READ
 
 
 @dataclass(frozen=True)
@@ -128,6 +147,23 @@ class Key:
             for place, kind in enumerate(self.types)
         ]
 
+    def shown(self, values: Sequence[sql.Composable]) -> sql.Composed:
+        """Return SQL that selects the values of a key as answers have them."""
+        shown = [
+            value if _is_read(kind) else sql.SQL("{}::text").format(value)
+            for value, kind in zip(values, self.types, strict=True)
+        ]
+        return _COMMA.join(shown)
+
+    def shown_from_text(self, text: sql.Composable) -> sql.Composed:
+        """Return SQL that selects the key that a text stands for as answers have it."""
+        return self.shown(self._parts_of_text(text))
+
+    @property
+    def is_read(self) -> bool:
+        """Whether answers have the values of the key, and no texts."""
+        return all(map(_is_read, self.types))
+
     def compared(self, value: sql.Composable) -> list[sql.Composable]:
         """Return SQL for each value of a key that a caller's query gives, compared as the key is.
 
@@ -158,7 +194,7 @@ class Key:
         Refuses a key that has not as many values as this one has columns.
         """
         if len(self.columns) == 1:
-            return str(row_id)
+            return _text(row_id)
         text, values = row_id, row_id
         if isinstance(row_id, str):
             try:
@@ -166,7 +202,7 @@ class Key:
             except ValueError:
                 values = None
         elif isinstance(row_id, list | tuple):
-            text = json.dumps([None if value is None else str(value) for value in row_id])
+            text = json.dumps([None if value is None else _text(value) for value in row_id])
         if not isinstance(values, list | tuple) or len(values) != len(self.columns):
             raise InvalidInputError(
                 f"the key {row_id!r} is not of {len(self.columns)} values, as {self.name} is: give "

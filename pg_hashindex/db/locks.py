@@ -28,15 +28,21 @@ _LIMIT: LiteralString = "SELECT pg_catalog.current_setting('lock_timeout')"
 _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, true)"
 
 
-# Wait for sessions that are changing the index's row.
-_WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR KEY SHARE"
+# Claims of an index are made one after another, and wait for sessions that are changing its row.
+_WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR NO KEY UPDATE"
+# Work on codes excludes any other. A swap writes codes beside; hashindex.exchange refuses to put
+# them into use while others encode or build.
+_OTHER: LiteralString = """
+    SELECT c.work FROM hashindex.claim c WHERE c.name = $2 AND hashindex._holds(c.pid, c.lock) AND (
+        c.work = $1 OR c.pid <> pg_backend_pid()
+        AND ('swap' NOT IN (c.work, $1) OR 'repair' IN (c.work, $1)))
+"""
 _CLAIM: LiteralString = """
     INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
     ON CONFLICT (work, name) DO UPDATE
     SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL, rows_done = 0,
         rows_total = NULL, started_at = excluded.started_at,
         phase_started_at = excluded.phase_started_at
-    WHERE NOT hashindex._holds(c.pid, c.lock)
 """
 _RELEASE: LiteralString = """
     DELETE FROM hashindex.claim c
@@ -57,23 +63,27 @@ def hold(connection: Connection) -> int:
     return lock
 
 
-def claim(connection: Connection, work: str, name: str) -> bool:
-    """Claim some work for this session; return False if another session does it.
+_DONE = {"access": "built", "encode": "encoded", "repair": "repaired", "swap": "swapped"}
 
-    The work is "access", "encode", "repair" or "swap"; the name is that of an index.
+
+def claim(connection: Connection, work: str, name: str) -> None:
+    """Claim some work on the codes of an index; refuse it while another session is at work.
+
+    The work is "access", "encode", "repair" or "swap".
     """
     _refuse_pooled(connection)
     # Without this block, a connection that is not in autocommit mode would begin a transaction.
     with connection.transaction():
         execute(connection, _WAIT, [name])
+        for (other,) in execute(connection, _OTHER, [work, name]):
+            raise InUseError(
+                f"index {name!r} is being {_DONE[other]} by another session; wait for it"
+            )
         lock = hold(connection)
-        claimed = execute(connection, _CLAIM, [work, name, lock]).rowcount > 0
-        if not claimed:
-            execute(connection, "SELECT pg_advisory_unlock($1::bigint)", [lock])
-    if claimed and not _has(connection, lock):
+        execute(connection, _CLAIM, [work, name, lock])
+    if not _has(connection, lock):
         # Without the lock, the claim does not count. The lock ends with the pooler's session.
         raise DatabaseStateError(_POOLED)
-    return claimed
 
 
 def _refuse_pooled(connection: Connection) -> None:

@@ -63,9 +63,12 @@ def read_as(
     statement: Any,
     values: Sequence[Any] | None = None,
 ) -> list[Result]:
-    """Run a statement as `execute` does, and make an object of each row, by the columns' names."""
+    """Run a statement as `execute` does, and make an object of each row, by the columns' names.
+
+    Rows come as binary: psycopg reads times as text only if DateStyle is ISO.
+    """
     cursor = psycopg.RawCursor(connection, row_factory=class_row(kind))
-    return cursor.execute(statement, values).fetchall()
+    return cursor.execute(statement, values, binary=True).fetchall()
 
 
 @dataclass(frozen=True)

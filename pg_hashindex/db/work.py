@@ -17,7 +17,6 @@ from typing import Any, Literal, LiteralString
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from ..errors import InUseError
 from .connection import Connection
 from .locks import claim, release
 from .owners import prepare_schema
@@ -129,15 +128,12 @@ class Work:
 
 
 @contextmanager
-def claimed_work(connection: Connection, work: str, name: str, busy: str) -> Iterator[Work]:
-    """Keep other sessions from the same work on an index.
+def claimed_work(connection: Connection, work: str, name: str) -> Iterator[Work]:
+    """Keep other sessions from work on the codes of an index; not inside a transaction.
 
-    Not inside a transaction. ``hashindex.health`` and ``hashindex.exchange`` know the work by its
-    name, as `claim` takes it. ``busy`` is the message of the `InUseError` if another session does
-    it.
+    ``hashindex.health`` and ``hashindex.exchange`` know the work by its name, as `claim` takes it.
     """
-    if not claim(connection, work, name):
-        raise InUseError(busy)
+    claim(connection, work, name)
     try:
         yield Work(connection, work, name)
     finally:

@@ -16,13 +16,7 @@ def waits_for_landmarks(index: IndexRow) -> bool:
 
 def only_builder(index: IndexRow) -> AbstractContextManager[Work]:
     """Keep other sessions from building or rebalancing the access path of an index."""
-    return claimed_work(
-        index.connection,
-        "access",
-        index.name,
-        f"the access path of index {index.name!r} is being built by another session; its rows are "
-        "encoded, wait for the path",
-    )
+    return claimed_work(index.connection, "access", index.name)
 
 
 def configured_otherwise(index: IndexRow) -> DatabaseStateError:

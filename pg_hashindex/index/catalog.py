@@ -345,12 +345,6 @@ class IndexRow:
             f"{self.schema_name}.{self.table_name}",
         )
 
-    @property
-    def binary_ids(self) -> bool:
-        """Whether psycopg reads the key's types in binary; other types are read as text."""
-        types = self.connection.adapters.types
-        return all(types.get(kind.partition("(")[0]) is not None for kind in self.key_types)
-
     def names_of_codes(self) -> dict[str, sql.Composable]:
         """Return SQL for the code of a row of the table b, and the join that it needs.
 
@@ -583,7 +577,8 @@ def _rows_steps(
 ) -> Steps[list[IndexRow]]:
     # A search needs only a connection's settings and adapters, which both kinds have.
     used = cast(Connection, connection)
-    rows = yield Statement(_CATALOG + which, values, rows=dict_row)
+    # As binary, since psycopg reads times as text only if DateStyle is ISO.
+    rows = yield Statement(_CATALOG + which, values, rows=dict_row, binary=True)
     return [IndexRow(connection=used, **row) for row in rows]
 
 

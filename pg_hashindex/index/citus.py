@@ -363,7 +363,14 @@ class ShardVerifier(Verifier):
     def list_missing(self) -> int:
         """Delete codes that are in no list of a landmark; return how many."""
         self.work.phase("looking for rows in no list")
+        landmarks = self.index.landmarks
+        if landmarks is None:
+            return 0
+        statement: LiteralString = (
+            "DELETE FROM {codes} c "
+            "WHERE NOT EXISTS (SELECT FROM {landmarks} l WHERE l.landmark = c.landmark)"
+        )
         if self.index.tenant_column is not None:
             # A small tenant has none, and `encode` has given the others theirs.
-            return 0
-        return int(self._execute("DELETE FROM {codes} WHERE landmark IS NULL").rowcount)
+            statement += " AND c.landmark IS NOT NULL"
+        return int(self._execute(statement, landmarks=landmarks).rowcount)

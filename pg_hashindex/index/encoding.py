@@ -173,8 +173,7 @@ def only_encoder(index: IndexRow, batch_rows: int | None) -> Iterator[Work]:
     """Keep other sessions from encoding an index; a second one would do the same work again."""
     if batch_rows is not None and batch_rows < 1:
         raise InvalidInputError(f"batch_rows must be 1 or more, got {batch_rows}")
-    busy = f"index {index.name!r} is being encoded by another session; wait for it"
-    with claimed_work(index.connection, "encode", index.name, busy) as work:
+    with claimed_work(index.connection, "encode", index.name) as work:
         yield work
 
 

@@ -113,8 +113,9 @@ class _Question:
     def row_statement(self, row: IndexRow) -> _Query:
         """Write the statement that reads the row's key, vector and code."""
         query = sql.SQL(
-            "SELECT {key}, b.{column}, {code}::text FROM {table} b WHERE ({key}) = ({like})"
+            "SELECT {shown}, b.{column}, {code}::text FROM {table} b WHERE ({key}) = ({like})"
         ).format(
+            shown=row.key.shown(row.key.parts("b")),
             # Not every reader may read codes.
             **row.names | {"code": row.code_of_row if row.encoded_in == "python" else sql.NULL},
             like=row.key.from_text(sql.SQL("$1::text")),
@@ -213,23 +214,23 @@ class Search(_Question):
         params: list[Any] = [vector, k, candidates, probes]
         if self.tenant is not None:
             params += [str(self.tenant), restriction]
-            query = sql.SQL(
-                "SELECT * FROM hashindex.{}($1, $2, $3, $4, {}, $6, tenant => $5::text::{})"
-            ).format(
+            call = sql.SQL("hashindex.{}($1, $2, $3, $4, {}, $6, tenant => $5::text::{})").format(
                 sql.Identifier(f"search_{row.name}"),
                 self._code(row, params),
                 sql.SQL(row.tenant_type or ""),
             )
+            query = _answers(row, call)
         elif restriction is None and equalities is None:
-            query = sql.SQL("SELECT * FROM hashindex.{}($1, $2, $3, $4, {})").format(
+            call = sql.SQL("hashindex.{}($1, $2, $3, $4, {})").format(
                 sql.Identifier(f"search_{row.name}"), self._code(row, params)
             )
+            query = _answers(row, call)
         else:
             params += [row.name, restriction, equalities]
             query = sql.SQL(
                 "SELECT {}, distance FROM hashindex.search("
                 "$5, $1, $2, $3, $4, filter => $6, where_equals => $7::jsonb, query_code => {})"
-            ).format(row.key.from_text(sql.Identifier("id")), self._code(row, params))
+            ).format(row.key.shown_from_text(sql.Identifier("id")), self._code(row, params))
         return query, params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -256,10 +257,10 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        query = sql.SQL("SELECT * FROM hashindex.{}($1, $2, {})").format(
+        call = sql.SQL("hashindex.{}($1, $2, {})").format(
             sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
-        return query, params
+        return _answers(row, call), params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
@@ -299,12 +300,21 @@ class Hybrid(_Question):
         if self.configuration is not None:
             params.append(self.configuration)
             query += f", configuration => ${len(params)}::text::regconfig"
-        key = row.key.from_text(sql.Identifier("id"))
+        key = row.key.shown_from_text(sql.Identifier("id"))
         return sql.SQL(query + ")").format(key, code), params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
         return [HybridHit(row.key.read(values[:-3]), *values[-3:]) for values in found]
+
+
+def _answers(row: IndexRow, call: sql.Composed) -> sql.Composed:
+    """Write the statement that selects what a search function of the index returns."""
+    if row.key.is_read:
+        return sql.SQL("SELECT * FROM ") + call
+    return sql.SQL("SELECT {}, s.distance FROM {} s({}, distance)").format(
+        row.key.shown(row.key.id_parts("s")), call, row.key.ids
+    )
 
 
 def _hits(row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -337,18 +347,17 @@ class Searches(Generic[Hits, HybridHits]):
         asked_again = False
         while True:
             try:
-                binary = row.binary_ids
                 with translated_errors(row):
                     ready = asked
                     if asked.like:
                         # Not prepared: the column may be given another type.
                         ready = asked.at(
-                            row, (yield Statement(*asked.row_statement(row), binary=binary))
+                            row, (yield Statement(*asked.row_statement(row), binary=True))
                         )
                     if ready.wants_code(row):
                         model = yield row.model_steps()
                         ready = yield partial(ready.encoded, row, model)
-                    query = Statement(*ready.statement(row), binary=binary, prepare=True)
+                    query = Statement(*ready.statement(row), binary=True, prepare=True)
                     return ready.hits(row, (yield query))
             except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:

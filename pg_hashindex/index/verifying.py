@@ -74,6 +74,14 @@ _TAKE: dict[Layout, LiteralString] = {
 }
 
 
+# Codes in lists of landmarks that no longer exist.
+_UNLIST: LiteralString = """
+    UPDATE {codes} c SET landmark = NULL
+    WHERE c.landmark IS NOT NULL
+      AND NOT EXISTS (SELECT FROM {landmarks} l WHERE l.landmark = c.landmark)
+"""
+
+
 class Verifier:
     """The codes of one index, on a connection in autocommit mode."""
 
@@ -144,6 +152,8 @@ class Verifier:
     def list_missing(self) -> int:
         """Put rows with a code but without a landmark into lists; return how many."""
         self.work.phase("looking for rows in no list")
+        if (landmarks := self.index.landmarks) is not None:
+            self._execute(_UNLIST, landmarks=landmarks)
         row = self._execute("SELECT hashindex._assign_missing($1)", [self.index.name]).fetchone()
         return int(row[0])
 

@@ -572,10 +572,10 @@ class Model:
             raise
         except UNREADABLE as error:
             raise InvalidInputError(f"not a model file of pg_hashindex: {error}") from error
-        if model.checksum != header["checksum"]:
+        if model.checksum != header.get("checksum"):
             raise InvalidInputError(
                 f"the model file is damaged: its checksum is {model.checksum}, "
-                f"recorded is {header['checksum']}"
+                f"recorded is {header.get('checksum')}"
             )
         return model
 

@@ -39,6 +39,24 @@ def are_trainable(X: NDArray[np.floating]) -> NDArray[np.bool_]:
     return lengths < LARGEST_LENGTH
 
 
+def have_directions(X: NDArray[np.floating], metric: str | None) -> NDArray[np.bool_]:
+    """Return which rows (n, d) have a distance: by cosine, a row of zeros has none."""
+    there: NDArray[np.bool_] = (X != 0).any(axis=1)
+    return there if metric == "cosine" else np.ones(len(X), dtype=bool)
+
+
+def warn_of_zeros(table: str, count: int) -> None:
+    """Warn once of rows of zeros that were left out, if there are some."""
+    if count:
+        rows = "1 row" if count == 1 else f"{count} rows"
+        warnings.warn(
+            f"left out {rows} of {table} whose vector is zero, which has no cosine distance; "
+            "embeddings that failed may look so",
+            RowsLeftOutWarning,
+            stacklevel=3,
+        )
+
+
 def warn_of_left_out(table: str, keys: Sequence[str], count: int, what: str) -> None:
     """Warn once of rows that were left out, by their number and the first keys."""
     named = ", ".join(keys[:_NAMED_KEYS]) + ", ..." * (count > _NAMED_KEYS)

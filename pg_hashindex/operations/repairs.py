@@ -215,7 +215,6 @@ def _run(
     full: bool = False,
     undo: bool = False,
 ) -> Repaired:
-    busy = f"index {index.name!r} is being repaired by another session; wait for it"
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a repair is made in many transactions"),
@@ -225,7 +224,7 @@ def _run(
                 f"{index.name!r} is a part of index {index.swap_of!r}; run: pg-hashindex index "
                 f"repair {index.swap_of}"
             )
-        with claimed_work(index.connection, "repair", index.name, busy) as work:
+        with claimed_work(index.connection, "repair", index.name) as work:
             return _Repairer(index, work, full=full).run(names, undo=undo)
 
 
@@ -271,6 +270,7 @@ class _Repairer:
 
     def _rebind(self, names: Names) -> None:
         for index in self._rows():
+            execute(self.connection, "SELECT hashindex._bind($1)", [index.name])
             row = execute(self.connection, _REBIND, [index.name, *names]).fetchone()
             if trusts_owners(self.connection):
                 execute(self.connection, _TRUST, [index.name])

@@ -301,10 +301,9 @@ def _drop(index: IndexRow, states: list[SwapState]) -> str | None:
 
 @contextmanager
 def _only_swapper(index: IndexRow) -> Iterator[Work]:
-    busy = f"index {index.name!r} is being swapped by another session"
     with (
         translated_errors(table=index.qualified_table),
         outside_transactions(index.connection, "a swap is made in many transactions"),
-        claimed_work(index.connection, "swap", index.name, busy) as work,
+        claimed_work(index.connection, "swap", index.name) as work,
     ):
         yield work

@@ -72,6 +72,7 @@ def score_codes(
         labels=labels,
         rows=rows,
         random_state=random_state,
+        metric=index.metric,
     )
     X, y = sample.X, None
     if labels is not None:

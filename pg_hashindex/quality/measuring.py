@@ -270,7 +270,7 @@ class Measuring:
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
-        found = cursor.execute(*search.statement(index), prepare=True, binary=index.binary_ids)
+        found = cursor.execute(*search.statement(index), prepare=True, binary=True)
         hits = search.hits(index, found.fetchall())
         return [hit for hit in hits if not more or hit.id != query.key][: self.k]
 
@@ -293,13 +293,13 @@ def _resolved(index: IndexRow, queries: Sequence[Query], tenants: set[str | None
         rows = execute(
             index.connection,
             sql.SQL(
-                "SELECT {key}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END, {tenant} "
+                "SELECT {shown}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END, {tenant} "
                 "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
                 "LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL "
                 "ORDER BY s.number"
-            ).format(**index.names, tenant=tenant),
+            ).format(**index.names, shown=index.key.shown(index.key.parts("b")), tenant=tenant),
             [[query.row_id for query in queries]],
-            binary=index.binary_ids,
+            binary=True,
         ).fetchall()
     return [
         _Asked(query.vector, index.key.read(values), text, of)

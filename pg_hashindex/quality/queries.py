@@ -14,7 +14,7 @@ from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import HasRow
 from ..index.search import as_count
-from ..models.vectors import as_rows, as_vector
+from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
 __all__ = ["Query", "as_queries", "draw", "of_log", "read_log"]
 
@@ -48,7 +48,7 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
     index
         If Python encodes it, only rows with a code are drawn.
     n
-        How many rows; all if there are fewer.
+        How many rows; all if there are fewer. By cosine, those of zeros are left out of them.
     random_state
         Seed of the draw.
 
@@ -74,7 +74,12 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
     )
     with translated_errors(table=index.qualified_table):
         rows = execute(index.connection, statement).fetchall()
-    return [Query(as_vector(vector), row_id) for vector, row_id in rows]
+    drawn = [Query(as_vector(vector), row_id) for vector, row_id in rows]
+    if index.metric != "cosine":
+        return drawn
+    found = [query for query in drawn if query.vector.to_numpy().any()]
+    warn_of_zeros(index.qualified_table, len(drawn) - len(found))
+    return found
 
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:

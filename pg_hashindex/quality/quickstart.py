@@ -317,7 +317,8 @@ def train_model(
     needs many candidates on the sample, and more than it. Returns why, then.
     """
     table, why = found.table, None
-    X = sample_table(connection, table.name, table.column, rows=sample_rows(METHOD)).X
+    rows = sample_rows(METHOD)
+    X = sample_table(connection, table.name, table.column, rows=rows, metric=metric).X
     model, fit = try_code(X, _GRAPH_METHOD if kind == "function" else METHOD, metric, name=name)
     if kind == "function" and not decided and fit and fit.candidates > _MOST_CANDIDATES:
         other, better = try_code(X, METHOD, metric, name=name)

@@ -5,11 +5,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, LiteralString
 
-from psycopg import RawCursor
-from psycopg.rows import class_row
-
 from ..db.server_errors import translated_errors
-from ..db.statements import one_row
+from ..db.statements import one_row, read_as
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow
 from ..index.search import as_count
@@ -118,5 +115,4 @@ def history(index: HasRow, *, limit: int = 1000) -> list[HistoryPoint]:
     index = index.row
     as_count("limit", limit)
     with translated_errors():
-        cursor = RawCursor(index.connection, row_factory=class_row(HistoryPoint))
-        return cursor.execute(_HISTORY, [index.name, limit]).fetchall()[::-1]
+        return read_as(HistoryPoint, index.connection, _HISTORY, [index.name, limit])[::-1]

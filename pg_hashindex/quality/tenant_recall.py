@@ -79,5 +79,5 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
 
 def _distances(row: IndexRow, vector: Any, k: int, **options: Unpack[SearchOptions]) -> Distances:
     search = Search(query=vector, k=k, **options)
-    found = execute(row.connection, *search.statement(row), binary=row.binary_ids).fetchall()
+    found = execute(row.connection, *search.statement(row), binary=True).fetchall()
     return np.array([values[-1] for values in found], np.float64)

@@ -1,4 +1,4 @@
-"""Arrays in files of NumPy, MATLAB and TEXMEX, by name.
+"""Arrays in files of NumPy, MATLAB, TEXMEX and big-ann-benchmarks, by name.
 
 ====================== =============================================================
 .npz                   arrays by name
@@ -6,6 +6,8 @@
 .npy                   one array
 .fvecs, .bvecs, .ivecs one array of float32, uint8 or int32; before each row stands
                        its dimension as int32 (corpus-texmex.irisa.fr)
+.fbin                  one array of float32, after the numbers of its rows and columns as
+                       int32 (big-ann-benchmarks.com)
 ====================== =============================================================
 
 A file of one array has it by the name X.
@@ -30,7 +32,7 @@ _T = TypeVar("_T")
 # Their values, and bytes of each.
 _TEXMEX = {".fvecs": ("<f4", 4), ".bvecs": ("u1", 1), ".ivecs": ("<i4", 4)}
 #: Ends of the names of files, which tell them from names of arrays.
-SUFFIXES = (".npy", ".npz", ".mat", *_TEXMEX)
+SUFFIXES = (".npy", ".npz", ".mat", ".fbin", *_TEXMEX)
 _MAT_7_3 = (
     "it is of MATLAB's version 7.3 (HDF5); save it in MATLAB with save('file.mat', ..., '-v7')"
 )
@@ -62,7 +64,7 @@ class ArrayFile:
     @property
     def is_single(self) -> bool:
         """Whether it is of a kind that holds one array."""
-        return self._suffix in _TEXMEX or self._tried(self._is_npy)
+        return self._suffix in (".fbin", *_TEXMEX) or self._tried(self._is_npy)
 
     @property
     def _suffix(self) -> str:
@@ -124,12 +126,15 @@ class ArrayFile:
             if loaded.startswith(b"PK"):
                 return False
             if loaded != np.lib.format.MAGIC_PREFIX:
-                file.seek(0)
-                # It says what is wrong.
-                np.load(file, allow_pickle=False)
+                raise InvalidInputError(
+                    f"{self.path} is not a file of arrays: {', '.join(SUFFIXES)} are read; with "
+                    "NumPy, save others by np.save('file.npy', rows)"
+                )
             return True
 
     def _read(self, name: str) -> Any:
+        if self._suffix == ".fbin":
+            return self._read_fbin()
         if self._suffix in _TEXMEX:
             return self._read_texmex(*_TEXMEX[self._suffix])
         if self._suffix == ".mat":
@@ -142,7 +147,21 @@ class ArrayFile:
         # Open here, since NumPy leaves a damaged archive open.
         with self.path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
-            return loaded if isinstance(loaded, np.ndarray) else loaded[name]
+            array = loaded if isinstance(loaded, np.ndarray) else loaded[name]
+        if not isinstance(array, np.ndarray):
+            raise InvalidInputError(f"{name} of {self.path} is not an array")
+        return array
+
+    def _read_fbin(self) -> NDArray[Any]:
+        header = np.fromfile(self.path, "<i4", 2)
+        rows, columns = header.tolist() if len(header) == 2 else (0, 0)
+        wanted, length = 8 + 4 * rows * columns, os.path.getsize(self.path)
+        if rows < 1 or not 1 <= columns <= MAX_DIMENSION or length != wanted:
+            raise InvalidInputError(
+                f"{self.path} is cut off, or is not a file of fbin: by its first numbers it has "
+                f"{rows} rows of {columns} dimensions, {wanted} bytes, and it has {length}"
+            )
+        return np.fromfile(self.path, "<f4", offset=8).reshape(rows, columns)
 
     def _read_texmex(self, kind: str, size: int) -> NDArray[Any]:
         length = os.path.getsize(self.path)
@@ -190,6 +209,9 @@ class ArrayFile:
         return np.char.rstrip(array) if array.dtype.kind == "U" else _whole(array)
 
     def _tried(self, read: Callable[[], _T]) -> _T:
+        # A pipe would be waited for.
+        if self.path.exists() and not self.path.is_file():
+            raise InvalidInputError(f"{self.path} is not a regular file")
         try:
             return read()
         except InvalidInputError:

@@ -22,7 +22,7 @@ from ..models import codes
 from ..models.model import Metric, Model, check_model_name
 from ..models.network import known_rows
 from ..models.quantization import Levels
-from ..models.vectors import SparseRows, as_rows
+from ..models.vectors import SparseRows, as_rows, have_directions
 
 #: The method that finds the most of the true neighbours of embeddings; see docs/choosing.md.
 METHOD = "itq"
@@ -362,6 +362,7 @@ def _measure(
     hidden: NDArray[np.intp],
     labels: Labels | None,
 ) -> dict[str, Any]:
+    hidden = hidden[have_directions(X[hidden], model.metric)]
     seen_codes, numbers = model.codes_and_numbers(X[seen], model.metric)
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {

@@ -19,7 +19,14 @@ from ..db.statements import execute
 from ..db.table_source import TableRow, TableSource
 from ..errors import InvalidInputError
 from ..hashers import HASHERS
-from ..models.vectors import LARGEST_LENGTH, SparseRows, are_trainable, warn_of_left_out
+from ..models.vectors import (
+    LARGEST_LENGTH,
+    SparseRows,
+    are_trainable,
+    have_directions,
+    warn_of_left_out,
+    warn_of_zeros,
+)
 from .edges import Edges
 from .relations import Relations
 
@@ -84,6 +91,7 @@ def sample_table(
     key_columns: KeyColumns = None,
     rows: int = SAMPLE_ROWS,
     random_state: int = 0,
+    metric: str | None = None,
 ) -> Sample:
     """Draw vectors and their supervision from a table.
 
@@ -122,6 +130,8 @@ def sample_table(
         sampled, which is fast but not quite uniform if neighbours on a page are alike.
     random_state
         Seed of the draw; an unchanged table gives the same rows.
+    metric
+        With "cosine", rows of zeros are left out, and a warning counts them.
 
     Raises
     ------
@@ -155,7 +165,7 @@ def sample_table(
                 beside = TableSource.find(connection, table, graph_features).with_key(key_columns)
             with Progress("reading", min(rows, source.estimate)) as bar:
                 drawn = _draw(source, relations, rows, random_state, bar)
-            drawn, vectors = _trainable(drawn, source)
+            drawn, vectors = _trainable(drawn, source, metric)
             sample = _as_sample(drawn, vectors, relations, source)
             keys = [row.key or "" for row in drawn]
             if edges is not None:
@@ -204,7 +214,7 @@ def _draw(
 
 
 def _trainable(
-    drawn: list[TableRow], source: TableSource
+    drawn: list[TableRow], source: TableSource, metric: str | None
 ) -> tuple[list[TableRow], NDArray[np.float32]]:
     """Leave out the rows that cannot be trained on; return the others' vectors too."""
     vectors = source.vectors_of(drawn) if drawn else np.empty((0, 0), np.float32)
@@ -212,6 +222,10 @@ def _trainable(
     if not fit.all():
         warn_of_untrainable(source, int((~fit).sum()))
         drawn, vectors = list(compress(drawn, fit)), vectors[fit]
+    there = have_directions(vectors, metric)
+    if not there.all():
+        warn_of_zeros(source.name, int((~there).sum()))
+        drawn, vectors = list(compress(drawn, there)), vectors[there]
     if not drawn:
         raise InvalidInputError(
             f"{source.name} has no row with a vector in column {source.vector!r}; load the rows "

@@ -13,7 +13,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..models.model import Model
-from ..models.vectors import are_trainable
+from ..models.vectors import are_trainable, have_directions, warn_of_zeros
 from .fitting import METHOD, train
 from .sampling import warn_of_untrainable
 
@@ -62,23 +62,27 @@ def train_on_table(
         with settings_kept(connection), connection.transaction():
             execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             source = TableSource.find(connection, table, column)
-            return train(_passes(source), name, method, **options)
+            metric = options.get("metric")
+            return train(_passes(source, metric), name, method, **options)
 
 
-def _passes(source: TableSource) -> Callable[[], Iterator[NDArray[np.float32]]]:
+def _passes(source: TableSource, metric: str | None) -> Callable[[], Iterator[NDArray[np.float32]]]:
     done = 0
 
     def read() -> Iterator[NDArray[np.float32]]:
         nonlocal done
         done += 1
         with Progress(f"reading, pass {done}", source.estimate) as bar:
-            left_out = 0
+            left_out = zeros = 0
             for block in source.blocks():
-                fit = are_trainable(block)
+                fit, there = are_trainable(block), have_directions(block, metric)
                 left_out += int((~fit).sum())
-                yield block if fit.all() else block[fit]
+                zeros += int((~there).sum())
+                yield block[fit & there]
                 bar.update(len(block))
             if left_out and done == 1:
                 warn_of_untrainable(source, left_out)
+            if done == 1:
+                warn_of_zeros(source.name, zeros)
 
     return read

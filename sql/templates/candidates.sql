@@ -33,7 +33,7 @@ BEGIN
         hashindex_ids {key_type}[];
 {rank}
     EXCEPTION WHEN undefined_table THEN
-        -- A build may have dropped these codes since this statement began. The function is another one then.
+        -- A build may have dropped these codes meanwhile. The function is another one then.
         IF {codes_are_there} THEN
             RAISE;
         END IF;

@@ -15,6 +15,17 @@ BEGIN
     ) THEN
         RETURN NULL;
     END IF;
+    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+        IF (SELECT {types_differ} FROM new_rows n LIMIT 1) THEN
+            -- A key or filter column has another type now. What fits into the former one is written all the same.
+            BEGIN
+                PERFORM {as_kept} FROM new_rows n;
+            EXCEPTION WHEN data_exception OR undefined_function THEN
+                RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, {index}, SQLERRM
+                    USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', {index});
+            END;
+        END IF;
+    END IF;
     IF to_regclass({table_literal}) IS NULL AND TG_OP = 'TRUNCATE' THEN
         DELETE FROM {code_table};
         RETURN NULL;

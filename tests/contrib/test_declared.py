@@ -1,6 +1,7 @@
 """Indexes declared beside tables of SQLAlchemy: made and dropped with them."""
 
 import asyncio
+import contextlib
 import warnings
 from typing import Any
 
@@ -15,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
 from pg_hashindex import store
-from pg_hashindex.contrib.sqlalchemy import HashIndex
+from pg_hashindex.contrib.sqlalchemy import HashIndex, nearest
 from pg_hashindex.contrib.sqlalchemy.declared import declared_on
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import (
@@ -388,3 +389,42 @@ def test_a_writer_waits_until_rows_are_encoded(engine, url, connection, items, m
         migration.commit()
         writer.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([1.0] * 8)])
     assert live.HashIndex.open(connection, "items_idx").waiting() == 0
+
+
+@pytest.mark.parametrize("by", ["schema_translate_map", "search_path"])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_a_schema_for_each_tenant(engine, connection, model, vectors, by, filtered):
+    """Tables of one class have an index each, and a statement searches that of its table."""
+    metadata = sa.MetaData()
+    table = items_table(HashIndex("items_idx", "embedding", model="lsh"), metadata=metadata)
+
+    def begin(schema, stack):
+        if by == "search_path":
+            session = stack.enter_context(engine.begin())
+            session.execute(sa.text(f'SET LOCAL search_path = "{schema}", public'))
+            return session
+        return stack.enter_context(
+            engine.execution_options(schema_translate_map={None: schema}).begin()
+        )
+
+    schemas = ["one", "it's 2", "s" * 40]
+    for number, schema in enumerate(schemas):
+        connection.execute(f'CREATE SCHEMA "{schema}"'.encode())
+        with contextlib.ExitStack() as stack:
+            session = begin(schema, stack)
+            metadata.create_all(session)
+            rows = np.roll(vectors, number, axis=0)
+            session.execute(
+                sa.insert(table), [{"id": n, "embedding": row} for n, row in enumerate(rows)]
+            )
+    names = [name for name, *_ in indexes(connection)]
+    assert len(names) == 3
+    assert "items_idx" in names
+    for number, schema in enumerate(schemas):
+        statement = nearest(table, table.c.embedding, vectors[7], 1)
+        statement = statement.where(table.c.id >= 0) if filtered else statement
+        with contextlib.ExitStack() as stack:
+            assert begin(schema, stack).execute(statement).scalar_one() == 7 + number
+    with contextlib.ExitStack() as stack:
+        metadata.drop_all(begin(schemas[1], stack))
+    assert [schema for _, schema, *_ in indexes(connection)] == [schemas[0], schemas[2]]

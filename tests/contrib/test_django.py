@@ -229,7 +229,7 @@ def test_filters_restrict_the_search(shop, connection, vectors):
             found = queryset.nearest("embedding", query, 7, candidates=ROWS)
             assert [item.pk for item in found] == exact(vectors, query, keep, 7), queryset.query
             values = found.query.get_compiler("default", elide_empty=False).as_sql()[1]
-            (text,) = [v for v in values if isinstance(v, str) and "shop_item" in v] or [""]
+            (text,) = [v for v in values if isinstance(v, str) and '"shop_item".' in v] or [""]
             subquery = re.match(r'"shop_item"."id" IN \(SELECT (DISTINCT )?"shop_item"', text)
             assert bool(subquery) == by_subquery
         look_codes_up(connection)

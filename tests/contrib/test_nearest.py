@@ -123,10 +123,11 @@ def test_the_answers_come_with_their_distance_in_order(library, books):
     assert [row.distance for row in rows] == pytest.approx([far[row.Book.id] for row in rows])
 
 
-def test_without_a_filter_the_index_own_function_is_called():
-    assert "hashindex.search_books_idx(" in written(search())
+def test_the_index_is_that_of_the_table_that_the_statement_names():
+    named = "hashindex.search(hashindex._declared_name('books_idx', 'books'::pg_catalog.regclass), "
+    assert named in written(search())
     assert "filter =>" not in written(search())
-    assert "hashindex.search('books_idx', " in written(search().where(Book.price == 1))
+    assert named in written(search().where(Book.price == 1))
 
 
 def test_joins_restrict_what_is_searched(library, books):
@@ -304,7 +305,7 @@ def test_a_key_is_named_or_the_primary_key():
     with pytest.raises(InvalidInputError, match="has no primary key; name the key"):
         nearest(keyless, keyless.c.v, [1, 2], index="i")
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i"))
-    assert "FROM hashindex.search('i', " in written
+    assert "FROM hashindex.search(hashindex._declared_name('i', 'pairs'" in written
     assert "pairs.a = CAST(anon_1.hashindex_id_0" in written
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i", key=pairs.c.uid))
     assert "pairs.uid = CAST" in written
@@ -312,4 +313,4 @@ def test_a_key_is_named_or_the_primary_key():
     for alias in (pairs, pairs.alias("p")):
         written = str(nearest(alias, alias.c.v, [1, 2]))
         assert f"{alias.name}.uid = CAST" in written
-        assert "hashindex.search_i(" in written
+        assert "hashindex._declared_name('i', 'pairs'" in written

@@ -19,9 +19,10 @@ FAULTS = ("client", "server", "terminate", "backend", "cut")
 
 # In a row of the catalog of indexes, what depends on when or on how many rows.
 _INDEX_ROWS = """
-    SELECT to_jsonb(i) - '{created_at,model_id,trained_rows,generation}'::text[]
+    SELECT to_jsonb(i) - '{created_at,model_id,trained_rows,generation,table_oid,codes_oid}'::text[]
         || jsonb_build_object(
-            'model', m.name, 'code_table', regexp_replace(i.code_table, '_[0-9]+$', '_N'),
+            'bound', hashindex._is_bound(i), 'model', m.name,
+            'code_table', regexp_replace(i.code_table, '_[0-9]+$', '_N'),
             'landmark_table', regexp_replace(i.landmark_table, '_[0-9]+$', '_N')
         )
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id ORDER BY i.name

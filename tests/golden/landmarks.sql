@@ -13,7 +13,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -74,7 +74,7 @@ BEGIN
 ) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
     EXCEPTION WHEN undefined_table THEN
-        -- A build may have dropped these codes since this statement began. The function is another one then.
+        -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
@@ -137,7 +137,7 @@ BEGIN
         RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
         SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
         FROM (
             SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
@@ -175,6 +175,17 @@ BEGIN
         AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
     ) THEN
         RETURN NULL;
+    END IF;
+    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+        IF (SELECT pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.price) <> 'integer'::regtype FROM new_rows n LIMIT 1) THEN
+            -- A key or filter column has another type now. What fits into the former one is written all the same.
+            BEGIN
+                PERFORM n.id = n.id::text::bigint, n.section::text::text, n.price::text::integer FROM new_rows n;
+            EXCEPTION WHEN data_exception OR undefined_function THEN
+                RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'landmarks', SQLERRM
+                    USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'landmarks');
+            END;
+        END IF;
     END IF;
     IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
         DELETE FROM hashindex.landmarks_codes_GENERATION;
@@ -245,7 +256,7 @@ DECLARE
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

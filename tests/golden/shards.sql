@@ -74,7 +74,7 @@ BEGIN
 ) ORDER BY golden.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
         USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
     EXCEPTION WHEN undefined_table THEN
-        -- A build may have dropped these codes since this statement began. The function is another one then.
+        -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.citus_tests_shards_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.citus_tests_shards_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;

@@ -13,7 +13,7 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         RETURN QUERY SELECT json_array_element_text(e.id::json, 0)::pg_catalog.text, json_array_element_text(e.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
@@ -72,7 +72,7 @@ BEGIN
         END LOOP;
         RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
     EXCEPTION WHEN undefined_table THEN
-        -- A build may have dropped these codes since this statement began. The function is another one then.
+        -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL) THEN
             RAISE;
         END IF;
@@ -143,7 +143,7 @@ BEGIN
         RETURN QUERY SELECT json_array_element_text(f.id::json, 0)::pg_catalog.text, json_array_element_text(f.id::json, 1)::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
         RETURN;
-    ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) OR NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
         -- All rows of a very small tenant are compared, without a look at their codes.
@@ -203,6 +203,17 @@ BEGIN
         AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
     ) THEN
         RETURN NULL;
+    END IF;
+    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+        IF (SELECT pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.price) <> 'integer'::regtype FROM new_rows n LIMIT 1) THEN
+            -- A key or filter column has another type now. What fits into the former one is written all the same.
+            BEGIN
+                PERFORM n.section = n.section::text::text, n.id = n.id::text::bigint, n.section::text::text, n.price::text::integer FROM new_rows n;
+            EXCEPTION WHEN data_exception OR undefined_function THEN
+                RAISE EXCEPTION 'columns of % have other types than index "%" keeps: %', TG_RELID::regclass, 'tenants', SQLERRM
+                    USING ERRCODE = 'datatype_mismatch', HINT = format('Run: pg-hashindex index repair %s', 'tenants');
+            END;
+        END IF;
     END IF;
     IF to_regclass('public.posts') IS NULL AND TG_OP = 'TRUNCATE' THEN
         DELETE FROM hashindex.tenants_codes_GENERATION;
@@ -273,7 +284,7 @@ DECLARE
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
     RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.tenants_codes_GENERATION c

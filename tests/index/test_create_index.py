@@ -133,8 +133,8 @@ def test_a_taken_code_column_is_refused(connection, items, model):
         ("id int PRIMARY KEY, b int NOT NULL, embedding vector(8)", ["id", "b"], "are not a key"),
         ("id int PRIMARY KEY, embedding vector(8)", [], "a key of 0 columns is wanted"),
         ("id int PRIMARY KEY, embedding vector(8)", ["id"] * 33, "a key of 33 columns is wanted"),
-        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "has no primary key"),
-        ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is not a key"),
+        ("id int PRIMARY KEY DEFERRABLE, embedding vector(8)", None, "is DEFERRABLE"),
+        ("id int NOT NULL UNIQUE DEFERRABLE, embedding vector(8)", "id", "is DEFERRABLE"),
         ("id int PRIMARY KEY, embedding vector(9)", None, "vectors of 9 dimensions, the model tak"),
         (
             "id int PRIMARY KEY, embedding sparsevec(8)",

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from pgvector import Vector
+from psycopg import sql
 
 from pg_hashindex import AsyncHashIndex
 from pg_hashindex.db.connection import connect
@@ -327,6 +328,51 @@ def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expect
     assert index.encode() == 1
     assert index.search([1.0] * 8)[0].id == (expected or uuid.UUID(value))
     assert index.search_like(value) == []
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("macaddr", ["08:00:2b:01:02:03", "08:00:2b:01:02:04"]),
+        ("pg_lsn", ["16/B374D848", "0/1"]),
+        ("money", ["$1.50", "$2,000.00"]),
+        ("bytea", ["\\x00ff", "\\x"]),
+        ("jsonb", ['{"a": [1, "\'"]}', "7"]),
+        ("interval", ["1 mon 2 days", "03:00:00"]),
+        ("bit varying", ["101", "0"]),
+        ('"char"', ["a", "b"]),
+        ("inet", ["10.0.0.1", "::1"]),
+        ("timestamptz", ["2024-02-03 04:05:06.7+00", "1999-01-01 00:00:00+00"]),
+        ("double precision", ["0.1", "1e-300"]),
+    ],
+)
+def test_a_key_that_a_search_gives_finds_its_row(connection, model, on, kind, values, several):
+    key = "tenant, k" if several else "k"
+    connection.execute(
+        f"CREATE TABLE keyed (tenant int DEFAULT 7, k {kind}, v vector(8), PRIMARY KEY ({key}))"
+    )
+    for value in values:
+        connection.execute("INSERT INTO keyed (k, v) VALUES (%s, '[1,2,3,4,5,6,7,8]')", [value])
+    index = indexed(connection, "keyed", table="keyed", column="v")
+    for found in (
+        index.search([1.0] * 8),
+        index.search([1.0] * 8, filter="tenant = 7"),
+        index.within([1.0] * 8, index.n_bits),
+    ):
+        assert len(found) == 2
+        for hit, other in zip(found, found[::-1], strict=True):
+            (near,) = index.search_like(hit.id)
+            assert near.id == other.id
+            assert [one.id for one in index.within_like(hit.id, index.n_bits)] == [other.id]
+            if not several:
+                literal = sql.Literal(str(hit.id)).as_string()
+                assert index.search([1.0] * 8, filter=f"k = {literal}")[0].id == hit.id
+                key = hit.id
+                for _ in range(2):
+                    key = json.loads(on("search", "keyed", "--like", key, "--json").stdout)[0]["id"]
+                assert index.search_like(key) == index.search_like(hit.id)
 
 
 def test_a_search_is_one_statement_at_most_three_frames_below(index, vectors, monkeypatch):

@@ -10,6 +10,7 @@ from fixtures.filters import drop_filtered_search
 from fixtures.indexes import create_index
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
+from psycopg import sql
 from psycopg.types.json import Jsonb
 from sqlalchemy import orm
 
@@ -20,6 +21,7 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import InvalidInputError, MissingRightsError
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks import building
 from pg_hashindex.index.search import Search
 from pg_hashindex.operations.page import look, page
 from pg_hashindex.quality import queries, tenant_recall
@@ -404,6 +406,23 @@ def test_a_tenant_that_grows_is_named_and_its_lists_are_built_again(index):
     run("DELETE FROM things WHERE id > 50010")
     assert index.rebalance(tenant=3).landmarks == 0
     assert_whole(index)
+
+
+def test_nobody_lists_codes_while_the_lists_of_a_tenant_change(index, url, monkeypatch):
+    retry = building.retry_while_locked
+
+    def change_and_look(connection, change, **options):
+        def changed():
+            made = change()
+            with pytest.raises(psycopg.errors.LockNotAvailable), connect(url) as other:
+                other.execute("SET lock_timeout = '50ms'")
+                other.execute(sql.SQL("DELETE FROM {} WHERE false").format(index.row.codes))
+            return made
+
+        return retry(connection, changed, **options)
+
+    monkeypatch.setattr(building, "retry_while_locked", change_and_look)
+    assert index.rebalance(tenant=1).rows == SIZES[1]
 
 
 def test_what_cannot_be_rebalanced(index, connection):

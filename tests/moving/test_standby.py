@@ -145,7 +145,7 @@ def test_functions_that_read(house, url):
 
 
 def test_it_cannot_tell_whether_work_runs(house, url, on):
-    with connect(house.url) as primary, claimed_work(primary, "encode", "scanned", "busy") as work:
+    with connect(house.url) as primary, claimed_work(primary, "encode", "scanned") as work:
         work.phase("encoding", 9)
         catch_up(house.url, url)
         said = on("index", "show", "scanned").stderr

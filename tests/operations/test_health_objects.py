@@ -41,7 +41,8 @@ TABLE_FAULTS = {
         'column "id" of public.items is not a key', AGAIN
     ),
     "ALTER TABLE items ALTER id TYPE text": (
-        'key "id" of public.items is of type text, and was of bigint', AGAIN
+        'key "id" of public.items is of type text, and was of bigint',
+        "pg-hashindex index repair items_idx",
     ),
     "CREATE TABLE more () INHERITS (items)": (
         "public.items has tables that inherit from it", AGAIN
@@ -219,6 +220,11 @@ def test_lists(listed):
         assert "codes are in no list" in found.detail
         assert "index encode items_idx" in (found.advice or "")
         assert troubles(listed) == {"landmarks": "warning"}
+    connection.execute(f"UPDATE hashindex.{codes} SET landmark = 99999 WHERE landmark = 7".encode())
+    for full in (False, True):
+        found = findings(listed, full=full)["lists"]
+        assert (found.status, found.advice) == ("broken", "pg-hashindex index repair items_idx")
+        assert "codes are in no existing list" in found.detail
 
 
 def test_a_table_that_grew_or_shrank_tenfold(listed):

@@ -15,6 +15,7 @@ from pg_hashindex.cli import main
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
+from pg_hashindex.errors import InUseError
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import LandmarkBuild
 
@@ -87,11 +88,12 @@ def test_the_check_warns(left):
 
 def test_the_check_is_quiet_while_a_session_rebalances(left, url):
     with connect(url) as other:
-        assert claim(other, "access", "items_idx")
+        claim(other, "access", "items_idx")
         assert quiet(left)
         # Nobody ends the work of that session.
         left.configure(candidates=77)
-        operations.repair(left)
+        with pytest.raises(InUseError, match="being built"):
+            operations.repair(left)
         assert logs_writes(left)
         release(other, "access", "items_idx")
     assert not quiet(left)

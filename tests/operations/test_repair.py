@@ -7,7 +7,7 @@ from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
 from fixtures.items import one_layout
 from fixtures.known import assert_queued
-from fixtures.landmarks import assert_listed, entries, relations, tables_of
+from fixtures.landmarks import assert_listed, relations, tables_of
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -266,12 +266,11 @@ def test_landmarks_that_are_gone(listed):
 
 
 @pytest.mark.parametrize("listed_template", ["l2"], indirect=True)
-def test_lists_that_lack_rows(listed):
-    connection = listed.connection
-    connection.execute(
-        f"UPDATE hashindex.{tables_of(listed)[0]} SET landmark = NULL WHERE landmark < 10".encode()
-    )
-    lacking = list(entries(listed).values()).count(None)
+@pytest.mark.parametrize("landmark", ["NULL", "99999"])
+def test_lists_that_lack_rows(listed, landmark):
+    codes, _ = tables_of(listed)
+    unlist = f"UPDATE hashindex.{codes} SET landmark = {landmark} WHERE landmark < 10"
+    lacking = listed.connection.execute(unlist.encode()).rowcount
     assert lacking
     assert operations.repair(listed).done == (f"listed {lacking} rows that no landmark had",)
     assert_listed(listed)

@@ -1,5 +1,7 @@
 """Tables and columns are renamed or dropped: searches and checks say so, and rebind is told."""
 
+import contextlib
+
 import psycopg
 import pytest
 import sqlalchemy as sa
@@ -208,7 +210,6 @@ def test_a_code_column_that_was_renamed(connection, items, model):
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("ALTER TABLE items ALTER id TYPE integer", 'key "id" .* is of type integer, .*bigint'),
         ("ALTER TABLE items ALTER embedding TYPE vector(7) USING subvector(embedding, 1, 7)",
          "holds vectors of 7 dimensions, the model takes 8"),
         ("ALTER TABLE items ALTER embedding TYPE sparsevec(8)", r"type \S*sparsevec, not vector"),
@@ -224,6 +225,60 @@ def test_recreated_objects_are_refused(connection, items, model, statement, mess
     with pytest.raises(InvalidInputError, match=message):
         operations.repair(index)
     assert contents(connection) == before
+
+
+@pytest.mark.newest
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize(
+    ("key", "options", "changed", "kind", "new"),
+    [
+        ("id", {}, "id", "bigint", 3 * 10**9),
+        ("id", {}, "id", "numeric", 7000.4),
+        ("id", {}, "id", "text", "a"),
+        ("shop, id", {}, "id", "bigint", 3 * 10**9),
+        ("id", {"tenant": "shop"}, "shop", "bigint", 3 * 10**9),
+        ("id", {"filter_columns": ["shop"]}, "shop", "bigint", 3 * 10**9),
+    ],
+)  # fmt: skip
+def test_columns_that_take_another_type(
+    connection, items, model, access, key, options, changed, kind, new
+):
+    """What fits into the former type is written; for the rest, a repair follows the type."""
+    connection.execute(
+        f"CREATE TABLE docs (id int, shop int DEFAULT 1, v vector(8), PRIMARY KEY ({key}));"
+        "INSERT INTO docs (id, v) SELECT id, embedding FROM items".encode()
+    )
+    index = indexed(connection, "i", table="docs", column="v", access=access, **options)
+    connection.execute(f"ALTER TABLE docs ALTER {changed} TYPE {kind}".encode())
+    for write in (
+        "INSERT INTO docs (id, v) VALUES ('5000', '[1,2,3,4,5,6,7,8]')",
+        "UPDATE docs SET v = '[1,2,3,4,5,6,7,8]' WHERE id = '7'",
+    ):
+        # Nothing compares a text with an integer.
+        refused = pytest.raises(psycopg.errors.DatatypeMismatch, match="no operator|not exist")
+        with refused if kind == "text" else contextlib.nullcontext():
+            connection.execute(write.encode())
+    large = {"id": 9, "shop": 1} | {changed: new}
+    statements = (
+        ("UPDATE docs SET id = %(id)s, shop = %(shop)s WHERE id = '9'", large),
+        (
+            "INSERT INTO docs VALUES (%(id)s, %(shop)s, '[8,7,6,5,4,3,2,1]')",
+            large | {"id": 9000 if changed == "shop" else new},
+        ),
+    )
+    for statement in statements:
+        with pytest.raises(psycopg.errors.DatatypeMismatch, match="other types than index") as told:
+            connection.execute(*statement)
+        assert told.value.diag.message_hint == "Run: pg-hashindex index repair i"
+    assert operations.repair(index).done[0] == "recreated the codes"
+    connection.execute(*statements[1])
+    index = HashIndex.open(connection, "i")
+    assert_fresh(index)
+    assert (index.access, index.encoded) == (access, True)
+    nearest = index.search([8, 7, 6, 5, 4, 3, 2, 1], 1)[0]
+    assert nearest.distance == 0
+    assert index.search_like(nearest.id, 3)
+    assert operations.repair(index, full=True).done == ()
 
 
 @pytest.mark.parametrize(

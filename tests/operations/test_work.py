@@ -18,7 +18,7 @@ pytestmark = pytest.mark.newest
 
 
 def encoding(session):
-    return claimed_work(session, "encode", "items_idx", "busy")
+    return claimed_work(session, "encode", "items_idx")
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])
@@ -39,7 +39,7 @@ def test_another_session_sees_how_far_work_is(bare, other, always, error):
             work.phase("second")
             (row,) = list_work(other)
             assert (row.phase, row.rows_done, row.rows_total) == ("second", 0, None)
-            with pytest.raises(InUseError, match="busy"), encoding(other):
+            with pytest.raises(InUseError, match="being encoded"), encoding(other):
                 pass
             if error is not None:
                 raise error
@@ -48,6 +48,28 @@ def test_another_session_sees_how_far_work_is(bare, other, always, error):
     assert list_work(other) == []
     held = other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone()
     assert held == (0,)
+
+
+@pytest.mark.parametrize(
+    ("work", "others"),
+    {
+        "encode": ("access", "repair"), "access": ("encode", "repair"),
+        "repair": ("encode", "access", "swap"), "swap": ("repair",),
+    }.items(),
+)  # fmt: skip
+def test_one_session_at_a_time_writes_codes(bare, other, work, others):
+    """A swap writes its own beside; one session may do several, as a repair encodes."""
+    with claimed_work(bare.connection, work, "items_idx"):
+        for asked in ("encode", "access", "repair", "swap"):
+            if asked in (*others, work):
+                with pytest.raises(InUseError, match="by another session; wait for it"):
+                    claim(other, asked, "items_idx")
+            else:
+                with claimed_work(other, asked, "items_idx"):
+                    pass
+            if asked != work:
+                with claimed_work(bare.connection, asked, "items_idx"):
+                    pass
 
 
 def test_time_left(bare, other):

@@ -1,6 +1,8 @@
 """Files of NumPy, MATLAB and TEXMEX, written by NumPy, SciPy or by hand."""
 
+import os
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -146,3 +148,32 @@ def test_an_array_may_stand_in_a_file_of_its_own(tmp_path):
     ):
         with pytest.raises(InvalidInputError, match=message):
             load_sample(rows, labels=name)
+
+
+def test_fbin(tmp_path):
+    rows = np.arange(6, dtype="<f4").reshape(3, 2)
+    path = tmp_path / "base.fbin"
+    path.write_bytes(np.array(rows.shape, "<i4").tobytes() + rows.tobytes())
+    assert load_sample(path).X.tolist() == rows.tolist()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidInputError, match="3 rows of 2 dimensions, 32 bytes, and it has 31"):
+        load_sample(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"1.0,2.0\n", b"PAR1", b"\x89HDF\r\n\x1a\n", b"IxF2", b"[[1, 2]]"]
+)
+def test_files_of_other_kinds(tmp_path, content):
+    path = tmp_path / "x.data"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=r"not a file of arrays: \.npy, .* are read"):
+        load_sample(path)
+
+
+def test_what_is_not_a_file_or_not_an_array(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with zipfile.ZipFile(tmp_path / "empty.npz", "w") as archive:
+        archive.writestr("X.npy", b"")
+    for name, message in (("pipe", "not a regular file"), ("empty.npz", "X of .* is not an array")):
+        with pytest.raises(InvalidInputError, match=message):
+            load_sample(tmp_path / name)

@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from fixtures.indexes import indexed
+from pgvector import Vector
 
 from pg_hashindex.db import table_source
-from pg_hashindex.errors import HashIndexError, InvalidInputError
+from pg_hashindex.errors import HashIndexError, InvalidInputError, RowsLeftOutWarning
+from pg_hashindex.models import store
+from pg_hashindex.quality.queries import draw
+from pg_hashindex.training.fitting import train
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
+from pg_hashindex.training.whole_tables import train_on_table
 
 pytestmark = pytest.mark.newest
 
@@ -370,3 +376,27 @@ def test_neighbours_and_others(connection, items, near, far):
     pairs = f"SELECT 1, 2, {near} UNION ALL SELECT 3, 4, {far} UNION ALL SELECT 2, 1, {near}"
     sample = sample_table(connection, items, "embedding", pairs=pairs)
     assert sample.pairs[:, 2].tolist() == [1, -1, 1]
+
+
+@pytest.mark.newest
+def test_rows_of_zeros_have_no_cosine(connection, vectors):
+    """They are neither learned from nor asked, and a warning counts them."""
+    connection.execute("CREATE TABLE zeros (id int PRIMARY KEY, v vector(8))")
+    connection.cursor().executemany(
+        "INSERT INTO zeros VALUES (%s, %s)",
+        [(n, Vector(row * (n % 10 > 0))) for n, row in enumerate(vectors)],
+    )
+    counted = {"match": "left out 30 rows of .*zeros.* vector is zero"}
+    with pytest.warns(RowsLeftOutWarning, **counted):
+        drawn = sample_table(connection, "zeros", "v", metric="cosine")
+    assert drawn.X.any(axis=1).all()
+    assert len(sample_table(connection, "zeros", "v").X) == 300
+    with pytest.warns(RowsLeftOutWarning, **counted):
+        train_on_table(connection, "zeros", "v", "m", metric="cosine", n_bits=8, force=True)
+    X = vectors * (np.arange(300) % 10 > 0)[:, None]
+    model = train(X, "m", metric="cosine", n_bits=8, force=True)
+    assert model.training["recall"]["value"] > 0
+    store.save(connection, model)
+    index = indexed(connection, "z", table="zeros", column="v", model="m")
+    with pytest.warns(RowsLeftOutWarning, **counted):
+        assert len(draw(index, 300)) == 270

@@ -197,7 +197,8 @@ class _Removed:
         self.spec, self.name = spec, spec.name
 
     def __str__(self) -> str:
-        return drop_statement(self.name, if_exists=self.spec.defer)
+        spec = self.spec
+        return drop_statement(self.name, table=spec.table, schema=spec.schema, if_exists=spec.defer)
 
     def changes_to(self, spec: IndexSpec) -> list[str] | None:
         """Return SQL that changes it to another one, or None if it has to be dropped and made."""

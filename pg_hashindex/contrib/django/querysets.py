@@ -274,27 +274,27 @@ class _Search:
         parent = compiler.quote_name_unless_alias(self.parent_alias)
         wanted, several = self._filter(connection), len(self.keys) > 1
         tenant, alone = self._tenant(connection)
-        # Where answers have the key as text.
-        by_name = several or wanted is not None
-        values = [*self.arguments, self.code]
-        call = f"hashindex.{quote(f'search_{self.name}')}(%s, %s, %s, %s, %s)"
-        if by_name:
-            call = (
-                "hashindex.search(%s, %s, %s, %s, %s, query_code => %s, filter => %s, "
-                "where_equals => %s::jsonb)"
-            )
-            values = [self.name, *values, None if alone else wanted, tenant]
+        # Another schema may have a table of this name, with an index of its own.
+        named = "hashindex._declared_name(%s, %s::regclass)"
+        name_and_table = [self.name, quote(self.keys[0].model._meta.db_table)]
+        call = (
+            f"hashindex.search({named}, %s, %s, %s, %s, query_code => %s, filter => %s, "
+            "where_equals => %s::jsonb)"
+        )
+        values = [
+            *name_and_table, *self.arguments, self.code, None if alone else wanted, tenant
+        ]  # fmt: skip
         names = ["id"]
         if several:
             # The index may have its columns in another order, or under other names.
             names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
-            call = read_key(["%s"] * len(names), "%s", call)
-            placed = [one for field in self.keys for one in (field.column, self.name)]
+            call = read_key(["%s"] * len(names), named, call)
+            placed = [one for field in self.keys for one in (field.column, *name_and_table)]
             values = [*placed, *values]
         conditions = []
         for name, field in zip(names, self.keys, strict=True):
-            kind = f"::{field.rel_db_type(connection)}" if by_name else ""
-            conditions.append(f"{parent}.{quote(field.column)} = {near}.{name}{kind}")
+            kind = field.rel_db_type(connection)
+            conditions.append(f"{parent}.{quote(field.column)} = {near}.{name}::{kind}")
         listed, condition = ", ".join([*names, "distance"]), " AND ".join(conditions)
         return f"{self.join_type} {call} AS {near}({listed}) ON ({condition})", values
 

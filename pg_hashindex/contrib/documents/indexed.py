@@ -29,10 +29,11 @@ from ...quality.systems import GRAPH, Code, VectorColumn
 from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
 
-# An index without triggers is of a table that was dropped, and this one has its name.
+# An index without triggers is of a table that was dropped; this one has its name, or was restored.
 _INDEXES: LiteralString = """
     WHERE i.schema_name = $1 AND i.table_name = $2 AND i.column_name = $3
-        AND i.key_columns OPERATOR(pg_catalog.=) '{id}' AND i.swap_of IS NULL AND (EXISTS (
+        AND i.key_columns OPERATOR(pg_catalog.=) '{id}' AND i.swap_of IS NULL
+        AND hashindex._is_bound(i) AND (EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
                 AND t.tgfoid = to_regproc(
                     pg_catalog.format('hashindex.%I', hashindex._sync_name(i.storage))

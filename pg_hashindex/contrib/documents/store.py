@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ... import training
 from ...db.connection import outside_transactions
+from ...db.statements import one_row
 from ...errors import DuplicateNameError, InvalidInputError
 from ...index.catalog import Access, default_index_name
 from ...index.handle import HashIndex
@@ -147,11 +148,17 @@ class DocumentStore:
                     f"and run: pg-hashindex index swap {index.name} --model MODEL"
                 )
             store.check_may_save(lent)
-            name = name or default_index_name(f"{documents.table.name}_idx")
+            if name is None:
+                named = "SELECT hashindex._declared_name($1, $2::text::regclass)"
+                own = default_index_name(f"{documents.table.name}_idx")
+                (name,) = one_row(lent, named, [own, table])
             documents.check_name(lent, name)
             if kind == "function":
                 documents.check_relation(lent, name)
-            drawn = sampling.sample_table(lent, table, COLUMN, rows=rows, random_state=random_state)
+            metric = documents.metric
+            drawn = sampling.sample_table(
+                lent, table, COLUMN, rows=rows, random_state=random_state, metric=metric
+            )
             model = training.train(
                 drawn.X,
                 name,
@@ -159,7 +166,7 @@ class DocumentStore:
                 n_bits=n_bits,
                 levels=2 if kind == "function" else None,
                 cuts=cuts,
-                metric=documents.metric,
+                metric=metric,
                 random_state=random_state,
                 parameters=parameters,
                 force=force,

@@ -14,7 +14,7 @@ from sqlalchemy.schema import SchemaItem
 from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
 from .specification import IndexOptions, IndexSpec
-from .statements import create_statement, drop_statement, noticed, run
+from .statements import create_statement, drop_statement, name_on, noticed, run
 
 
 class HashIndex(SchemaItem):
@@ -157,13 +157,13 @@ class HashIndex(SchemaItem):
             If there is none, without checkfirst.
         """
         with translated_errors():
+            spec = _translated(self.spec(), connection)
             if not checkfirst:
-                run(connection, drop_statement(self.name))
+                run(connection, drop_statement(self.name, table=spec.table, schema=spec.schema))
                 return
             installed = run(connection, "SELECT to_regclass('hashindex.index') IS NOT NULL")
             if installed is not None and not installed.scalar():
                 return
-            spec = _translated(self.spec(), connection)
             run(
                 connection,
                 drop_statement(self.name, table=spec.table, schema=spec.schema, if_exists=True),
@@ -202,11 +202,13 @@ class HashIndex(SchemaItem):
         return made
 
     def _exists(self, connection: sa.Connection) -> bool:
-        found = connection.scalar(
-            sa.text("SELECT EXISTS (SELECT FROM hashindex.index i WHERE i.name = :name)"),
-            {"name": self.name},
+        spec = _translated(self.spec(), connection)
+        name = name_on(self.name, spec.table, spec.schema).as_string(None)
+        found = run(
+            connection,
+            f"SELECT EXISTS (SELECT FROM hashindex.index i WHERE i.name = {name})",  # noqa: S608
         )
-        return bool(found)
+        return found is not None and bool(found.scalar())
 
     def _set_parent(self, parent: Any, **_: Any) -> None:
         if not isinstance(parent, sa.Table):

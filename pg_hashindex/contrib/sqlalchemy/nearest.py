@@ -304,9 +304,9 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     arguments = [
         compiler.process(argument, literal_binds=literal_binds) for argument in element.clauses
     ]
-    if wanted is None and len(keys) < 2:
-        return f"hashindex.{compiler.preparer.quote(element.name)}({', '.join(arguments)})"
     name = compiler.render_literal_value(str(element.name).removeprefix("search_"), sa.String())
+    if keys:
+        name = f"hashindex._declared_name({name}, {_table_of(keys[0], compiler)})"
     common, code = arguments[:4], arguments[4:]
     named = [f"query_code => {value}" for value in code]
     if wanted is not None:
@@ -326,6 +326,15 @@ def _render(element: _NearestRows, compiler: SQLCompiler, **kw: Any) -> str:
     # The index may have its columns in another order, or under other names.
     columns = [compiler.render_literal_value(key.name, sa.String()) for key in keys]
     return read_key(columns, name, call)
+
+
+def _table_of(key: Any, compiler: SQLCompiler) -> str:
+    """Return SQL for the table that the statement reads, under its path and its schemas."""
+    table = compiler.preparer.format_table(filters.unaliased(key.table))
+    if "__[SCHEMA_" not in table:
+        return f"{compiler.render_literal_value(table, sa.String())}::pg_catalog.regclass"
+    # The schema is put in later, with the quotes of a name.
+    return f"pg_catalog.pg_typeof(NULL::{table})::pg_catalog.text::pg_catalog.regclass"
 
 
 def _filter_of(

@@ -35,17 +35,25 @@ def drop_statement(
     name: str, *, table: str | None = None, schema: str | None = None, if_exists: bool = False
 ) -> str:
     """Return SQL that drops an index; with if_exists, only one that exists, of that table."""
+    named = sql.Literal(name) if table is None else name_on(name, table, schema)
     if not if_exists:
-        return function_call("drop_index", {"name": name})
+        return sql.SQL("SELECT hashindex.drop_index({})").format(named).as_string(None)
     statement = sql.SQL(
         "SELECT hashindex.drop_index(i.name) FROM hashindex.index i WHERE i.name = {}"
-    ).format(sql.Literal(name))
+    ).format(named)
     if table is not None:
         statement += sql.SQL(
             " AND to_regclass(pg_catalog.format('%I.%I', i.schema_name, i.table_name))::oid "
             "= to_regclass({})::oid"
         ).format(sql.Literal(qualified(schema, table)))
     return statement.as_string(None)
+
+
+def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
+    """Return SQL for the name of the index that is declared under a name on a table."""
+    return sql.SQL("coalesce(hashindex._declared_name({0}, to_regclass({1})), {0})").format(
+        sql.Literal(name), sql.Literal(qualified(schema, table))
+    )
 
 
 def swap_statement(name: str, model: str, filter_columns: Sequence[str] | None = None) -> str:

@@ -274,7 +274,7 @@ class LandmarkBuild:
         self.work.phase("training landmarks")
         table = self.index.landmarks
         assert table is not None  # noqa: S101
-        self._names["landmarks"] = table
+        self._names |= {"landmarks": table, "codes": self.index.codes}
         rows, wanted, before, _ = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
         if not rows:
             raise InvalidInputError(
@@ -292,6 +292,8 @@ class LandmarkBuild:
 
         def exchange() -> int:
             self._lock_table()
+            # Whoever lists codes meanwhile would put them into the former lists.
+            self._execute("LOCK TABLE {codes} IN SHARE ROW EXCLUSIVE MODE")
             self._lock_entry()
             self.work.phase("putting codes in the order of landmarks")
             _, _, _, first = self._execute(_SIZE_OF_TENANT, [tenant]).fetchone()
