@@ -36,7 +36,7 @@ BEGIN
     IF trust_owner IS NOT TRUE THEN
         PERFORM hashindex._check_owners(create_index.table_name, '{}');
     END IF;
-    i.trusted_owners := ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
+    i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
     used := hashindex.find_model(model);
     i.name := create_index.name;
     i.storage := i.name;

@@ -72,9 +72,9 @@ BEGIN
 END
 $$;
 
--- Owners of a table, of its partitions and of their schemas that are neither the caller nor the administrator, nor trusted by name.
-CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true)
-RETURNS TABLE (owner text, refusal text)
+-- Owners of a table, of its partitions, their schemas and types of columns that are neither the caller nor the administrator, nor trusted.
+CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true, columns text[] DEFAULT NULL)
+RETURNS TABLE (owner text, refusal text, mark text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
 SET search_path FROM CURRENT
 AS $$
@@ -85,10 +85,49 @@ BEGIN
 END
 $$;
 
+-- Whether the owners of a table, of its partitions and schemas, and of the types of some columns, are trusted: if not, nothing may name it.
+CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[], columns text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- A table without partitions in a schema of the administrator is looked up in one step.
+    RETURN EXISTS (
+        SELECT FROM (SELECT x.* FROM pg_class x WHERE x.oid = base OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
+        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
+        WHERE c.relkind = 'r' AND NOT c.relhassubclass
+          AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR concat(c.relowner, ':', pg_get_userbyid(c.relowner)) = ANY (trusted))
+          AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR concat(s.owner, ':', pg_get_userbyid(s.owner)) = ANY (trusted))
+          AND NOT EXISTS (
+              SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+              WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
+          )
+    ) OR NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted, true, columns));
+END
+$$;
+
+-- Refuses the table of an index unless it is trusted, or belongs to the caller. Returns true, so that a declaration can ask it.
+CREATE OR REPLACE FUNCTION hashindex._require_trust(schema_name text, table_name text, trusted text[], columns text[], index_name text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base oid := hashindex._oid_of(schema_name, table_name);
+BEGIN
+    IF NOT hashindex._is_trusted(base, trusted, columns) THEN
+        PERFORM hashindex._check_owners(base, trusted, format('pg-hashindex index configure %s --trust-owner', index_name), columns);
+    END IF;
+    RETURN true;
+END
+$$;
+
 -- Refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted. PostgreSQL runs
 -- functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the table: so this is
 -- asked before a statement names it.
-CREATE OR REPLACE FUNCTION hashindex._check_owners(base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)')
+CREATE OR REPLACE FUNCTION hashindex._check_owners(
+    base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)', columns text[] DEFAULT NULL
+)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -96,7 +135,7 @@ AS $$
 DECLARE
     untrusted record;
 BEGIN
-    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted) u LIMIT 1;
+    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted, true, columns) u LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '%, when a query on it is planned', untrusted.refusal
             USING ERRCODE = 'insufficient_privilege',

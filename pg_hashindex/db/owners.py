@@ -47,9 +47,9 @@ def untrusted_owner(connection: Connection, table: int, trusted: Sequence[str] =
     """
     if trusts_owners(connection):
         return None
-    values = [table, list(trusted), False]
+    values = [table, list(trusted), False, None]
     row = execute(connection, query("untrusted_owners"), values).fetchone()
-    return None if row is None else refusal(*row)
+    return None if row is None else refusal(*row[:2])
 
 
 #: How a caller says that an owner is trusted.

@@ -51,7 +51,8 @@ _CATALOG: LiteralString = """
            m.network ->> 'kind'::text AS network,
            (
                SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
-                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners
+                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,
+                   hashindex._read_columns(i)
                ) u LIMIT 1
            ) AS untrusted
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
