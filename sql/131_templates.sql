@@ -246,9 +246,9 @@ BEGIN
             SELECT a.atttypid::regtype::text FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY k(name, n)
             LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name ORDER BY k.n
         )::text),
-        'trusted', format('%L::text[], %L::text[]', trusted, hashindex._read_columns(i)),
+        'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
         'require_trust', format(
-            'hashindex._require_trust(%L, %L, %L::text[], %L::text[], %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
+            'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
             coalesce(i.swap_of, i.name)
         ),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,

@@ -84,6 +84,7 @@ BEGIN
         );
         UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
         WHERE configure_index.name IN (x.name, x.swap_of);
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = configure_index.name;
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
     i := hashindex.find_index(configure_index.name);

@@ -177,6 +177,7 @@ BEGIN
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
+    PERFORM hashindex._hide(code_table);
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
         'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',

@@ -286,8 +286,9 @@ class IndexRow:
 
         ``key``, ``key_text`` and ``as_ids`` are of a row b of the table, ``code_key`` is of a row c
         of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
-        read from the text ``s.id``.
+        read from the text ``s.id``. Refused if the table may not be read.
         """
+        self.check_trust()
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),

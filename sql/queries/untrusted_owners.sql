@@ -1,8 +1,8 @@
 -- Owners of a table, of its partitions, of what a view reads, of their schemas, and of types of some columns, if they could do more by
--- running code as the caller. $1: the table; $2: roles that are trusted, as in the column mark, since a name can be made again; $3: whether
+-- running code as the caller. $1: the table, by oid or name; $2: roles that are trusted, as in the column mark, since a name can be made again; $3: whether
 -- a superuser trusts the administrator; $4: the columns. SET ROLE does not hold code back.
 WITH RECURSIVE read (oid) AS (
-    SELECT $1::pg_catalog.oid
+    SELECT $1::pg_catalog.regclass::pg_catalog.oid
     UNION
     SELECT below.oid FROM read r CROSS JOIN LATERAL (
         SELECT c.oid, c.relkind, c.relhassubclass FROM pg_catalog.pg_class c WHERE c.oid = r.oid OFFSET 0
@@ -30,7 +30,7 @@ WITH RECURSIVE read (oid) AS (
     -- Whose casts run. Only a superuser makes a base type.
     SELECT 3, 'type ' OPERATOR(pg_catalog.||) t.oid::pg_catalog.regtype::pg_catalog.text, t.typowner
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-    WHERE a.attrelid = $1 AND a.attname = ANY ($4::pg_catalog.name[]) AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
+    WHERE a.attrelid = $1::pg_catalog.regclass::pg_catalog.oid AND a.attname = ANY ($4::pg_catalog.name[]) AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
       AND (t.typtype <> 'b' OR t.typcategory = 'A')
 ), caller (name, super) AS (
     SELECT r.rolname, r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user

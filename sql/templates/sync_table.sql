@@ -6,12 +6,16 @@ SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $body$
 DECLARE
-    hashindex_base oid := hashindex._oid_of({schema_literal}, {table_name_literal});
+    hashindex_base oid := to_regclass({table_literal});
     -- Not if the table was renamed.
     hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, {trusted})
         AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, {trusted}));
+    hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched {key_type}[];
 BEGIN
+    IF hashindex_strict THEN
+        PERFORM hashindex._refuse_altered(hashindex_base);
+    END IF;
     -- A detached partition keeps its triggers, since it may be attached again.
     IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
         RETURN NULL;
@@ -53,7 +57,7 @@ BEGIN
     IF cardinality(hashindex_touched) = 0 THEN
         RETURN NULL;
     END IF;{log_touched}
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN{refuse_hidden_landmarks}
+    IF hashindex_strict THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
         INSERT INTO {code_table} AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t({ids})

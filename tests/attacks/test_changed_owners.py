@@ -8,6 +8,7 @@ from fixtures.roles import make_administrator
 from fixtures.traps import SPRUNG, lay_trap
 
 from pg_hashindex import operations
+from pg_hashindex.contrib.documents.table import DocumentTable, Entry
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
 
@@ -69,7 +70,10 @@ def keeper(connection, as_role, model):
 
 def make_docs(keeper, *, divided=False):
     """Make table shop.docs; if it is divided, its one partition is shop.low."""
-    low = f"CREATE TABLE shop.low PARTITION OF shop.docs DEFAULT; GRANT {_WRITING} ON shop.low TO PUBLIC;"
+    low = (
+        "CREATE TABLE shop.low PARTITION OF shop.docs DEFAULT; "
+        f"GRANT {_WRITING} ON shop.low TO PUBLIC;"
+    )
     keeper.execute(
         "CREATE TABLE shop.docs (id bigint PRIMARY KEY, mood mood, embedding vector(8))"
         f"{' PARTITION BY RANGE (id)' if divided else ''}; {low if divided else ''}"
@@ -139,7 +143,7 @@ CAST = (
 
 @pytest.mark.parametrize("kept", ["partition", "table"])
 def test_a_table_of_which_a_detached_partition_is_left(connection, keeper, mallory, kept):
-    """Its triggers stay: no value of another type is converted, and no table of the name is read."""
+    """Its triggers stay: they convert no value of another type, and read no table of the name."""
     make_docs(keeper, divided=True)
     indexed(keeper, "docs", table="shop.docs")
     keeper.execute("ALTER TABLE shop.docs DETACH PARTITION shop.low; DROP TABLE shop.docs")
@@ -147,7 +151,8 @@ def test_a_table_of_which_a_detached_partition_is_left(connection, keeper, mallo
         connection.execute("ALTER TABLE shop.low OWNER TO mallory")
         mallory.execute(
             f"{CAST} ALTER TABLE shop.low DROP CONSTRAINT low_pkey; "
-            "ALTER TABLE shop.low ALTER id TYPE mallory.number USING ROW(id)::mallory.number".encode()
+            "ALTER TABLE shop.low ALTER id TYPE mallory.number "
+            "USING ROW(id)::mallory.number".encode()
         )
         new = "ROW(90)"
     else:
@@ -179,3 +184,37 @@ def test_a_vector_column_of_another_type(connection, keeper, mallory):
     )
     mallory.execute("UPDATE shop.docs SET embedding = ROW(2)")
     assert index.name == "docs"
+
+
+def test_the_table_of_a_vector_store(connection, keeper, mallory):
+    """The stores of LangChain and LlamaIndex find it once, and use it for as long as they live."""
+    DocumentTable.create(keeper, "shop", "docs", 8)
+    store = DocumentTable.find(keeper, "shop", "docs")
+    entry = Entry("a", "text", {}, [1.0] * 8)
+    store.write(keeper, [entry])
+    connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
+    mallory.execute(
+        "CREATE INDEX ON shop.docs (id) WHERE mallory.springs(1); GRANT ALL ON shop.docs TO PUBLIC"
+    )
+    for use in (
+        lambda: store.write(keeper, [entry]),
+        lambda: store.read(keeper, ["a"]),
+        lambda: store.delete(keeper, ["a"]),
+        lambda: store.matching(keeper, None),
+        lambda: store.nearest(keeper, store.query([1.0] * 8), 1, "l2", None),
+        lambda: store.by_words(keeper, "text", 1, None, None),
+    ):
+        with pytest.raises(HashIndexError) as refused:
+            use()
+        assert_refused(refused.value)
+
+
+def test_a_snapshot_that_is_older_than_the_change(connection, keeper, mallory, as_role):
+    """It shows the former owner, and statements are planned for the new one."""
+    make_docs(keeper)
+    indexed(keeper, "docs", table="shop.docs")
+    with pytest.raises(psycopg.errors.SerializationFailure), mallory.transaction():
+        mallory.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class")
+        connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
+        as_role("mallory").execute(_TRAP.format("shop.docs").encode())
+        mallory.execute(WRITES[0].format("shop.docs").encode())
