@@ -114,7 +114,7 @@ $$;
 
 -- Columns of the table that an index reads.
 CREATE OR REPLACE FUNCTION hashindex._read_columns(i hashindex.index) RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL UNSAFE
 RETURN i.key_columns || i.column_name || i.filter_columns;
 
 -- Columns that an index keeps beside its codes: the tenant's comes first.

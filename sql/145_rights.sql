@@ -86,7 +86,8 @@ BEGIN
 END
 $$;
 
--- Whether the owners of a table, of its partitions and schemas, and of the types of some columns, are trusted: if not, nothing may name it.
+-- Whether the administrator trusts the owners of a table, of its partitions and schemas, and of the types of some columns: if not, no
+-- function of his may name it.
 CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[], columns text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -105,7 +106,7 @@ BEGIN
               WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
           )
     -- A snapshot may be older than the table that has the name now.
-    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted, true, columns));
+    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted, NULL, columns));
 END
 $$;
 
@@ -444,7 +445,7 @@ $$;
 
 -- Columns that a reader of codes must be allowed to read: key, vector, and the tenant, by which codes are in order.
 CREATE OR REPLACE FUNCTION hashindex._columns_of_readers(i hashindex.index) RETURNS text[]
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE sql STABLE PARALLEL UNSAFE
 RETURN i.key_columns || i.column_name || CASE WHEN i.tenant_column <> ALL (i.key_columns) THEN ARRAY[i.tenant_column] ELSE '{}' END;
 
 -- Whether a role may read these columns.

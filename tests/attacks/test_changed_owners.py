@@ -218,3 +218,31 @@ def test_a_snapshot_that_is_older_than_the_change(connection, keeper, mallory, a
         connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
         as_role("mallory").execute(_TRAP.format("shop.docs").encode())
         mallory.execute(WRITES[0].format("shop.docs").encode())
+
+
+def test_a_column_of_codes_opens_no_model(connection, keeper, mallory):
+    """Its rights count as a grant while the owner of the table is trusted."""
+    make_docs(keeper)
+    index = indexed(keeper, "docs", table="shop.docs", layout="column")
+    models = "SELECT name FROM hashindex.readable_model"
+    index.revoke("public")
+    assert mallory.execute(models).fetchall() == []
+    connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
+    mallory.execute("GRANT SELECT (docs_code) ON shop.docs TO mallory")
+    assert mallory.execute(models).fetchall() == []
+    connection.execute("ALTER TABLE shop.docs OWNER TO keeper")
+    keeper.execute("GRANT SELECT (docs_code) ON shop.docs TO mallory")
+    assert mallory.execute(models).fetchall() == [("lsh",)]
+
+
+def test_default_privileges_reach_no_table_of_an_index(connection, keeper, mallory):
+    keeper.execute("ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO mallory, PUBLIC")
+    make_docs(keeper)
+    keeper.execute("REVOKE ALL ON shop.docs FROM PUBLIC, mallory")
+    index = indexed(keeper, "docs", table="shop.docs")
+    index.configure(access="landmarks")
+    keeper.execute("SELECT hashindex._begin_build('docs')")
+    made = "SELECT relname FROM pg_class WHERE relname ~ '^docs_' AND relkind = 'r'"
+    assert len(keeper.execute(made).fetchall()) == 5
+    readable = f"{made} AND has_any_column_privilege('mallory', oid, 'SELECT')"
+    assert keeper.execute(readable).fetchall() == []
