@@ -114,8 +114,13 @@ $$;
 
 -- Columns of the table that an index reads.
 CREATE OR REPLACE FUNCTION hashindex._read_columns(i hashindex.index) RETURNS text[]
-LANGUAGE sql STABLE PARALLEL UNSAFE
-RETURN i.key_columns || i.column_name || i.filter_columns;
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN i.key_columns || i.column_name || i.filter_columns;
+END
+$$;
 
 -- Columns that an index keeps beside its codes: the tenant's comes first.
 CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
