@@ -35,7 +35,6 @@ DECLARE
     owner name;
     -- A superuser, whatever role was set since: code that runs as the owner can set it back.
     me pg_roles := r FROM pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user ORDER BY r.rolsuper DESC LIMIT 1;
-    made boolean := false;
     stranger record;
 BEGIN
     -- Two upgrades cannot run at once: creating a schema waits for another session that creates it, and so does commenting on it.
@@ -44,14 +43,17 @@ BEGIN
         BEGIN
             IF to_regnamespace('hashindex') IS NULL THEN
                 EXECUTE 'CREATE SCHEMA hashindex' || coalesce(' AUTHORIZATION ' || quote_ident(named), '');
-                made := true;
             END IF;
             owner := pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'hashindex';
             IF owner <> named THEN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, not to %', quote_ident(owner), quote_ident(named)
                     USING ERRCODE = 'insufficient_privilege',
                           HINT = 'Name that role if it is to administer the schema; else have the schema dropped.';
-            ELSIF NOT pg_has_role(owner, me.rolname, 'USAGE') AND (named IS NULL OR me.rolsuper AND NOT made) AND NOT EXISTS (
+            ELSIF NOT pg_has_role(owner, me.rolname, 'USAGE') AND (named IS NULL OR me.rolsuper AND EXISTS (
+                -- Something is there already, which could be a trap for him.
+                SELECT FROM pg_depend d WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = to_regnamespace('hashindex')
+                  AND d.classid <> 'pg_extension'::regclass
+            )) AND NOT EXISTS (
                 -- It was asked when the current role installed the extension.
                 SELECT FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
                 WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, me.rolname, 'USAGE')
