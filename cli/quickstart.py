@@ -267,8 +267,7 @@ def _schema_is_current(database_url: str) -> bool:
 
 def _install(database_url: str) -> None:
     with translated_errors(), create_engine(database_url).begin() as transaction:
-        there = schema.administrator(transaction) if trusted() else None
-        schema.upgrade(transaction, owner=None if there is None else there[0])
+        schema.upgrade(transaction)
     note("installed schema hashindex")
 
 

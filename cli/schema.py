@@ -36,7 +36,7 @@ def upgrade(database_url: str, owner: str | None) -> None:
     """Install the schema, or bring it up to this release.
 
     A schema hashindex of another role is refused unless --owner names that role: it can run code as
-    whoever uses the schema.
+    whoever uses the schema. A superuser upgrades only a schema of his own: connect as its owner.
     """
     with translated_errors(), create_engine(database_url).begin() as connection:
         changed = installed.upgrade(connection, owner=owner)

@@ -30,9 +30,11 @@ DECLARE
     -- The owner of a database could choose a default for the setting.
     named text := CASE WHEN NOT EXISTS (
         SELECT FROM pg_db_role_setting s, unnest(s.setconfig) c
-        WHERE c ILIKE 'hashindex.owner=%' AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+        WHERE lower(c) = lower('hashindex.owner=' || current_setting('hashindex.owner', true)) AND s.setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
     ) THEN nullif(current_setting('hashindex.owner', true), '') END;
     owner name;
+    -- A superuser, whatever role was set since: code that runs as the owner can set it back.
+    me pg_roles := r FROM pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user ORDER BY r.rolsuper DESC LIMIT 1;
     stranger record;
 BEGIN
     -- Two upgrades cannot run at once: creating a schema waits for another session that creates it, and so does commenting on it.
@@ -47,17 +49,21 @@ BEGIN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, not to %', quote_ident(owner), quote_ident(named)
                     USING ERRCODE = 'insufficient_privilege',
                           HINT = 'Name that role if it is to administer the schema; else have the schema dropped.';
-            ELSIF NOT pg_has_role(owner, current_user, 'USAGE') AND named IS NULL AND NOT EXISTS (
+            ELSIF NOT pg_has_role(owner, me.rolname, 'USAGE') AND (named IS NULL OR me.rolsuper AND EXISTS (
+                -- Something is there already, which could be a trap for him.
+                SELECT FROM pg_depend d WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = to_regnamespace('hashindex')
+                  AND d.classid <> 'pg_extension'::regclass
+            )) AND NOT EXISTS (
                 -- It was asked when the current role installed the extension.
                 SELECT FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-                WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, current_user, 'USAGE')
+                WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, me.rolname, 'USAGE')
                   AND d.classid = 'pg_class'::regclass AND d.objid = to_regclass('hashindex.alembic_version')
             ) THEN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, which can run code as %: as any role that uses the schema',
-                    quote_ident(owner), quote_ident(current_user)
+                    quote_ident(owner), quote_ident(me.rolname)
                     USING ERRCODE = 'insufficient_privilege', HINT = format(
-                        'If that role is to administer it: pg-hashindex schema upgrade --owner %1$s, or in SQL first: '
-                        'SET hashindex.owner = %1$L. Else have the schema dropped.', owner
+                        'If that role is to administer it, connect as role %I; a role that is no superuser may name it instead: '
+                        'pg-hashindex schema upgrade --owner %1$I, or in SQL first: SET hashindex.owner = %1$L. Else have the schema dropped.', owner
                     );
             END IF;
             -- A member of the owner, or a superuser, may run this: all new objects belong to the schema's owner.

@@ -23,21 +23,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     found hashindex.index := hashindex._row_of(index_name);
-    base oid := hashindex._oid_of(found.schema_name, found.table_name);
 BEGIN
-    -- A table without partitions in a schema of the administrator is looked up in one step.
-    IF NOT EXISTS (
-        SELECT FROM (SELECT x.* FROM pg_class x WHERE x.oid = base OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
-        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
-        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
-        WHERE c.relkind = 'r' AND NOT c.relhassubclass
-          AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR pg_get_userbyid(c.relowner) = ANY (found.trusted_owners))
-          AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR pg_get_userbyid(s.owner) = ANY (found.trusted_owners))
-    ) THEN
-        PERFORM hashindex._check_owners(
-            base, found.trusted_owners, format('pg-hashindex index configure %s --trust-owner', coalesce(found.swap_of, found.name))
-        );
-    END IF;
+    PERFORM hashindex._require_trust(
+        found.schema_name, found.table_name, found.trusted_owners, hashindex._read_columns(found), coalesce(found.swap_of, found.name)
+    );
     RETURN found;
 END
 $$;
@@ -134,6 +123,16 @@ BEGIN
         ) THEN 'id_' || k.place ELSE k.name END
         FROM unnest(i.key_columns) WITH ORDINALITY k(name, place) ORDER BY k.place
     ) END;
+END
+$$;
+
+-- Columns of the table that an index reads.
+CREATE OR REPLACE FUNCTION hashindex._read_columns(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN i.key_columns || i.column_name || i.filter_columns;
 END
 $$;
 

@@ -207,6 +207,9 @@ DECLARE
     row_point text := format(point, CASE WHEN projections > 0 THEN 'r.projection' ELSE 'r.vector' END);
     has_tenant boolean := i.tenant_column IS NOT NULL;
     tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
+    -- A node of a Citus cluster has other oids.
+    trusted text[] := CASE WHEN hashindex._is_distributed(i) THEN ARRAY(SELECT regexp_replace(t, '^[0-9]+', '') FROM unnest(i.trusted_owners) t)
+        ELSE i.trusted_owners END;
     rows_are_hidden text := format(CASE WHEN has_tenant THEN
         '(row_security_active(%1$L) OR row_security_active(to_regclass(%2$L))) AND hashindex._rows_are_hidden(%1$L, %2$L)'
     ELSE 'row_security_active(%1$L)' END, base, code_table);
@@ -261,7 +264,16 @@ BEGIN
         'table', base, 'table_literal', quote_literal(base),
         'schema_literal', quote_literal(i.schema_name), 'table_name_literal', quote_literal(i.table_name),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
-        'read_columns', quote_literal((i.key_columns || i.column_name || i.filter_columns)::text),
+        'storage_literal', quote_literal(i.storage),
+        'read_columns', quote_literal(hashindex._read_columns(i)::text), 'read_types', quote_literal(ARRAY(
+            SELECT a.atttypid::regtype::text FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY k(name, n)
+            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name ORDER BY k.n
+        )::text),
+        'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
+        'require_trust', format(
+            'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
+            coalesce(i.swap_of, i.name)
+        ),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
         'code_column', quote_ident(i.code_column),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
@@ -310,7 +322,7 @@ BEGIN
         'no_tenant', CASE WHEN has_tenant THEN '$9 IS NULL OR ' ELSE '' END,
         'search_shards', '',
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,
-        'exact', format('%L::regclass, %L, %L, %L, %L::text[]', base, i.key_columns, i.column_name, i.metric, i.trusted_owners),
+        'exact', format('%L::regclass, %L, %L, %L', base, i.key_columns, i.column_name, i.metric),
         'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
         'pool', CASE WHEN i.ranking = 'hamming' THEN 'hashindex_n'
             ELSE 'greatest(10 * hashindex_n::bigint, 2000)' END,

@@ -79,9 +79,12 @@ BEGIN
     IF trust_owner THEN
         PERFORM hashindex._check_administrator();
         i := hashindex._row_of(configure_index.name);
-        owners := ARRAY(SELECT u.owner FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners) u);
+        owners := ARRAY(
+            SELECT u.mark FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true, hashindex._read_columns(i)) u
+        );
         UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
         WHERE configure_index.name IN (x.name, x.swap_of);
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = configure_index.name;
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
     i := hashindex.find_index(configure_index.name);

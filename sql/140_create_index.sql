@@ -39,7 +39,7 @@ BEGIN
     IF trust_owner IS NOT TRUE THEN
         PERFORM hashindex._check_owners(create_index.table_name, '{}');
     END IF;
-    i.trusted_owners := ARRAY(SELECT DISTINCT u.owner FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
+    i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
     used := hashindex.find_model(model);
     i.name := create_index.name;
     i.storage := i.name;
@@ -181,6 +181,7 @@ BEGIN
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
+    PERFORM hashindex._hide(code_table);
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
         'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',

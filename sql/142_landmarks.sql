@@ -115,6 +115,7 @@ BEGIN
             FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'filter_1'
         ) END
     );
+    PERFORM hashindex._hide(format('hashindex.%I', later.landmark_table));
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
     EXECUTE format(
@@ -156,6 +157,7 @@ BEGIN
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
     );
+    PERFORM hashindex._hide(format('hashindex.%I', i.storage || t)) FROM unnest('{_staged,_touched}'::text[]) t;
     PERFORM hashindex._create_functions(i);
 END
 $$;

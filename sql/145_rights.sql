@@ -19,7 +19,8 @@ BEGIN
         ELSE EXISTS (
             SELECT FROM aclexplode(a.attacl) acl
             WHERE acl.privilege_type = 'SELECT' AND (acl.grantee = 0 OR pg_has_role(acl.grantee, 'USAGE'))
-        ) END), false)
+        -- Nor is the word of somebody who has put a table of his own in the place of this one.
+        ) AND hashindex._is_trusted(a.attrelid, i.trusted_owners, hashindex._read_columns(i)) END), false)
     FROM pg_attribute a
     WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = i.code_column AND NOT a.attisdropped;
 END
@@ -72,9 +73,9 @@ BEGIN
 END
 $$;
 
--- Owners of a table, of its partitions and of their schemas that are neither the caller nor the administrator, nor trusted by name.
-CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true)
-RETURNS TABLE (owner text, refusal text)
+-- Owners of a table, of its partitions, their schemas and types of columns that are neither the caller nor the administrator, nor trusted.
+CREATE OR REPLACE FUNCTION hashindex._untrusted_owners(base oid, trusted text[], administered boolean DEFAULT true, columns text[] DEFAULT NULL)
+RETURNS TABLE (owner text, refusal text, mark text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 1
 SET search_path FROM CURRENT
 AS $$
@@ -85,10 +86,74 @@ BEGIN
 END
 $$;
 
+-- Whether the administrator trusts the owners of a table, of its partitions and schemas, and of the types of some columns: if not, no
+-- function of his may name it.
+CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[], columns text[]) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    -- What belongs to the administrator is looked up in one step, which costs 50 us, and 3 for each partition.
+    RETURN EXISTS (
+        SELECT count(*) FROM (SELECT base UNION SELECT t.relid FROM pg_partition_tree(base) t) p(oid)
+        CROSS JOIN LATERAL (SELECT x.* FROM pg_class x WHERE x.oid = p.oid OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
+        CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)
+        HAVING bool_and(
+            (c.relkind = 'p' OR c.relkind = 'r' AND NOT c.relhassubclass)
+            AND (pg_has_role(c.relowner, h.nspowner, 'USAGE') OR concat(c.relowner, ':', pg_get_userbyid(c.relowner)) = ANY (trusted))
+            AND (pg_has_role(s.owner, h.nspowner, 'USAGE') OR concat(s.owner, ':', pg_get_userbyid(s.owner)) = ANY (trusted))
+        ) AND NOT EXISTS (
+            SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = base AND a.attname = ANY (columns) AND t.typnamespace <> 'pg_catalog'::regnamespace AND (t.typtype <> 'b' OR t.typcategory = 'A')
+        )
+    -- A snapshot may be older than the table that has the name now.
+    ) OR EXISTS (SELECT FROM pg_class c WHERE c.oid = base) AND NOT EXISTS (SELECT FROM hashindex._untrusted_owners(base, trusted, NULL, columns));
+END
+$$;
+
+-- Refuses a transaction whose snapshot shows how a table was before somebody altered it, and perhaps gave it another owner: what is planned
+-- follows the present catalog.
+CREATE OR REPLACE FUNCTION hashindex._refuse_altered(base regclass) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    here bigint := pg_current_xact_id()::text::bigint;
+BEGIN
+    IF EXISTS (
+        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        -- Transactions are numbered modulo 2^32.
+        WHERE c.xmax <> '0'::xid
+          AND pg_xact_status((here + ((c.xmax::text::bigint - here + 2147483648) & 4294967295) - 2147483648)::text::xid8) = 'committed'
+    ) THEN
+        RAISE EXCEPTION 'could not serialize access: table % was altered since this transaction began', base
+            USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
+    END IF;
+END
+$$;
+
+-- Refuses the table of an index unless it is trusted, or belongs to the caller. Returns true, so that a declaration can ask it.
+CREATE OR REPLACE FUNCTION hashindex._require_trust(schema_name text, table_name text, trusted text[], columns text[], index_name text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base oid := hashindex._oid_of(schema_name, table_name);
+BEGIN
+    IF NOT hashindex._is_trusted(base, trusted, columns) THEN
+        PERFORM hashindex._check_owners(base, trusted, format('pg-hashindex index configure %s --trust-owner', index_name), columns);
+    END IF;
+    RETURN true;
+END
+$$;
+
 -- Refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted. PostgreSQL runs
 -- functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the table: so this is
 -- asked before a statement names it.
-CREATE OR REPLACE FUNCTION hashindex._check_owners(base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)')
+CREATE OR REPLACE FUNCTION hashindex._check_owners(
+    base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)', columns text[] DEFAULT NULL
+)
 RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -96,7 +161,7 @@ AS $$
 DECLARE
     untrusted record;
 BEGIN
-    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted) u LIMIT 1;
+    SELECT u.* INTO untrusted FROM hashindex._untrusted_owners(base, trusted, true, columns) u LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '%, when a query on it is planned', untrusted.refusal
             USING ERRCODE = 'insufficient_privilege',
@@ -232,8 +297,9 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN EXISTS (
-        SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+        SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid JOIN pg_class b ON b.oid = base JOIN pg_namespace n ON n.oid = b.relnamespace
         WHERE c.oid = codes AND c.relrowsecurity AND p.polname = 'policies_are_unchanged'
+          AND strpos(pg_get_expr(p.polqual, p.polrelid), format('(%L::text, %L::text)', n.nspname, b.relname)) > 0
           AND strpos(pg_get_expr(p.polqual, p.polrelid), quote_literal(hashindex._policies_of(base))) > 0
     );
 END
@@ -279,7 +345,8 @@ BEGIN
         SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
         FROM (VALUES (format('%I.%I', i.code_schema, i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
         JOIN pg_class c ON c.oid = to_regclass(t.place)
-        WHERE i.tenant_column IS NOT NULL AND i.layout = 'table' AND (hides OR c.relrowsecurity)
+        WHERE i.tenant_column IS NOT NULL AND i.layout = 'table'
+          AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
     LOOP
         FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
             EXECUTE format('DROP POLICY %I ON %s', policy.name, kept.relation);
@@ -363,14 +430,40 @@ BEGIN
 END
 $$;
 
--- Whether a role may read the key and the vectors of an index.
+-- Takes from all roles what default privileges gave them when a table was made.
+CREATE OR REPLACE FUNCTION hashindex._hide(made text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    others text := string_agg(DISTINCT CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END, ', ')
+        FROM pg_class c, aclexplode(c.relacl) acl WHERE c.oid = to_regclass(made) AND acl.grantee <> c.relowner;
+BEGIN
+    IF others IS NOT NULL THEN
+        EXECUTE format('REVOKE ALL ON %s FROM %s', made, others);
+    END IF;
+END
+$$;
+
+-- Columns that a reader of codes must be allowed to read: key, vector, and the tenant, by which codes are in order.
+CREATE OR REPLACE FUNCTION hashindex._columns_of_readers(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN i.key_columns || i.column_name || CASE WHEN i.tenant_column <> ALL (i.key_columns) THEN ARRAY[i.tenant_column] ELSE '{}' END;
+END
+$$;
+
+-- Whether a role may read these columns.
 CREATE OR REPLACE FUNCTION hashindex._may_read_rows(i hashindex.index, role text) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN count(*) = cardinality(i.key_columns) + 1 AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT')) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (i.key_columns || i.column_name);
+    RETURN count(*) = cardinality(hashindex._columns_of_readers(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT'))
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._columns_of_readers(i));
 END
 $$;
 
@@ -410,7 +503,7 @@ BEGIN
             ))
         END, codes, grantee);
         IF landmarks IS NOT NULL THEN
-            EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE WHEN i.tenant_column IS NOT NULL AND 'filter_1' <> ALL (filters) THEN ' (landmark, centre)' END, landmarks, grantee);
+            EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);
         END IF;
         IF reveals THEN
             EXECUTE format('GRANT REFERENCES (%I) ON %s TO %s', i.code_column, codes, grantee);
@@ -493,7 +586,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
-            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(i.key_columns || i.column_name), base)
+            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
             ELSE 'and ' || reason END,
         format('pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
             || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
@@ -544,11 +637,11 @@ BEGIN
     PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
-    ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(i.key_columns || i.column_name) c(name)) IS NOT TRUE THEN
-        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(i.key_columns || i.column_name), base
+    ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(hashindex._columns_of_readers(i)) c(name)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._columns_of_readers(i)), base
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;',
-                                hashindex._columns_of(NULL, i.key_columns || i.column_name), base, quote_ident(role));
+                                hashindex._columns_of(NULL, hashindex._columns_of_readers(i)), base, quote_ident(role));
     ELSIF reveal_codes IS NOT TRUE AND reason IS NOT NULL THEN
         RAISE EXCEPTION '%', reason
             USING ERRCODE = 'object_not_in_prerequisite_state',

@@ -28,10 +28,10 @@ BEGIN
 END
 $$;
 
--- Nearest rows of a table that match a filter, by exact distance. The one exact query, which searches fall back to. It needs no row of
+-- Nearest rows of a table that match a filter, by exact distance; whose table it is, the caller has asked. The one exact query, which searches fall back to. It needs no row of
 -- the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
-    base regclass, key_columns text[], column_name text, metric text, trusted_owners text[], query {ext}.vector, k integer,
+    base regclass, key_columns text[], column_name text, metric text, query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
 )
 RETURNS TABLE (id text, distance double precision)
@@ -53,8 +53,6 @@ DECLARE
     own_path text := current_setting('search_path');
     path text;
 BEGIN
-    -- Another table may have been put in the place of the one that has the codes.
-    PERFORM hashindex._check_owners(base, trusted_owners);
     path := set_config('search_path', coalesce(caller_path, own_path), true);
     RETURN QUERY EXECUTE statement USING query, k;
     path := pg_catalog.set_config('search_path', own_path, true);
@@ -210,7 +208,7 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        base::regclass, i.key_columns, i.column_name, i.metric, i.trusted_owners, checked, k, wanted_rows, filter_path
+        base::regclass, i.key_columns, i.column_name, i.metric, checked, k, wanted_rows, filter_path
     ) e;
 END
 $$;

@@ -470,7 +470,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     -- Citus sends new functions to every node by itself, but not those that were made before Citus was installed.
     FOR needed IN EXECUTE
-        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace AND p.provolatile = ''i'' '
+        'SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = ''hashindex''::regnamespace '
+        'AND (p.provolatile = ''i'' OR p.proname IN (''_require_trust'', ''_is_trusted'', ''_check_owners'', ''_untrusted_owners'', ''_oid_of'')) '
         'AND NOT EXISTS (SELECT FROM pg_catalog.pg_dist_object d WHERE d.classid = ''pg_proc''::regclass AND d.objid = p.oid) '
         -- A function that is parsed when it is created comes after those that it calls.
         'ORDER BY p.prosqlbody IS NOT NULL, p.proname COLLATE "C"'

@@ -14,7 +14,7 @@ DECLARE
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, i.trusted_owners, checked, wanted
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, checked, wanted
     ) e;
 END
 $$;

@@ -271,7 +271,7 @@ DECLARE
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     administrator regrole := hashindex._administrator();
-    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_owners(base, i.trusted_owners) u);
+    untrusted text[] := ARRAY(SELECT u.refusal FROM hashindex._untrusted_owners(base, i.trusted_owners, true, hashindex._read_columns(i)) u);
     whole boolean := untrusted = '{}' AND NOT EXISTS (SELECT FROM hashindex._table_faults(i));
 BEGIN
     IF EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'vector' AND e.extnamespace::regnamespace::text <> '{ext}') THEN

@@ -141,6 +141,9 @@ def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     paths = []
     for name, text in texts.items():
         path = folder / name
+        if path.is_symlink():
+            # What it leads to may be any file of whoever runs this.
+            path.unlink()
         path.write_text(text, "utf-8")
         paths.append(path)
     return paths

@@ -3,7 +3,7 @@
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import LiteralString, TypeVar
 
 import psycopg
@@ -14,8 +14,8 @@ from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .connection import Connection
 from .statements import execute, one_row
 
-# All later requests queue behind a lock that somebody waits for.
-_LOCK_MS = 100
+#: All later requests queue behind a lock that somebody waits for.
+LOCK_MS = 100
 _PAUSE = 0.4
 
 #: Seconds for which a change is tried again while others hold locks.
@@ -148,23 +148,39 @@ def retry_while_locked(
     ``change`` runs statements on that connection, and is called again for ``patience`` seconds
     (`PATIENCE` by default) if a lock was not available; then `InUseError` names ``table``.
     """
-    patience = PATIENCE if patience is None else patience
-    if not 0 <= patience < math.inf:
-        raise InvalidInputError(f"patience is {patience}; it must be 0 seconds or more")
-    until = time.monotonic() + patience
-    while True:
+    for last in tries(patience):
         try:
             with connection.transaction():
                 before = one_row(connection, _LIMIT)
-                execute(connection, _SET_LIMIT, [f"{_LOCK_MS}ms"])
+                execute(connection, _SET_LIMIT, [f"{LOCK_MS}ms"])
                 made = change()
                 # A setting made in a savepoint outlives it.
                 execute(connection, _SET_LIMIT, before)
                 return made
         except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
-            if time.monotonic() > until:
-                raise InUseError(_in_use(connection, table, patience, error)) from None
-            time.sleep(_PAUSE)
+            if last:
+                waited = PATIENCE if patience is None else patience
+                raise InUseError(_in_use(connection, table, waited, error)) from None
+    raise AssertionError
+
+
+def is_locked(error: object) -> bool:
+    """Return whether an error of any driver is that of a lock that was not available."""
+    code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    return code in ("55P03", "40P01")
+
+
+def tries(patience: float | None = None) -> Iterator[bool]:
+    """Give times to try, for some seconds (`PATIENCE` by default); true for the last one."""
+    patience = PATIENCE if patience is None else patience
+    if not 0 <= patience < math.inf:
+        raise InvalidInputError(f"patience is {patience}; it must be 0 seconds or more")
+    until = time.monotonic() + patience
+    last = False
+    while not last:
+        last = time.monotonic() >= until
+        yield last
+        time.sleep(_PAUSE)
 
 
 def _in_use(connection: Connection, table: str, patience: float, error: psycopg.Error) -> str:

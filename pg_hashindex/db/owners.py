@@ -7,7 +7,7 @@ schema ``hashindex`` has put there. ``sql/queries/untrusted_owners.sql`` says wh
 
 import contextlib
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, LiteralString
 
 import psycopg
@@ -23,10 +23,15 @@ _TRUSTING: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 _ASKED: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 
 SCHEMA_OWNER: LiteralString = """
-    SELECT pg_catalog.pg_has_role(n.nspowner, current_user, 'USAGE'),
+    SELECT NOT me.rolsuper OR pg_catalog.pg_has_role(n.nspowner, me.rolname, 'USAGE'),
            pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
-           pg_catalog.quote_ident(current_user)
-    FROM pg_catalog.pg_namespace n WHERE n.nspname = 'hashindex'
+           pg_catalog.quote_ident(me.rolname)
+    FROM pg_catalog.pg_namespace n CROSS JOIN (
+        SELECT r.* FROM pg_catalog.pg_roles r
+        WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
+        ORDER BY r.rolsuper DESC LIMIT 1
+    ) me
+    WHERE n.nspname = 'hashindex'
 """
 
 
@@ -40,16 +45,17 @@ def trusts_owners(connection: psycopg.BaseConnection[Any]) -> bool:
     return connection in _TRUSTING
 
 
-def untrusted_owner(connection: Connection, table: int, trusted: Sequence[str] = ()) -> str | None:
-    """Say why a table, by its oid, may not be read; None if it may be.
+def check_owners(connection: Connection, table: int | str, trust: str | None = None) -> None:
+    """Refuse a table, by its oid or name, if its owner is not trusted, so that nothing reads it.
 
-    ``trusted`` names roles that are trusted besides the caller and the administrator.
+    ``trust`` says how a caller trusts one.
     """
     if trusts_owners(connection):
-        return None
-    values = [table, list(trusted), False]
-    row = execute(connection, query("untrusted_owners"), values).fetchone()
-    return None if row is None else refusal(*row)
+        return
+    row = execute(connection, query("untrusted_owners"), [str(table), [], False, None]).fetchone()
+    if row is not None:
+        owner, why, _ = row
+        raise MissingRightsError(refusal(owner, why, trust or _TRUST))
 
 
 #: How a caller says that an owner is trusted.
@@ -81,6 +87,7 @@ def settings_kept(connection: Connection) -> Iterator[None]:
 def ask_schema(connection: Connection) -> None:
     """Refuse a superuser's session the schema ``hashindex`` of another role, before it is read.
 
+    A session of another role is asked too, since a superuser may have lowered it by ``SET ROLE``.
     Every other role trusts the administrator, as docs/security.md says.
     """
     if _must_ask(connection):
@@ -91,12 +98,7 @@ def ask_schema(connection: Connection) -> None:
 
 def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
     """Return whether the owner of the schema matters to a session, and was not asked for yet."""
-    # The server reports this parameter, so that asking costs no round trip.
-    return (
-        connection.info.parameter_status("is_superuser") == "on"
-        and connection not in _ASKED
-        and connection not in _TRUSTING
-    )
+    return connection not in _ASKED and connection not in _TRUSTING
 
 
 def schema_owner_steps(connection: psycopg.BaseConnection[Any]) -> Steps[None]:

@@ -31,6 +31,7 @@ import sqlalchemy as sa
 
 from ..errors import InUseError, MissingSchemaError
 from . import sql_files
+from .locks import LOCK_MS, is_locked, tries
 from .owners import SCHEMA_OWNER, refuse_owner
 from .server_errors import translated_errors
 
@@ -117,7 +118,9 @@ class SchemaStatus:
         return {**asdict(self), "up_to_date": self.up_to_date}
 
 
-def upgrade(connection: sa.Connection, *, owner: str | None = None) -> bool:
+def upgrade(
+    connection: sa.Connection, *, owner: str | None = None, patience: float | None = None
+) -> bool:
     """Install the schema, or bring it up to this release; a second call changes nothing.
 
     Where the extension pg_hashindex is installed, this runs ``ALTER EXTENSION ... UPDATE``.
@@ -128,7 +131,11 @@ def upgrade(connection: sa.Connection, *, owner: str | None = None) -> bool:
         The caller commits. Two upgrades at once wait for each other.
     owner
         The role that is to administer the schema: the owner of one that is made, and of one that is
-        there, which is refused otherwise. By default the current role, or a member of it.
+        there, which is refused otherwise. By default the current role, or a member of it. A schema
+        that is there refuses a superuser, unless its owner is one.
+    patience
+        Seconds to try again for, while transactions keep the schema in use; 60 by default. No
+        attempt waits for a lock for longer than a moment, so that no writer queues behind it.
 
     Returns
     -------
@@ -141,25 +148,48 @@ def upgrade(connection: sa.Connection, *, owner: str | None = None) -> bool:
         If the database does not allow it; nothing is changed then.
     MissingSchemaError
         If the extension is installed, and the server has no files of this release.
+    InUseError
+        If transactions kept the schema in use for so long. Nothing is changed then.
     """
     with translated_errors(), _kept_settings(connection) as before:
         _set(connection, "hashindex.owner", owner or before["hashindex.owner"])
         first, *others = _functions(before_tables=True)
+        # This waits for another upgrade.
         _run(connection, first)
         found = _status(connection)
-        if found.extension is not None:
-            # Its owner may be another role.
-            _set(connection, "role", before["role"])
-            _update_extension(connection, found)
-            return _status(connection) != found
-        for text in others:
+        for last in tries(patience):
+            try:
+                with connection.begin_nested():
+                    _set(connection, "lock_timeout", f"{LOCK_MS}ms")
+                    if found.extension is not None:
+                        # Its owner may be another role.
+                        _set(connection, "role", before["role"])
+                        _update_extension(connection, found)
+                    else:
+                        _bring_up_to_date(connection, found, others)
+                break
+            except sa.exc.OperationalError as error:
+                if not is_locked(error.orig):
+                    raise
+                if last:
+                    raise InUseError(
+                        f"schema hashindex has been in use: {error.orig}; run the command again "
+                        "when the transactions that use it have ended"
+                    ) from None
+        return _status(connection) != found
+
+
+def _bring_up_to_date(connection: sa.Connection, found: SchemaStatus, first: list[str]) -> None:
+    """Make tables and functions, unless they are up to date; functions of indexes in any case."""
+    # To replace a view waits for everybody who has read it, and all others queue behind.
+    if not found.up_to_date:
+        for text in first:
             _run(connection, text)
         with _kept_proxies():
             alembic.command.upgrade(_config(connection), "head")
         for text in _functions(before_tables=False):
             _run(connection, text)
-        _run(connection, f"{_REBUILD} {stamp()}")
-        return _status(connection) != found
+    _run(connection, f"{_REBUILD} {'' if found.up_to_date else stamp()}")
 
 
 def downgrade(
@@ -257,9 +287,8 @@ def status(connection: sa.Connection, *, trust_owner: bool = False) -> SchemaSta
         If a superuser asks, another role owns the schema, and ``trust_owner`` is False.
     """
     with translated_errors():
-        is_super = connection.scalar(sa.text("SELECT current_setting('is_superuser')::boolean"))
         row = connection.execute(sa.text(SCHEMA_OWNER)).one_or_none()
-        if is_super and row is not None and not trust_owner:
+        if row is not None and not trust_owner:
             refuse_owner(*row)
         return _status(connection)
 
@@ -461,7 +490,7 @@ def _head() -> str:
 @contextlib.contextmanager
 def _kept_settings(connection: sa.Connection) -> Iterator[dict[str, str]]:
     # sql/ sets search_path and role for its transaction, which here is the caller's.
-    names = ("role", "search_path", "hashindex.owner")
+    names = ("role", "search_path", "hashindex.owner", "lock_timeout")
     before = {
         name: connection.scalar(sa.text("SELECT current_setting(:name, true)"), {"name": name})
         or ""

@@ -10,12 +10,12 @@ import psycopg
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ..errors import InvalidInputError, MissingRightsError
+from ..errors import InvalidInputError
 from .batches import decode_vectors, dimension_of, keep_binary
 from .citus import SHOW_SHARDS, is_distributed
 from .connection import EXTENSION, Connection
 from .keys import Key, KeyColumns, as_key_columns
-from .owners import ask_schema, untrusted_owner
+from .owners import ask_schema, check_owners
 from .progress import Progress
 from .statements import execute, one_row
 
@@ -73,8 +73,7 @@ def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, st
             f"{name!r} is a shard, which Citus hides; to have it shown, set {SHOW_SHARDS}"
         )
     oid, schema, table, kind, rows = row
-    if (why := untrusted_owner(connection, oid)) is not None:
-        raise MissingRightsError(why)
+    check_owners(connection, oid)
     return sql.Identifier(schema, table), kind, rows
 
 

@@ -51,7 +51,8 @@ _CATALOG: LiteralString = """
            m.network ->> 'kind'::text AS network,
            (
                SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
-                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners
+                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,
+                   hashindex._read_columns(i)
                ) u LIMIT 1
            ) AS untrusted
     FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
@@ -290,8 +291,9 @@ class IndexRow:
 
         ``key``, ``key_text`` and ``as_ids`` are of a row b of the table, ``code_key`` is of a row c
         of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
-        read from the text ``s.id``.
+        read from the text ``s.id``. Refused if the table may not be read.
         """
+        self.check_trust()
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),

@@ -378,9 +378,10 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         MissingRightsError
             If the caller does not administer the schema.
         """
-        with translated_errors(), self.connection.transaction():
-            given = [self.name, role, reveal_codes]
-            execute(self.connection, "SELECT hashindex.grant_reader($1, $2, $3)", given)
+        given = [self.name, role, reveal_codes]
+        with translated_errors():
+            # Policies of the codes may have to be made, which nobody may wait for.
+            self.metadata.change("SELECT hashindex.grant_reader($1, $2, $3)", given)
 
     def revoke(self, role: str) -> None:
         """Take the codes of the index from a role; its rights on the table stay as they are.

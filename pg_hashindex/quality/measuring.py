@@ -28,7 +28,7 @@ _EXACT_WITHIN: LiteralString = """
     SELECT e.id, e.distance
     FROM hashindex.find_index($1) i, hashindex._exact_search(
         pg_catalog.format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns,
-        i.column_name, i.metric, i.trusted_owners, $2, $3,
+        i.column_name, i.metric, $2, $3,
         pg_catalog.format('%I.%I = %L', i.table_name, i.tenant_column, $4::text),
         'pg_catalog, pg_temp'
     ) e

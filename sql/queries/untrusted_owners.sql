@@ -1,7 +1,8 @@
--- Owners of a table, of its partitions, of what a view reads, and of their schemas, if they could do more by running code as the caller.
--- $1: the table; $2: names of roles that are trusted; $3: whether a superuser trusts the administrator. SET ROLE does not hold code back.
+-- Owners of a table, of its partitions, of what a view reads, of their schemas, and of types of some columns, if they could do more by
+-- running code as the caller. $1: the table, by oid or name; $2: roles that are trusted, as in the column mark, since a name can be made again; $3: whether
+-- a superuser trusts the administrator, or NULL to ask for the administrator instead of the caller; $4: the columns. SET ROLE does not hold code back.
 WITH RECURSIVE read (oid) AS (
-    SELECT $1::pg_catalog.oid
+    SELECT $1::pg_catalog.regclass::pg_catalog.oid
     UNION
     SELECT below.oid FROM read r CROSS JOIN LATERAL (
         SELECT c.oid, c.relkind, c.relhassubclass FROM pg_catalog.pg_class c WHERE c.oid = r.oid OFFSET 0
@@ -25,16 +26,24 @@ WITH RECURSIVE read (oid) AS (
         (2, 'schema ' OPERATOR(pg_catalog.||) pg_catalog.quote_ident(n.nspname), CASE
             WHEN n.nspowner = 'pg_database_owner'::pg_catalog.regrole::pg_catalog.oid THEN b.datdba ELSE n.nspowner END)
     ) o
+    UNION
+    -- Whose casts run. Only a superuser makes a base type, and a domain has the casts of its own.
+    SELECT 3, 'type ' OPERATOR(pg_catalog.||) t.oid::pg_catalog.regtype::pg_catalog.text, t.typowner
+    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type d ON d.oid = a.atttypid
+    JOIN pg_catalog.pg_type t ON t.oid = CASE d.typtype WHEN 'd' THEN d.typbasetype ELSE d.oid END
+    WHERE a.attrelid = $1::pg_catalog.regclass::pg_catalog.oid AND a.attname = ANY ($4::pg_catalog.name[]) AND t.typnamespace <> 'pg_catalog'::pg_catalog.regnamespace::pg_catalog.oid
+      AND (t.typtype NOT IN ('b', 'd') OR t.typcategory = 'A')
 ), caller (name, super) AS (
     SELECT r.rolname, r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
     ORDER BY r.rolsuper DESC LIMIT 1
 )
 SELECT r.rolname::pg_catalog.text AS owner,
-       pg_catalog.format('%s belongs to role %I, which can run code as %I', o.object, r.rolname, me.name) AS refusal
+       pg_catalog.format('%s belongs to role %I, which can run code as %I', o.object, r.rolname, me.name) AS refusal,
+       pg_catalog.concat(r.oid, ':', r.rolname) AS mark
 FROM caller me CROSS JOIN owned o JOIN pg_catalog.pg_roles r ON r.oid = o.owner
-WHERE NOT pg_catalog.pg_has_role(o.owner, me.name, 'USAGE') AND r.rolname::pg_catalog.text <> ALL ($2::pg_catalog.text[])
+WHERE ($3 IS NULL OR NOT pg_catalog.pg_has_role(o.owner, me.name, 'USAGE')) AND pg_catalog.concat(r.oid, ':', r.rolname) <> ALL ($2::pg_catalog.text[])
   AND NOT EXISTS (
       SELECT FROM pg_catalog.pg_namespace n
-      WHERE n.nspname = 'hashindex' AND ($3 OR NOT me.super) AND pg_catalog.pg_has_role(o.owner, n.nspowner, 'USAGE')
+      WHERE n.nspname = 'hashindex' AND ($3 IS NOT FALSE OR NOT me.super) AND pg_catalog.pg_has_role(o.owner, n.nspowner, 'USAGE')
   )
 ORDER BY o.place, o.object

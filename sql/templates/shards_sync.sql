@@ -25,7 +25,10 @@ BEGIN
         )) END
     ) THEN
         RETURN NULL;
-    ELSIF TG_OP = 'TRUNCATE' THEN
+    END IF;
+    -- A shard cannot tell searches on other nodes that it lacks codes, so the write is refused.
+    PERFORM {require_trust};
+    IF TG_OP = 'TRUNCATE' THEN
         -- Citus fires TRUNCATE triggers on the node that got the statement, and none on shards.
         TRUNCATE {all_code_tables};
         RETURN NULL;

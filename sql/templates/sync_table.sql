@@ -6,16 +6,31 @@ SET search_path = pg_catalog, pg_temp
 SET row_security = off
 AS $body$
 DECLARE
+    hashindex_base oid := to_regclass({table_literal});
+    -- Not if the table was renamed.
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, {trusted})
+        AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, {trusted}));
+    hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched {key_type}[];
 BEGIN
-    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ({schema_literal}, {table_name_literal}) AND EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass({table_literal}) AND a.attname = ANY ({read_columns})
-        AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
-    ) THEN
-        RETURN NULL;
+    IF hashindex_strict THEN
+        PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+    -- A detached partition keeps its triggers, since it may be attached again.
+    IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
+        RETURN NULL;
+    ELSIF NOT hashindex_readable THEN
+        -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
+        -- instead, and searches are exact until pg-hashindex index encode has made them again.
+        UPDATE hashindex.index x SET encoded = false WHERE x.storage = {storage_literal} AND x.encoded;
+        IF TG_OP = 'TRUNCATE' OR EXISTS (
+            SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)
+            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+        ) THEN
+            DELETE FROM {code_table};{log_truncate}
+            RETURN NULL;
+        END IF;
+    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
         IF (SELECT {types_differ} FROM new_rows n LIMIT 1) THEN
             -- A key or filter column has another type now. What fits into the former one is written all the same.
             BEGIN
@@ -26,11 +41,8 @@ BEGIN
             END;
         END IF;
     END IF;
-    IF to_regclass({table_literal}) IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM {code_table};
-        RETURN NULL;
-    ELSIF TG_OP = 'TRUNCATE' THEN
-        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ({schema_literal}, {table_name_literal}) THEN
+    IF TG_OP = 'TRUNCATE' THEN
+        IF TG_RELID = hashindex_base THEN
             TRUNCATE {code_table};
         ELSE
             DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same_key});
@@ -55,22 +67,22 @@ BEGIN
     IF cardinality(hashindex_touched) = 0 THEN
         RETURN NULL;
     END IF;{log_touched}
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN{refuse_hidden_landmarks}
+    IF hashindex_strict THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
         INSERT INTO {code_table} AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t({ids})
         ON CONFLICT ({ids}) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM {rows_of_touched} GROUP BY {row_columns} HAVING count(*) > 1) THEN
+        IF NOT hashindex_readable THEN
+        ELSIF EXISTS (SELECT FROM {rows_of_touched} GROUP BY {row_columns} HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
-    IF to_regclass({table_literal}) IS NULL THEN
-        -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM {code_table} c WHERE {code_among}(hashindex_touched){among_end};
-    ELSE
+    IF hashindex_readable THEN
         PERFORM {refresh}(hashindex_touched);
+    ELSE
+        DELETE FROM {code_table} c WHERE {code_among}(hashindex_touched){among_end};
     END IF;
     RETURN NULL;
 END

@@ -24,13 +24,14 @@ from pg_hashindex.quality.evaluate import evaluate
 
 
 def upgrade(connection):
-    """Upgrade the schema, as whoever the connection is."""
+    """Upgrade the schema, as its owner."""
     engine = sa.create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(connection.info.dsn)
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(connection.info.dsn, user="keeper"),
     )
     try:
         with engine.begin() as upgrading:
-            schema.upgrade(upgrading, owner="keeper")
+            schema.upgrade(upgrading)
     finally:
         engine.dispose()
 
@@ -233,7 +234,7 @@ def test_others_cannot_block_the_administrator(theirs, connection, mallory):
 
 def test_others_cannot_block_an_upgrade(theirs, connection, mallory):
     """It waits for locks of the schema's owner alone: for no number, and no lock of readers."""
-    engine = create_engine(connection.info.dsn)
+    engine = create_engine(theirs.connection.info.dsn)
     with mallory.transaction():
         mallory.execute("SELECT pg_advisory_xact_lock(%s)", [0x7067686173686978])
         mallory.execute("LOCK TABLE hashindex.index IN ACCESS SHARE MODE")
@@ -248,13 +249,13 @@ def test_others_cannot_block_an_upgrade(theirs, connection, mallory):
                 mallory.execute(refused.encode())
         with engine.begin() as upgrading:
             upgrading.exec_driver_sql("SET LOCAL lock_timeout = '2s'")
-            schema.upgrade(upgrading, owner="keeper")
+            schema.upgrade(upgrading)
     # A second upgrade does wait for the first.
     with engine.begin() as first, engine.connect() as second:
-        schema.upgrade(first, owner="keeper")
+        schema.upgrade(first)
         second.exec_driver_sql("SET lock_timeout = '100ms'")
         with pytest.raises(HashIndexError, match="lock"):
-            schema.upgrade(second, owner="keeper")
+            schema.upgrade(second)
     engine.dispose()
 
 

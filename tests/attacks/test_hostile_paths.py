@@ -10,6 +10,7 @@ from fixtures.indexes import create_index, indexed
 from fixtures.outdated import leave_extension
 from fixtures.roles import make_administrator
 from pgvector import Vector
+from psycopg.conninfo import make_conninfo
 
 from pg_hashindex import operations, schema, store
 from pg_hashindex.db import connection as database
@@ -76,11 +77,12 @@ def ran(connection):
 
 def upgrade(connection, path="public"):
     leave_extension(connection)
-    engine = database.create_engine(connection.info.dsn)
+    owner = "SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'hashindex'"
+    (role,) = connection.execute(owner).fetchone()
+    engine = database.create_engine(make_conninfo(connection.info.dsn, user=role))
     with engine.begin() as upgrading:
         upgrading.exec_driver_sql(f"SET LOCAL search_path TO {path}")
-        administrator = schema.administrator(upgrading)
-        schema.upgrade(upgrading, owner=administrator[0])
+        schema.upgrade(upgrading)
     engine.dispose()
 
 

@@ -11,6 +11,7 @@ from fixtures.traps import SPRUNG, WAYS, lay_trap, trapped_table
 
 import pg_hashindex
 from pg_hashindex import operations, schema, store
+from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.sqlalchemy.specification import IndexSpec
 from pg_hashindex.contrib.sqlalchemy.statements import create_statement
 from pg_hashindex.db.connection import connect, create_engine
@@ -40,6 +41,8 @@ BY_TABLE = {
     "pairs": lambda c: sample_table(c, "own", "embedding", pairs=TABLE),
     "a view of it": lambda c: sample_table(c, "own", "embedding", graph="looks"),
     "diagnose": lambda c: diagnose(c, TABLE, "embedding"),
+    "a store": lambda c: DocumentTable.find(c, "mallory", "docs"),
+    "a store to make": lambda c: DocumentTable.create(c, "mallory", "docs", 8),
     "diagnose, no measuring": lambda c: diagnose(c, TABLE, "embedding", measure=False),
     "a log of queries": lambda c: diagnose(c, "own", "embedding", queries=TABLE),
 }
@@ -100,7 +103,7 @@ def test_a_strangers_table(victim, mallory, action, column):
     with pytest.raises((HashIndexError, psycopg.Error)) as error:
         BY_TABLE[action](victim)
     assert_refused(error.value)
-    assert "--trust-owner" in str(error.value)
+    assert re.search("--trust-owner|trust_owner=True", str(error.value))
 
 
 @pytest.mark.parametrize("way", ["partition", "child", "schema"])
@@ -202,9 +205,12 @@ BY_INDEX_IN_SQL = {
 }
 
 
-@pytest.fixture
-def replaced(connection, keeper, mallory):
-    """The administrator's index of his table, which the schema's new owner has replaced."""
+@pytest.fixture(params=["replaced", "given"])
+def replaced(request, connection, keeper, mallory):
+    """The administrator's index of his table, which has another owner, or the schema has.
+
+    That role has replaced the table then.
+    """
     connection.execute("CREATE SCHEMA shop AUTHORIZATION keeper")
     keeper.execute(
         "CREATE TABLE shop.docs (id bigint PRIMARY KEY, category text, embedding vector(8))"
@@ -214,7 +220,13 @@ def replaced(connection, keeper, mallory):
     store.save(
         keeper, pg_hashindex.hashers.LSH(n_bits=8).fit([[1.0] * 8, [2.0] * 8]).to_model("other")
     )
-    connection.execute("GRANT USAGE ON SCHEMA shop TO PUBLIC; ALTER SCHEMA shop OWNER TO mallory")
+    connection.execute("GRANT ALL ON SCHEMA shop TO PUBLIC")
+    if request.param == "given":
+        connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
+        mallory.execute("CREATE INDEX ON shop.docs (id) WHERE mallory.springs(1)")
+        mallory.execute("GRANT ALL ON shop.docs TO PUBLIC")
+        return index
+    connection.execute("ALTER SCHEMA shop OWNER TO mallory")
     mallory.execute("DROP TABLE shop.docs")
     trapped_table(mallory, "shop.docs", column="vector(8)")
     return index
@@ -257,7 +269,7 @@ def test_commands_without_tables_go_on(replaced, keeper):
 
 
 def test_trust_is_kept_with_the_index(connection, keeper, as_role):
-    """By the names of roles: another owner is asked for again."""
+    """By the oids and names of roles: another owner is asked for again, also of the same name."""
     app = as_role("app")
     connection.execute("CREATE SCHEMA app AUTHORIZATION app; GRANT USAGE ON SCHEMA app TO PUBLIC")
     app.execute("CREATE TABLE app.docs (id bigint PRIMARY KEY, embedding vector(8))")
@@ -267,15 +279,27 @@ def test_trust_is_kept_with_the_index(connection, keeper, as_role):
         HashIndex.create(keeper, "docs", **where)
     index = HashIndex.create(keeper, "docs", **where, trust_owner=True)
     app.execute("INSERT INTO app.docs SELECT n, '[1,2,3,4,5,6,7,8]' FROM generate_series(1, 9) n")
-    kept = "SELECT trusted_owners FROM hashindex.index WHERE name = 'docs'"
-    assert keeper.execute(kept).fetchone() == (["app"],)
+    kept = (
+        "SELECT ARRAY(SELECT split_part(t, ':', 2) || ' ' || (split_part(t, ':', 1)::oid::regrole) "
+        "FROM unnest(trusted_owners) t) FROM hashindex.index WHERE name = 'docs'"
+    )
+    assert keeper.execute(kept).fetchone() == (["app app"],)
     assert index.waiting() == 0
     as_role("heir")
     connection.execute("ALTER TABLE app.docs OWNER TO heir")
     with pytest.raises(MissingRightsError, match="belongs to role heir"):
         index.waiting()
     assert index.configure(trust_owner=True).waiting() == 0
-    assert keeper.execute(kept).fetchone() == (["app", "heir"],)
+    assert keeper.execute(kept).fetchone() == (["app app", "heir heir"],)
+    connection.execute("INSERT INTO app.docs VALUES (90, '[1,2,3,4,5,6,7,8]')")
+    assert index.waiting() == 0
+    connection.execute("ALTER ROLE heir RENAME TO gone")
+    as_role("newcomer")
+    connection.execute("ALTER ROLE newcomer RENAME TO heir; ALTER TABLE app.docs OWNER TO heir")
+    with pytest.raises(MissingRightsError, match="belongs to role heir"):
+        index.waiting()
+    connection.execute("ALTER TABLE app.docs OWNER TO app; ALTER ROLE heir RENAME TO newcomer")
+    connection.execute("ALTER ROLE gone RENAME TO heir")
     with pytest.raises(MissingRightsError, match="does not administer"):
         HashIndex.open(app, "docs").configure(trust_owner=True)
 
@@ -311,9 +335,11 @@ def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
         "ALTER TABLE hashindex.index ENABLE ROW LEVEL SECURITY; "
         "CREATE FUNCTION hashindex.runs() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
     )
-    with connect(url) as superuser:
-        with pytest.raises(MissingRightsError) as error:
+    for role in ("keeper", "postgres"):
+        with connect(url) as superuser, pytest.raises(MissingRightsError) as error:
+            superuser.execute(f"SET ROLE {role}".encode())
             USES[use](superuser)
+    with connect(url) as superuser:
         assert_refused(
             error.value,
             "schema hashindex belongs to role keeper, which can run code as superuser postgres",
@@ -424,11 +450,14 @@ def test_an_owner_who_is_named_administers(run, empty_url, make_database, as_rol
         assert admin.execute("SELECT count(*) FROM hashindex._strangers()").fetchone() == (0,)
         settings = "SELECT current_setting('hashindex.owner', true), current_user"
         assert admin.execute(settings).fetchone() in ((None, "postgres"), ("", "postgres"))
-    # From now on the role has to be named.
-    refused = run("schema", "upgrade", "--database-url", empty_url, code=3).output
-    assert "pg-hashindex schema upgrade --owner boss" in refused
-    again = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output
-    assert "already up to date" in again
+    # A superuser may not: nor may a session of his with less rights, which code could take back.
+    for session in ("", "&options=-c%20role%3Dboss"):
+        for named in ((), ("--owner", "boss")):
+            url = empty_url + (session if "?" in empty_url else session.replace("&", "?"))
+            refused = run("schema", "upgrade", *named, "--database-url", url, code=3).output
+            assert "belongs to role boss, which can run code as postgres" in refused
+    url = empty_url.replace("postgres@", "boss@")
+    assert "already up to date" in run("schema", "upgrade", "--database-url", url).output
     with psycopg.connect(empty_url, autocommit=True) as admin:
         admin.execute("DROP SCHEMA hashindex CASCADE")
 

@@ -111,6 +111,14 @@ def test_it_makes_what_schema_upgrade_makes(installed, migrated):
     assert state(installed) == state(migrated)
 
 
+def test_files_are_written_through_no_link(tmp_path):
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "Makefile").symlink_to(tmp_path / "kept")
+    extension.write(tmp_path / "made")
+    assert (tmp_path / "kept").read_text() == "kept"
+
+
 def test_statements_of_a_script_are_for_no_psql_and_no_transaction():
     for name, text in extension.files().items():
         lines = text.splitlines()

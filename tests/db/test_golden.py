@@ -21,7 +21,7 @@ pytestmark = pytest.mark.newest
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 # With pgvector's schema before each of its names.
-MOST = 7_300
+MOST = 7500
 ROWS = 300
 
 TABLES = """

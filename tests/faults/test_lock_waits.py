@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from fixtures.faults import eventually
 from pg_hashindex.cli import main
 
-from pg_hashindex import operations, store
+from pg_hashindex import operations, schema, store
 from pg_hashindex.db import locks
-from pg_hashindex.db.connection import connect
+from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
@@ -250,7 +250,7 @@ def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
     """All that changes an index goes by one number: swaps and repairs, too."""
     assert locks.PATIENCE == 60
     # In milliseconds, the longest that others wait behind a try.
-    assert locks._LOCK_MS == 100
+    assert locks.LOCK_MS == 100
     monkeypatch.setattr(locks, "PATIENCE", 0.2)
     store.save(indexed.connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
     with psycopg.connect(url) as idle:
@@ -264,3 +264,38 @@ def test_a_minute_by_default(url, indexed, monkeypatch, vectors):
         ):
             with pytest.raises(InUseError, match=IN_USE):
                 act()
+
+
+def test_an_upgrade_keeps_no_writer_waiting(url, indexed):
+    """With nothing to do it takes no lock that a reader holds up; else it tries for a while."""
+    engine = create_engine(url)
+    with psycopg.connect(url) as idle:
+        idle.execute("SELECT FROM hashindex.readable_model")
+        with engine.begin() as upgrading:
+            assert not schema.upgrade(upgrading, patience=0)
+        indexed.connection.execute("COMMENT ON SCHEMA hashindex IS 'an older one. Functions 0123'")
+        with users(url, WRITE, SEARCH) as await_all, pytest.raises(InUseError, match="in use"):
+            with engine.begin() as upgrading:
+                schema.upgrade(upgrading, patience=1)
+            await_all()
+    with engine.begin() as upgrading:
+        assert schema.upgrade(upgrading)
+    engine.dispose()
+
+
+def test_a_grant_that_changes_nothing(connection, as_role, model):
+    """Codes that follow policies keep these, and nobody waits for their table."""
+    as_role("reader")
+    connection.execute(
+        "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8)); "
+        "ALTER TABLE items ENABLE ROW LEVEL SECURITY; GRANT SELECT ON items TO reader; "
+        "CREATE POLICY p ON items USING (category = current_user)"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh", tenant="category"
+    )
+    index.grant("reader")
+    with psycopg.connect(connection.info.dsn) as idle:
+        idle.execute(f"SELECT FROM hashindex.{index.code_table}".encode())
+        connection.execute("SET lock_timeout = '100ms'")
+        index.grant("reader")

@@ -30,7 +30,7 @@ def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
     monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
     monkeypatch.setattr("pg_hashindex.index.encoding.time.sleep", lambda seconds: None)
     monkeypatch.setattr(locks, "PATIENCE", 0.0)
-    monkeypatch.setattr(locks, "_LOCK_MS", 20)
+    monkeypatch.setattr(locks, "LOCK_MS", 20)
     monkeypatch.setattr(locks, "_PAUSE", 0.0)
     fault_server.up()
     url = fault_server.database(installed)

@@ -10,11 +10,12 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_landmarks(query anycompatible, n
 AS $function$
 #variable_conflict use_column
 DECLARE
+    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
+        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -125,6 +126,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_landmarks(query anycompatible, k int
 AS $function$
 #variable_conflict use_column
 DECLARE
+    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
@@ -155,7 +157,7 @@ BEGIN
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
 END
 $function$;
 
@@ -167,16 +169,31 @@ CREATE OR REPLACE FUNCTION hashindex.sync_landmarks()
  SET row_security TO 'off'
 AS $function$
 DECLARE
+    hashindex_base oid := to_regclass('public.items');
+    -- Not if the table was renamed.
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, '{}', '{id,embedding,section,price}')
+        AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}'));
+    hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched pg_catalog.int8[];
 BEGIN
-    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, which these statements lack.
-    IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) <> ('public', 'items') AND EXISTS (
-        SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass('public.items') AND a.attname = ANY ('{id,embedding,section,price}')
-        AND NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (a.attname, a.atttypid))
-    ) THEN
-        RETURN NULL;
+    IF hashindex_strict THEN
+        PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    IF TG_OP IN ('INSERT', 'UPDATE') THEN
+    -- A detached partition keeps its triggers, since it may be attached again.
+    IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
+        RETURN NULL;
+    ELSIF NOT hashindex_readable THEN
+        -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
+        -- instead, and searches are exact until pg-hashindex index encode has made them again.
+        UPDATE hashindex.index x SET encoded = false WHERE x.storage = 'landmarks' AND x.encoded;
+        IF TG_OP = 'TRUNCATE' OR EXISTS (
+            SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
+            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+        ) THEN
+            DELETE FROM hashindex.landmarks_codes_GENERATION;
+            RETURN NULL;
+        END IF;
+    ELSIF TG_OP IN ('INSERT', 'UPDATE') THEN
         IF (SELECT pg_typeof(n.id) <> 'bigint'::regtype OR pg_typeof(n.section) <> 'text'::regtype OR pg_typeof(n.price) <> 'integer'::regtype FROM new_rows n LIMIT 1) THEN
             -- A key or filter column has another type now. What fits into the former one is written all the same.
             BEGIN
@@ -187,11 +204,8 @@ BEGIN
             END;
         END IF;
     END IF;
-    IF to_regclass('public.items') IS NULL AND TG_OP = 'TRUNCATE' THEN
-        DELETE FROM hashindex.landmarks_codes_GENERATION;
-        RETURN NULL;
-    ELSIF TG_OP = 'TRUNCATE' THEN
-        IF (TG_TABLE_SCHEMA, TG_TABLE_NAME) = ('public', 'items') THEN
+    IF TG_OP = 'TRUNCATE' THEN
+        IF TG_RELID = hashindex_base THEN
             TRUNCATE hashindex.landmarks_codes_GENERATION;
         ELSE
             DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE NOT EXISTS (SELECT FROM public.items b WHERE b.id = c.id);
@@ -216,7 +230,7 @@ BEGIN
     IF cardinality(hashindex_touched) = 0 THEN
         RETURN NULL;
     END IF;
-    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+    IF hashindex_strict THEN
         IF NOT EXISTS (SELECT FROM hashindex.index x WHERE x.storage = 'landmarks' AND x.generation = GENERATION) THEN
             RAISE EXCEPTION 'index "%" has been built again since this transaction began', 'landmarks'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
@@ -226,16 +240,16 @@ BEGIN
         INSERT INTO hashindex.landmarks_codes_GENERATION AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id)
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
-        IF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+        IF NOT hashindex_readable THEN
+        ELSIF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
     END IF;
-    IF to_regclass('public.items') IS NULL THEN
-        -- The table was renamed. Let the write pass; pg-hashindex index rebind takes the new name, and encodes rows without a code.
-        DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
-    ELSE
+    IF hashindex_readable THEN
         PERFORM hashindex.refresh_landmarks(hashindex_touched);
+    ELSE
+        DELETE FROM hashindex.landmarks_codes_GENERATION c WHERE c.id = ANY (hashindex_touched);
     END IF;
     RETURN NULL;
 END
@@ -250,6 +264,7 @@ CREATE OR REPLACE FUNCTION hashindex.within_landmarks(query anycompatible, radiu
 AS $function$
 #variable_conflict use_column
 DECLARE
+    hashindex_trusted boolean := hashindex._require_trust('public', 'items', '{}', '{id,embedding,section,price}', 'landmarks');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;

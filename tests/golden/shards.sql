@@ -10,11 +10,12 @@ CREATE OR REPLACE FUNCTION hashindex.candidates_citus_tests_shards(query anycomp
 AS $function$
 #variable_conflict use_column
 DECLARE
+    hashindex_trusted boolean := checked OR hashindex._require_trust('public', 'golden', '{}', '{id,embedding}', 'citus_tests_shards');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
     IF NOT checked AND (row_security_active('public.golden') OR has_column_privilege(to_regclass('hashindex.citus_tests_shards_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = 'citus_tests_shards' AND x.generation = GENERATION AND x.encoded)) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_n, $4) e;
+        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
@@ -264,6 +265,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_citus_tests_shards(query anycompatib
 AS $function$
 #variable_conflict use_column
 DECLARE
+    hashindex_trusted boolean := hashindex._require_trust('public', 'golden', '{}', '{id,embedding}', 'citus_tests_shards');
     -- The casts copy a vector that a subquery took from a table out of TOAST, once instead of for every row that it is compared with.
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_point public.vector := hashindex_query;
@@ -381,7 +383,7 @@ BEGIN
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', '{}'::text[], hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
 END
 $function$;
 
@@ -411,7 +413,10 @@ BEGIN
         )) END
     ) THEN
         RETURN NULL;
-    ELSIF TG_OP = 'TRUNCATE' THEN
+    END IF;
+    -- A shard cannot tell searches on other nodes that it lacks codes, so the write is refused.
+    PERFORM hashindex._require_trust('public', 'golden', '{}', '{id,embedding}', 'citus_tests_shards');
+    IF TG_OP = 'TRUNCATE' THEN
         -- Citus fires TRUNCATE triggers on the node that got the statement, and none on shards.
         TRUNCATE hashindex.citus_tests_shards_codes_GENERATION;
         RETURN NULL;

@@ -100,6 +100,7 @@ class IndexedDocuments:
         schema: str,
         metric: Metric,
         index: str | None,
+        trust_owner: bool,
     ) -> None:
         if metric not in ("cosine", "l2", "ip"):
             raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
@@ -111,7 +112,7 @@ class IndexedDocuments:
         self._sees_catalog = False
         self._model: tuple[int, Model] | None = None
         with connections.lent_to_read() as lent:
-            found = DocumentTable.find(lent, schema, table)
+            found = DocumentTable.find(lent, schema, table, trust_owner=trust_owner)
             if found is None:
                 name = sql.Identifier(schema, table).as_string(lent)
                 raise InvalidInputError(

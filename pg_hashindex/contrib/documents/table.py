@@ -14,6 +14,7 @@ from psycopg import sql
 from sqlalchemy.dialects.postgresql import JSONB
 
 from ...db.connection import Connection
+from ...db.owners import check_owners
 from ...db.server_errors import translated_errors
 from ...db.statements import execute, one_row
 from ...errors import InvalidInputError
@@ -96,6 +97,9 @@ _WORDS: LiteralString = """
 _TYPES: dict[str, Any] = {"text": sa.Text(), "int4": sa.Integer(), "int8": sa.BigInteger()}
 
 
+_TRUST = "trust_owner=True"
+
+
 class Entry(NamedTuple):
     """A document to be written, with its vector."""
 
@@ -148,7 +152,9 @@ class DocumentTable:
 
     Made by `find`. ``extension`` is the schema of pgvector, ``vector_type`` "vector" or "halfvec",
     and ``dimension`` None where the column takes vectors of any dimension. ``keys`` are columns
-    that are generated from keys of the metadata, with their types and these keys.
+    that are generated from keys of the metadata, with their types and these keys. Each use of the
+    table asks who owns it, unless ``trust_owner`` says that its owner may do all that the caller
+    may.
     """
 
     schema: str
@@ -157,15 +163,20 @@ class DocumentTable:
     vector_type: str
     dimension: int | None
     keys: tuple[tuple[str, str, str], ...] = ()
+    trust_owner: bool = False
 
     @classmethod
-    def find(cls, connection: Connection, schema: str, name: str) -> "DocumentTable | None":
+    def find(
+        cls, connection: Connection, schema: str, name: str, *, trust_owner: bool = False
+    ) -> "DocumentTable | None":
         """Find a table and check its columns; return None if there is no such table."""
         table = sql.Identifier(schema, name).as_string(connection)
         with translated_errors():
             rows = execute(connection, _COLUMNS, [table]).fetchall()
         if not rows:
             return None
+        if not trust_owner:
+            check_owners(connection, table, _TRUST)
         types = {row[0]: row[4] for row in rows}
         for column, kinds in {
             "id": ("text", "varchar"),
@@ -186,15 +197,23 @@ class DocumentTable:
             for row in rows
             if row[4] in _TYPES and (key := _KEY_OF_METADATA.fullmatch(row[6] or ""))
         )
-        return cls(schema, name, extension, kind, length if length > 0 else None, keys)
+        return cls(schema, name, extension, kind, length if length > 0 else None, keys, trust_owner)
 
     @classmethod
-    def create(cls, connection: Connection, schema: str, name: str, dimension: int) -> None:
+    def create(
+        cls,
+        connection: Connection,
+        schema: str,
+        name: str,
+        dimension: int,
+        *,
+        trust_owner: bool = False,
+    ) -> None:
         """Create the table, unless it is there; one with other columns is refused."""
         with translated_errors(), connection.transaction():
             dimension = as_count("dimension", dimension)
             # A role that may write to the table need not have the right to create one.
-            found = cls.find(connection, schema, name)
+            found = cls.find(connection, schema, name, trust_owner=trust_owner)
             if found is not None:
                 found._check_dimension(dimension)
                 return
@@ -347,6 +366,8 @@ class DocumentTable:
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
+        if not self.trust_owner:
+            check_owners(connection, self.as_sql(connection), _TRUST)
         return execute(connection, statement, values, names={"table": self.identifier, **names})
 
 

@@ -53,6 +53,9 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         The distance of searches and of the index.
     index
         The index to search by, where the table has several.
+    trust_owner
+        Whether to use a table of another role, which can run code as whoever uses it. A table of
+        the administrator of schema ``hashindex``, or of a role with its rights, needs no word.
     relevance_score_fn
         From distances to scores from 0 to 1. By default LangChain's own for ``cosine`` and
         ``l2``, and the inner product for ``ip``.
@@ -77,10 +80,16 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         schema: str = "public",
         metric: Metric = "cosine",
         index: str | None = None,
+        trust_owner: bool = False,
         relevance_score_fn: Callable[[float], float] | None = None,
     ) -> None:
         self._documents = IndexedDocuments(
-            connection, table=table, schema=schema, metric=metric, index=index
+            connection,
+            table=table,
+            schema=schema,
+            metric=metric,
+            index=index,
+            trust_owner=trust_owner,
         )
         self._embeddings = embeddings
         self._score_fn = relevance_score_fn
@@ -140,7 +149,9 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
     ) -> Self:
         # Without texts, embed one to know the dimension.
         first: Any = vectors[0] if len(vectors) else embeddings.embed_query("dimension")
-        named = {name: kwargs[name] for name in ("table", "schema") if name in kwargs}
+        named = {
+            name: kwargs[name] for name in ("table", "schema", "trust_owner") if name in kwargs
+        }
         cls.create_table(connections, len(first), **named)
         made = cls(embeddings, connections, **kwargs)
         made.add_embeddings(texts, vectors, metadatas, ids=ids)

@@ -68,6 +68,9 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         The distance of searches and of the index.
     index
         The index to search by, where the table has several.
+    trust_owner
+        Whether to use a table of another role, which can run code as whoever uses it. A table of
+        the administrator of schema ``hashindex``, or of a role with its rights, needs no word.
 
     Raises
     ------
@@ -91,10 +94,16 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         schema: str = "public",
         metric: Metric = "cosine",
         index: str | None = None,
+        trust_owner: bool = False,
     ) -> None:
         super().__init__(stores_text=True)
         self._documents = IndexedDocuments(
-            connection, table=table, schema=schema, metric=metric, index=index
+            connection,
+            table=table,
+            schema=schema,
+            metric=metric,
+            index=index,
+            trust_owner=trust_owner,
         )
 
     def __getstate__(self) -> Any:
