@@ -33,7 +33,6 @@ SETTINGS = {
     "bytea_output": "hex",
     "default_transaction_deferrable": "off",
     "default_transaction_isolation": "read committed",
-    "default_transaction_read_only": "off",
     "extra_float_digits": "1",
     "quote_all_identifiers": "off",
     "standard_conforming_strings": "on",

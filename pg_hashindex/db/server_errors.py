@@ -174,7 +174,8 @@ def _translate(
         return MissingRightsError(message if diagnosis.message_hint else f"{message}; {remedy}")
     if state == "25006":
         return DatabaseStateError(
-            f"{message}; the server is a standby (read-only): connect to the primary server"
+            f"{message}; the server is a standby, or default_transaction_read_only is on: connect "
+            "to the primary server, or as a role that may write"
         )
     if state == "55P03" or (state == "57014" and "timeout" in message):
         # PostgreSQL's message is like "canceling statement due to statement timeout".
