@@ -127,15 +127,15 @@ def needs_types(connection: psycopg.BaseConnection[Any], row_factory: object) ->
         )
     if connection.adapters.types.get("vector") is not None:
         return False
-    if connection.info.encoding == "ascii":
-        raise InvalidInputError(
-            "the connection has client_encoding SQL_ASCII, so that psycopg reads text as bytes; "
-            "connect with client_encoding='utf8'"
-        )
     if connection.info.server_version < 150_000:
         raise OldServerError(
             f"PostgreSQL {connection.info.parameter_status('server_version')} is too old: "
             "pg_hashindex needs 15 or later; upgrade the server"
+        )
+    if connection.info.encoding == "ascii":
+        raise InvalidInputError(
+            "the connection has client_encoding SQL_ASCII, so that psycopg reads text as bytes; "
+            "connect with client_encoding='utf8'"
         )
     return True
 
