@@ -124,7 +124,7 @@ RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(m
 -- Each of the cuts n times, as one vector. A function of its own, since PostgreSQL computes constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._cut_vector(n integer, cuts real[]) RETURNS {ext}.vector
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN (SELECT array_agg(c.cut ORDER BY c.place) FROM unnest(cuts) WITH ORDINALITY c(cut, place), generate_series(1, n))::{ext}.vector;
+RETURN (SELECT array_agg(c.cut ORDER BY c.place) FROM unnest(cuts) WITH ORDINALITY c(cut, place), generate_series(1, least(n, 16001)))::{ext}.vector;
 
 -- Code of a projection, as pg_hashindex/models/quantization.py explains it: its signs, and with 4 levels a second half, which says whether
 -- each projection is beyond one standard deviation of the row's own projections, inverted where it is above 0.

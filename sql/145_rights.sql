@@ -95,7 +95,11 @@ AS $$
 BEGIN
     -- What belongs to the administrator is looked up in one step, which costs 50 us, and 3 for each partition.
     RETURN EXISTS (
-        SELECT count(*) FROM (SELECT base UNION SELECT t.relid FROM pg_partition_tree(base) t) p(oid)
+        -- By pg_inherits, since pg_partition_tree locks all partitions.
+        SELECT count(*) FROM (
+            WITH RECURSIVE tree (oid) AS (SELECT base UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid)
+            SELECT t.oid FROM tree t
+        ) p(oid)
         CROSS JOIN LATERAL (SELECT x.* FROM pg_class x WHERE x.oid = p.oid OFFSET 0) c JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_namespace h ON h.nspname = 'hashindex' JOIN pg_database b ON b.datname = current_database()
         CROSS JOIN LATERAL (SELECT CASE WHEN n.nspowner = 'pg_database_owner'::regrole THEN b.datdba ELSE n.nspowner END) s(owner)

@@ -127,8 +127,8 @@ class ArrayFile:
                 return False
             if loaded != np.lib.format.MAGIC_PREFIX:
                 raise InvalidInputError(
-                    f"{self.path} is not a file of arrays: {', '.join(SUFFIXES)} are read; with "
-                    "NumPy, save others by np.save('file.npy', rows)"
+                    f"cannot read arrays from {self.path}: it is none of {', '.join(SUFFIXES)}; "
+                    "with NumPy, save others by np.save('file.npy', rows)"
                 )
             return True
 
@@ -211,7 +211,9 @@ class ArrayFile:
     def _tried(self, read: Callable[[], _T]) -> _T:
         # A pipe would be waited for.
         if self.path.exists() and not self.path.is_file():
-            raise InvalidInputError(f"{self.path} is not a regular file")
+            raise InvalidInputError(
+                f"cannot read arrays from {self.path}: it is not a regular file"
+            )
         try:
             return read()
         except InvalidInputError:

@@ -8,25 +8,25 @@ AS $body$
 DECLARE
     hashindex_base oid := to_regclass({table_literal});
     -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, {trusted})
-        AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, {trusted}));
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, {trusted});
+    hashindex_alike boolean := coalesce(hashindex_base = TG_RELID, false) OR NOT EXISTS (
+        SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)
+        WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+    );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched {key_type}[];
 BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again.
-    IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
+    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
         RETURN NULL;
     ELSIF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.storage = {storage_literal} AND x.encoded;
-        IF TG_OP = 'TRUNCATE' OR EXISTS (
-            SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)
-            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
-        ) THEN
+        IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
             DELETE FROM {code_table};{log_truncate}
             RETURN NULL;
         END IF;

@@ -171,25 +171,25 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.items');
     -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, '{}', '{id,embedding,section,price}')
-        AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}'));
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{id,embedding,section,price}');
+    hashindex_alike boolean := coalesce(hashindex_base = TG_RELID, false) OR NOT EXISTS (
+        SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
+        WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+    );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched pg_catalog.int8[];
 BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again.
-    IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
+    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
         RETURN NULL;
     ELSIF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.storage = 'landmarks' AND x.encoded;
-        IF TG_OP = 'TRUNCATE' OR EXISTS (
-            SELECT FROM unnest('{id,embedding,section,price}'::text[], '{bigint,public.vector,text,integer}'::regtype[]) k(name, type)
-            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
-        ) THEN
+        IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
             DELETE FROM hashindex.landmarks_codes_GENERATION;
             RETURN NULL;
         END IF;
@@ -271,7 +271,7 @@ DECLARE
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius

@@ -199,25 +199,25 @@ AS $function$
 DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed.
-    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(TG_RELID, '{}', '{section,id,embedding,section,price}')
-        AND (hashindex_base = TG_RELID OR hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}'));
+    hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}');
+    hashindex_alike boolean := coalesce(hashindex_base = TG_RELID, false) OR NOT EXISTS (
+        SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
+        WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
+    );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_touched hashindex.key_tenants[];
 BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
     END IF;
-    -- A detached partition keeps its triggers, since it may be attached again.
-    IF hashindex_base <> TG_RELID AND NOT EXISTS (SELECT FROM pg_partition_ancestors(TG_RELID) p WHERE p.relid = hashindex_base) THEN
+    -- A detached partition keeps its triggers, since it may be attached again; but not with other columns, whose keys could run code.
+    IF hashindex_base <> TG_RELID AND NOT hashindex_alike THEN
         RETURN NULL;
     ELSIF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
         UPDATE hashindex.index x SET encoded = false WHERE x.storage = 'tenants' AND x.encoded;
-        IF TG_OP = 'TRUNCATE' OR EXISTS (
-            SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
-            WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
-        ) THEN
+        IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
             DELETE FROM hashindex.tenants_codes_GENERATION;
             RETURN NULL;
         END IF;
@@ -299,7 +299,7 @@ DECLARE
     hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
 BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
     RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.tenants_codes_GENERATION c

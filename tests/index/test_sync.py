@@ -5,7 +5,7 @@ import re
 import numpy as np
 import psycopg
 import pytest
-from fixtures.checks import assert_fresh
+from fixtures.checks import assert_fresh, of_tables
 from fixtures.indexes import create_index
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -92,7 +92,7 @@ def test_plans_that_are_kept_suit_statements_of_any_size(index):
         assert "{NESTLOOP" not in plan
         assert re.search(r"\{(HASH|MERGE)JOIN", plan)
     # The codes of written keys are looked up by key, however many they are.
-    refreshes = [plan for plan in plans if "SCALARARRAYOPEXPR" in plan]
+    refreshes = [plan for plan in plans if of_tables(plan) and "SCALARARRAYOPEXPR" in plan]
     assert len(refreshes) >= 2
     assert not any("{SEQSCAN" in plan for plan in refreshes)
 

@@ -68,8 +68,8 @@ def test_no_row_changes_between_passes(url, connection, rows):
     seen = []
     read = whole_tables._passes
 
-    def passes(source):  # type: ignore[no-untyped-def]
-        inner = read(source)
+    def passes(source, metric):  # type: ignore[no-untyped-def]
+        inner = read(source, metric)
 
         def once():  # type: ignore[no-untyped-def]
             blocks = list(inner())
