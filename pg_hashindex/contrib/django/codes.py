@@ -70,11 +70,10 @@ class HashCodeIndex(HnswIndex):
     """An HNSW index of pgvector on the codes of a field of vectors, for ``Meta.indexes``.
 
     A function of the model makes the codes: a migration before it has `CreateModelFunctions`.
+    ``fields`` is one field, a ``VectorField`` or ``HalfVectorField`` of pgvector.django.
 
     Parameters
     ----------
-    fields
-        One field, a ``VectorField`` or ``HalfVectorField`` of pgvector.django.
     model
         ``name``, which is its version 1, or ``name:version``.
     bits
