@@ -34,7 +34,7 @@ def nearest(made, k=3, **options):
 
 
 def test_searches_go_by_the_index(make_store, connection, monkeypatch):
-    """Candidates are the nearest by code; no trigger, no index of ours, and no setting is left."""
+    """Candidates are the nearest by code; no trigger, other index or setting is left."""
     make_store()
     made = HashIndexVectorStore(EMBEDDINGS, connection)
     model = made.train_index(force=True)

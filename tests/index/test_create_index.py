@@ -167,7 +167,7 @@ def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
     )
     message = 'column "id" of .* is not a key'
     assert_refused(undone, InvalidInputError, message, table="things", key_columns="id")
-    # The hint's command mends it.
+    # The hint's command repairs it.
     undone.execute("ALTER TABLE things ALTER COLUMN id SET NOT NULL, ADD UNIQUE (id)")
     assert create(undone, table="things", key_columns="id").key_types == ["integer"]
 

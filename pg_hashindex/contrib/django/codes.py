@@ -61,7 +61,7 @@ class HashCode(Func):  # type: ignore[misc]
         if self.bits is not None:
             template = f"({call})::bit({int(self.bits)})"
         else:
-            # Of no type, it would fit vector and halfvec.
+            # Without a type, both vector and halfvec would fit.
             template = f"(SELECT {call.replace('(expressions)s', '(expressions)s::vector')})"
         return super().as_sql(compiler, connection, template=template, **context)
 

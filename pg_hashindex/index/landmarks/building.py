@@ -109,6 +109,7 @@ _CODED_ROWS: LiteralString = """
     WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
+_EVERY_ROW = sql.SQL("")
 _PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
 
 # A random share of the rows, chosen by their place.
@@ -452,21 +453,25 @@ class LandmarkBuild:
         for leaf in leaves:
             page: int | None = 0
             while page is not None:
-                block, page = self._read_pages(leaves, leaf, page, _ROWS, _part(share, seed))
+                block, page = self._read_pages(leaves, leaf, page, part=_part(share, seed))
                 yield block
+        # The next reader may want every row of a page.
+        self._pages = max(1, round(share * self._pages))
 
     def _read_pages(
         self,
         leaves: list[_Leaf],
         leaf: _Leaf,
         first: int,
-        statement: LiteralString,
-        part: sql.Composable,
+        *,
+        coded: bool = False,
+        part: sql.Composable = _EVERY_ROW,
     ) -> tuple[Block, int | None]:
-        """Read a block of a leaf from a page on.
+        """Read a block of a leaf from a page on, ``coded`` with its codes.
 
         Returns its rows, in any order, and the page after them, None at the end of the leaf.
         """
+        statement: LiteralString = _CODED_ROWS if coded else _ROWS
         most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
         with self.connection.transaction():
             # Rows that are written into later pages are logged by triggers.
@@ -483,15 +488,16 @@ class LandmarkBuild:
                     part=part,
                     most=sql.Literal(most + 1),
                 )
-                block = self._read(query, coded=statement == _CODED_ROWS)
+                block = self._read(query, coded=coded)
                 if len(block) <= most:
                     break
                 self._pages = max(1, (end - first) // 2)
             # Read under the same lock as the rows.
             if self._leaves() != leaves:
                 raise _MovedError
-        fitting = (end - first) * self._block_rows // max(1, len(block))
-        self._pages = max(1, min(fitting, 4 * self._pages, _MOST_PAGES))
+        if end > first:
+            fitting = (end - first) * self._block_rows // max(1, len(block))
+            self._pages = max(1, min(fitting, 4 * self._pages, _MOST_PAGES))
         return block, end if end < pages else None
 
     def _begin_logging(self) -> None:
@@ -643,9 +649,7 @@ class LandmarkBuild:
         """Read a block; return it and the place where it ends."""
         number, page = place >> 32, place & 0xFFFFFFFF
         coded = self.index.encoded_in == "python"
-        block, following = self._read_pages(
-            leaves, leaves[number], page, _CODED_ROWS if coded else _ROWS, sql.SQL("")
-        )
+        block, following = self._read_pages(leaves, leaves[number], page, coded=coded)
         return block, number + 1 << 32 if following is None else number << 32 | following
 
     def _computed(
