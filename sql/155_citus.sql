@@ -425,6 +425,8 @@ BEGIN
         'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
             'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
         ) END,
+        -- Many tenants have fewer rows than candidates.
+        'lists_are_short', CASE WHEN i.tenant_column IS NULL THEN 'hashindex_short' ELSE 'false' END,
         'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END
     );
     PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));

@@ -39,7 +39,10 @@
                     LIMIT hashindex_k + cardinality(hashindex_at)
                 LOOP
                     IF r.id IS NULL THEN
-                        hashindex_answers := hashindex_answers + 1;
+                        -- Fewer lists than were asked for are all lists.
+                        IF r.distance = '-infinity' OR cardinality(lists) < n_probes THEN
+                            hashindex_answers := hashindex_answers + 1;
+                        END IF;
                         CONTINUE;
                     END IF;
                     CONTINUE WHEN NOT ({is_comparable}) OR hashindex_found = hashindex_k;

@@ -1,6 +1,6 @@
 -- Returns the rows that are nearest to a query among those of some shards on this node, all for which the shard of this number stands, and
--- then a row without a key. A caller that misses that row knows that shards are elsewhere; an error would need a savepoint on each node,
--- which takes longer than the search.
+-- then a row without a key, whose distance is -infinity where the lists held enough codes. A caller that misses that row knows that shards
+-- are elsewhere; an error would need a savepoint on each node, which takes longer than the search.
 CREATE OR REPLACE FUNCTION {nearest}(
     number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer{tenant_parameter}
 )
@@ -21,6 +21,8 @@ DECLARE
     hashindex_u3 "bit" := codes[3];
     hashindex_u4 "bit" := codes[4];
     hashindex_u5 "bit" := codes[5];
+    hashindex_ids {key_type}[];
+    hashindex_short boolean := false;
 BEGIN
     IF $1 = ANY ($2) THEN
         FOR hashindex_shard IN 1..cardinality($2) LOOP
@@ -28,7 +30,7 @@ BEGIN
             CASE hashindex_shard{nearest_in_shards}
             END CASE;
         END LOOP;
-        RETURN QUERY SELECT NULL::{key_type}, '-infinity'::double precision;
+        RETURN QUERY SELECT NULL::{key_type}, CASE WHEN {lists_are_short} THEN '-1e300' ELSE '-infinity' END::double precision;
     END IF;
 EXCEPTION WHEN undefined_table THEN
     -- A shard was moved, or a build has dropped these codes, since the search began.

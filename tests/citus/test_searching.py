@@ -73,6 +73,12 @@ def test_rows_within_a_radius(spread, rows):
 
 
 @pytest.mark.parametrize("kept", ["landmarks"], indirect=True)
+def test_where_lists_hold_too_few_codes_more_are_read(spread):
+    expected = exact(spread.connection, 10)
+    assert [hit.id for hit in spread.search(QUERY, 10, candidates=2000, probes=1)] == expected
+
+
+@pytest.mark.parametrize("kept", ["landmarks"], indirect=True)
 def test_recall_of_lists(spread):
     lists = spread.lists()
     assert (lists.codes, lists.unlisted) == (2000, 0)

@@ -114,28 +114,34 @@ DECLARE
     hashindex_u3 "bit" := codes[3];
     hashindex_u4 "bit" := codes[4];
     hashindex_u5 "bit" := codes[5];
+    hashindex_ids pg_catalog.int8[];
+    hashindex_short boolean := false;
 BEGIN
     IF $1 = ANY ($2) THEN
         FOR hashindex_shard IN 1..cardinality($2) LOOP
             CONTINUE WHEN $2[hashindex_shard] <> $1;
             CASE hashindex_shard
         WHEN 1 THEN
+                hashindex_ids := ARRAY(
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                );
+                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $7;
                 RETURN QUERY SELECT public.golden_SHARD1.id::pg_catalog.int8, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD1
-                WHERE public.golden_SHARD1.id = ANY (ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
-                )) AND public.golden_SHARD1.embedding IS NOT NULL
+                WHERE public.golden_SHARD1.id = ANY (hashindex_ids) AND public.golden_SHARD1.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
         WHEN 2 THEN
+                hashindex_ids := ARRAY(
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                );
+                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $7;
                 RETURN QUERY SELECT public.golden_SHARD2.id::pg_catalog.int8, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD2
-                WHERE public.golden_SHARD2.id = ANY (ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
-                )) AND public.golden_SHARD2.embedding IS NOT NULL
+                WHERE public.golden_SHARD2.id = ANY (hashindex_ids) AND public.golden_SHARD2.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $8;
             END CASE;
         END LOOP;
-        RETURN QUERY SELECT NULL::pg_catalog.int8, '-infinity'::double precision;
+        RETURN QUERY SELECT NULL::pg_catalog.int8, CASE WHEN hashindex_short THEN '-1e300' ELSE '-infinity' END::double precision;
     END IF;
 EXCEPTION WHEN undefined_table THEN
     -- A shard was moved, or a build has dropped these codes, since the search began.
@@ -342,7 +348,10 @@ BEGIN
                     LIMIT hashindex_k + cardinality(hashindex_at)
                 LOOP
                     IF r.id IS NULL THEN
-                        hashindex_answers := hashindex_answers + 1;
+                        -- Fewer lists than were asked for are all lists.
+                        IF r.distance = '-infinity' OR cardinality(lists) < n_probes THEN
+                            hashindex_answers := hashindex_answers + 1;
+                        END IF;
                         CONTINUE;
                     END IF;
                     CONTINUE WHEN NOT (r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN') OR hashindex_found = hashindex_k;
