@@ -9,10 +9,12 @@ price
     CPU microseconds that the server takes for a code of each model, for rows of 384 and of 1,536
     dimensions (TOASTed), less those of reading the row.
 graphs
-    For each build, the graph over vectors and that over `thermometer` codes, both with
+    For each build, the graphs over vectors, over `thermometer` codes and over halfvec, all with
     ``ef_construction = 128``: seconds, bytes, and recall@10, wall (p50) and CPU milliseconds of
-    queries at rising ``ef_search``, both graphs in turns. The table interpolates CPU and wall at
-    recall .95 and .97, and divides.
+    queries at rising ``ef_search``, the graphs in turns. The table interpolates CPU and wall at
+    recall .95 and .97, and divides those over codes by the others.
+shapes
+    With ``--shapes``: the graph over codes with other ``m`` and ``ef_construction``.
 """
 
 import contextlib
@@ -29,15 +31,16 @@ from retrieval import about
 from retrieval_data import DataSet, Truth, draw
 from retrieval_measures import TURN, WARM_UP, answered
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
-from retrieval_systems import Hnsw, Line, Setting, System, column
+from retrieval_systems import CodeHnsw, Hnsw, Line, Setting, System
 
 from pg_hashindex import store
 from pg_hashindex.hashers import ITQ, Hasher, Thermometer
-from pg_hashindex.quality.systems import Code
+from pg_hashindex.quality.systems import GRAPH
 
 TARGETS = (0.95, 0.97)
-VECTORS, CODES = "vectors", "thermometer"
-_OPTIONS = " WITH (ef_construction = 128)"
+VECTORS, CODES, HALVES = "vectors", "thermometer", "halfvec"
+#: ``m`` and ``ef_construction`` of graphs over codes.
+SHAPES = ((8, 128), (12, 128), (16, 64), (16, 128), (24, 128))
 _EF_SEARCH = (20, 30, 40, 60, 80, 120, 160, 200)
 
 Entry = dict[str, Any]
@@ -47,30 +50,23 @@ class Vectors(Hnsw):
     """pgvector's HNSW over the vectors."""
 
     def _options(self, rows: int) -> Any:
-        return _OPTIONS
+        return GRAPH
 
     def lines(self) -> Sequence[Line]:
         return [[Setting({"hnsw.ef_search": ef}) for ef in _EF_SEARCH]]
 
 
-class Codes(Vectors):
-    """pgvector's HNSW over the function of a model that SQL trains; ef_search rows re-ranked."""
-
-    def _build(self, database: Database, seed: int) -> dict[str, float]:
-        with database.session() as session:
-            start = time.perf_counter()
-            session.value(
-                "SELECT hashindex.train('texts', 'items', 'embedding', 'thermometer', seed => %s)",
-                [seed],
-            )
-            function = session.value("SELECT hashindex.create_functions('texts')")
-            bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
-            trained = time.perf_counter() - start
-        self.statements = Code(column(self.type), "cosine", function, bits)
-        return {"train": trained} | super()._build(database, seed)
+class Codes(CodeHnsw):
+    """pgvector's HNSW over codes; ef_search rows are re-ranked."""
 
     def lines(self) -> Sequence[Line]:
         return [[Setting({"hnsw.ef_search": ef}, {"candidates": ef}) for ef in _EF_SEARCH]]
+
+    def _options(self, rows: int) -> Any:
+        return self.shape or GRAPH
+
+    #: The options of the graph, where they are not those of README.
+    shape = ""
 
 
 def price(drawn: DataSet) -> Entry:
@@ -132,6 +128,9 @@ def curves(opened: Database, truth: Truth, systems: Sequence[System]) -> Entry:
                 search = session.ask(system.statement(10, setting))
                 answered(search, queries[:WARM_UP])
                 asked.append((system, setting, search, session.connection.info.backend_pid))
+        # The greatest ef_search of each, so that what fits in shared_buffers is there.
+        for system in systems:
+            answered([search for of, _, search, _ in asked if of is system][-1], queries)
         keys: list[list[list[Any]]] = [[] for _ in asked]
         walls: list[list[float]] = [[] for _ in asked]
         cpus = [0.0] * len(asked)
@@ -151,6 +150,21 @@ def curves(opened: Database, truth: Truth, systems: Sequence[System]) -> Entry:
             "cpu_ms": round(1e3 * cpus[place] / len(queries), 4),
         })  # fmt: skip
     return result
+
+
+def shapes(opened: Database, truth: Truth) -> Entry:
+    """Return seconds, bytes and points of graphs over codes with other options."""
+    found: Entry = {}
+    for m, effort in SHAPES:
+        system = Codes(CODES)
+        system.index, system.shape = "items_shape", f" WITH (m = {m}, ef_construction = {effort})"
+        system.drop(opened)
+        built = system.build(opened, 0).as_json()
+        opened.settle()
+        points = curves(opened, truth, [system])[CODES]
+        found[system.shape.strip()] = {"built": built, "points": points}
+        system.drop(opened)
+    return found
 
 
 def at_recall(points: Sequence[Entry], target: float, what: str) -> float:
@@ -175,12 +189,16 @@ def show(report: Entry) -> None:
                         at_recall(build["curves"][buffers][name], target, what)
                         for build in builds if buffers in build["curves"]
                     ])
-                    for name in (VECTORS, CODES)
+                    for name in (VECTORS, CODES, HALVES)
                 }  # fmt: skip
-                numbers = mean[VECTORS], mean[CODES], mean[CODES] / mean[VECTORS]
-                rows.append([f"{what} at {target}", *(f"{number:.2f}" for number in numbers)])
+                ratios = [mean[CODES] / mean[name] for name in (VECTORS, HALVES)]
+                numbers = [f"{number:.2f}" for number in [*mean.values(), *ratios]]
+                rows.append([f"{what} at {target}", *numbers])
         print(f"\nshared_buffers {buffers}, {len(builds)} builds")
-        print(table(["", VECTORS, CODES, "ratio"], rows))
+        print(table(["", VECTORS, CODES, HALVES, "codes/vectors", "codes/halfvec"], rows))
+    for shape, entry in report.get("shapes", {}).items():
+        times = [f"{at_recall(entry['points'], target, 'cpu_ms'):.2f}" for target in TARGETS]
+        print(shape, entry["built"]["seconds"], entry["built"]["bytes"], *times)
     for build in builds:
         print({name: (each["seconds"], each["bytes"]) for name, each in build["built"].items()})
 
@@ -188,6 +206,7 @@ def show(report: Entry) -> None:
 def main() -> None:
     options = parser(__doc__ or "", data="synthetic-300k", builds=3, rows=0, output=RESULTS)
     options.add_argument("--buffers", nargs="+", default=["128MB", "4GB"])
+    options.add_argument("--shapes", action="store_true", help="try other options of the graph")
     options.add_argument("--again", action="store_true", help="measure all parts again")
     options.add_argument(
         "--quick", action="store_true", help="10,000 rows, one build, another folder"
@@ -214,14 +233,20 @@ def main() -> None:
 
     if "price" not in report:
         save("price", price(drawn))
-    if len(report.get("graphs", [])) < args.builds:
+    if len(report.get("graphs", [])) < args.builds or (args.shapes and "shapes" not in report):
         with running(settings) as server, database(server, drawn) as opened:
             report |= {"data": args.data, "rows": len(drawn.rows), "machine": about(opened)}
             report["server"] = settings | {"shared_buffers": args.buffers}
             truth = Truth(drawn, 10)
-            systems = [Vectors(VECTORS, "vector", drawn.rows.shape[1]), Codes(CODES)]
-            # Both stand in the table, so each has an index of its own name.
-            systems[1].index = "items_codes"
+            dimension = drawn.rows.shape[1]
+            systems = [
+                Vectors(VECTORS, "vector", dimension),
+                Codes(CODES),
+                Vectors(HALVES, "vector", dimension, half=True),
+            ]
+            # All stand in the table, so each has an index of its own name.
+            for system in systems:
+                system.index = f"items_{system.name}"
             for seed in range(len(report.get("graphs", [])), args.builds):
                 build: Entry = {"built": {}, "curves": {}}
                 for system in systems:
@@ -232,6 +257,10 @@ def main() -> None:
                     opened.restart(settings | {"shared_buffers": buffers})
                     build["curves"][buffers] = curves(opened, truth, systems)
                 save("graphs", [*report.get("graphs", []), build])
+            if args.shapes and "shapes" not in report:
+                for system in systems:
+                    system.drop(opened)
+                save("shapes", shapes(opened, truth))
     show(report)
 
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from psycopg import sql
 from retrieval_data import FILTERS
-from retrieval_server import Database
+from retrieval_server import Database, Session
 
 from pg_hashindex import store
+from pg_hashindex.hashers import PCAH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import systems
 
@@ -33,6 +35,8 @@ _EF_SEARCH = (
 _CANDIDATES = (400, 300, 200, 150, 100, 75, 60, 50, 40, 30, 20, 15)
 # Candidates that an HNSW over signs re-ranks; the first number is all that it finds.
 _RE_RANKED = (1000, 400, 200, 100, 60, 40, 25)
+# Dimensions of the projection.
+_COMPONENTS = 128
 _PROBES = (
     *(4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224),
     *(256, 320, 400, 500),
@@ -244,6 +248,69 @@ class SignHnsw(Hnsw):
         ]
 
 
+class LearnedHnsw(Hnsw):
+    """pgvector's HNSW over the function of a model; all that it finds is re-ranked."""
+
+    #: Its name.
+    model: ClassVar[str]
+
+    def _build(self, database: Database, seed: int) -> dict[str, float]:
+        with database.session() as session:
+            start = time.perf_counter()
+            self.statements = self._learned(session, seed)
+            trained = time.perf_counter() - start
+        return {"train": trained} | super()._build(database, seed)
+
+    @abstractmethod
+    def _learned(self, session: Session, seed: int) -> systems.Vectors:
+        """Train the model and make its functions; return the index over them."""
+
+    def drop(self, database: Database) -> None:
+        super().drop(database)
+        with database.session() as session:
+            if session.value("SELECT count(*) FROM hashindex.model WHERE name = %s", [self.model]):
+                session.value("SELECT hashindex.drop_functions(%s)", [self.model])
+                store.drop(session.connection, self.model)
+
+    def lines(self) -> Sequence[Line]:
+        return [
+            [Setting({"hnsw.ef_search": ef}, {"candidates": ef}) for ef in _EF_SEARCH if ef >= 20]
+        ]
+
+
+class CodeHnsw(LearnedHnsw):
+    """Over codes of a `thermometer`, built as README builds it."""
+
+    model = "thermometer"
+
+    def _learned(self, session: Session, seed: int) -> systems.Vectors:
+        train = "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s)"
+        session.value(train, [self.model, seed])
+        function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
+        bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
+        return systems.Code(column(self.type), "cosine", function, bits)
+
+    def _options(self, rows: int) -> Any:
+        return systems.GRAPH
+
+
+class ProjectionHnsw(LearnedHnsw):
+    """Over the first 128 principal components, in half precision."""
+
+    model = "components"
+
+    def _learned(self, session: Session, seed: int) -> systems.Vectors:
+        sample = session.connection.execute(
+            "SELECT embedding FROM items ORDER BY id LIMIT 20000"
+        ).fetchall()
+        rows = np.stack([vector.to_numpy() for (vector,) in sample])
+        hasher = PCAH(n_bits=_COMPONENTS, normalize="l2").fit(rows)
+        store.save(session.connection, hasher.to_model(self.model, metric="cosine", cuts=1))
+        function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
+        projection = function.replace(".code_", ".project_")
+        return systems.Projection(column(self.type), "cosine", projection, _COMPONENTS)
+
+
 class IvfFlat(Hnsw):
     """pgvector's IVFFlat, with as many lists as its documentation advises."""
 
@@ -445,6 +512,8 @@ def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, Sy
         *half,
         SignHnsw("hnsw-signs", type, dimension, centred=False),
         SignHnsw("hnsw-centred-signs", type, dimension, centred=True),
+        CodeHnsw("hnsw-code", type),
+        ProjectionHnsw("hnsw-projection", type),
         IvfFlat("ivfflat", type),
         Ours("ours", levels=4, bits=bits or (BITS if dimension <= 512 else 2 * BITS)),
         Exact("exact", type),
