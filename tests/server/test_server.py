@@ -39,6 +39,12 @@ def test_it_starts_answers_and_stops(make_server, place, version):
     assert str(ask(server, "SHOW server_version")).startswith(f"{version}.")
     assert ask(server, "SHOW listen_addresses") == ""
     assert ask(server, "SHOW fsync") == "off"
+    # A quarter of the memory, of which a container may have less than the machine.
+    of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    buffers = int(
+        ask(server, "SELECT setting::bigint * 8192 FROM pg_settings WHERE name = 'shared_buffers'")
+    )
+    assert 128 << 20 <= buffers <= of_machine
     assert ask(server, "SELECT current_user") == "postgres"
     assert ask(server, "SHOW server_encoding") == "UTF8"
     with psycopg.connect(server.uri()) as connection:
