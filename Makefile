@@ -3,10 +3,15 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo example test test-nightly test-extension test-older test-kernels lint docs extension tle release
+.PHONY: demo browser example test test-nightly test-extension test-older test-kernels lint docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
+
+# PostgreSQL in a page: PGlite from npm, and what the package has. PORT=8001 make browser takes another port.
+browser: .venv/installed-demo
+	cd examples/browser && npm ci && ../../$(BIN)/python prepare.py
+	$(BIN)/python -m http.server --directory examples/browser --bind 127.0.0.1 $(or $(PORT),8000)
 
 # A service of FastAPI and SQLAlchemy: its migrations, its rows, its model, and answers to requests.
 example: .venv/installed-example

@@ -1,4 +1,4 @@
-"""Write what the page loads: the script of schema hashindex, and the demo's rows as a binary COPY."""
+"""Write what the page loads: the script of schema hashindex, and the demo's rows for COPY."""
 
 import struct
 from pathlib import Path
