@@ -102,6 +102,20 @@ def test_the_statements_of_the_readme(run):
     assert deleted[1] == indexed[1]
 
 
+def test_the_page_from_psql_alone(run):
+    """An index with landmarks, a swap, recall and health; by lsh, since itq takes half a minute."""
+    blocks = blocks_of(REPOSITORY / "docs" / "psql.md")
+    statements = [
+        re.sub(r"bits => \d+", "method => 'lsh', bits => 16", statement)
+        for block in blocks
+        if block.language == "sql"
+        for statement in statements_of(block.code)
+    ]
+    assert len(statements) > 10
+    for statement, rows in zip(statements, run(*statements), strict=True):
+        assert rows or statement.startswith("DELETE"), statement
+
+
 class Server(SimpleHTTPRequestHandler):
     """Serves the page; keeps its `load` from firing until `actions` are done, or it has failed."""
 
