@@ -10,7 +10,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass, coalesce(
-        c.relname IN (CASE WHEN i.layout = 'table' THEN i.code_table END, i.landmark_table)
+        c.relname IN (i.code_table, i.landmark_table)
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
             i.storage || '_staged', i.storage || '_touched'

@@ -55,7 +55,7 @@ BEGIN
             ) o WHERE l.landmark BETWEEN coalesce($4, 0) AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
             SELECT DISTINCT least({x_key}, {y_key}) AS id, greatest({x_key}, {y_key}) AS other_id
-            FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
+            FROM near n JOIN {code_table} x ON x.landmark = n.list JOIN {code_table} y ON y.landmark = n.other
             WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2{pairs_without_list}
         )
         SELECT {b_text}, {o_text}, d.distance
@@ -67,7 +67,7 @@ BEGIN
             'pairs_without_list', CASE WHEN i.tenant_column IS NULL THEN '' ELSE hashindex._fill(
                 -- Arrays of NULLs are equal: rows without a tenant are together, too.
                 $unlisted$ UNION SELECT least({x_key}, {y_key}), greatest({x_key}, {y_key})
-                FROM {codes} x JOIN {codes} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
+                FROM {code_table} x JOIN {code_table} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
                 WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
                     AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)$unlisted$, parts
             ) END,
