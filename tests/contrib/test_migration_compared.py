@@ -49,9 +49,8 @@ def test_a_table_that_was_renamed(project, connection, items, model, caplog):
     project.check()
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_table_that_comes_back(project, connection, items, model, layout):
-    indexed(connection, layout=layout, access="landmarks" if layout == "table" else "scan")
+def test_a_table_that_comes_back(project, connection, items, model):
+    indexed(connection, access="landmarks")
     project.declares(sa.MetaData())
     text = project.generate()
     assert [line.partition("(")[0] for line in body(text, "upgrade")] == [

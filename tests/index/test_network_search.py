@@ -127,7 +127,7 @@ def test_an_index_that_was_made_anew_since_it_was_opened(encoded, other, lsh_mod
     rows = vectors[: UNKNOWN[0] - 1]
     network = known_rows(rows, lsh_model.encode(rows[::-1].copy()), 12)
     store.save(other, Model("new", "byhand", 8, (), network=network))
-    layout = encoded.layout
+    layout = "table"
     HashIndex.open(other, "items_idx").drop()
     condition = sa.column("category") == "b"
     for search in (
@@ -208,7 +208,7 @@ def swap_after(method, index, other, monkeypatch):
 def test_a_condition_takes_the_model_of_now(index, other, vectors):
     new = LSH(n_bits=12, random_state=9).fit(vectors).to_model("new")
     store.save(other, new)
-    layout = index.layout
+    layout = "table"
     HashIndex.open(other, "items_idx").drop()
     indexed(other, model="new", layout=layout, ranking="hamming")
     look_codes_up(other)

@@ -346,9 +346,8 @@ def test_a_swap_keeps_a_type_for_each_storage(index):
     connection = index.connection
     before = objects(connection)
     assert "type key_posts_idx" in before
-    if index.layout == "table":
-        connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
-        assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
+    connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
+    assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
     swapped = HashIndex.open(connection, "posts_idx")
     assert_fresh(swapped)
     connection.execute("UPDATE posts SET embedding = %s WHERE id < 5", [vector(8)])
