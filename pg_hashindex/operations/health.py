@@ -65,7 +65,7 @@ _ALIKE: LiteralString = """
     SELECT d.number, pg_catalog.count(*)
     FROM (SELECT k.code::pg_catalog."bit" AS code, k.code::bit(64)::bigint AS head, k.number
           FROM pg_catalog.unnest($1::bit varying[]) WITH ORDINALITY k(code, number)) d
-    JOIN (SELECT c.{code}::pg_catalog."bit" AS code, c.{code}::bit(64)::bigint AS head
+    JOIN (SELECT c.code::pg_catalog."bit" AS code, c.code::bit(64)::bigint AS head
           FROM {codes} c TABLESAMPLE SYSTEM ({share})) c ON c.head = d.head AND c.code = d.code
     GROUP BY d.number
 """

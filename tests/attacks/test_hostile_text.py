@@ -26,12 +26,12 @@ TAKE_SQL = {
     ("_sample_ids", "condition"),
     ("search", "filter"),
     ("search_items_idx", "filter"),
-    ("search_inline", "filter"),
+    ("search_scanned", "filter"),
     ("_exact_search", "filter"),
     ("_filter_of", "filter"),
     ("_filtered_search", "filter"),
     ("candidates_items_idx", "filter"),
-    ("candidates_inline", "filter"),
+    ("candidates_scanned", "filter"),
 }
 
 

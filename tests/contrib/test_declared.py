@@ -120,7 +120,7 @@ def test_rows_that_are_there_are_encoded(engine, connection, items, model, vecto
         index.create(transaction, checkfirst=True)
     assert_encoded(connection, model, vectors)
     found = live.HashIndex.open(connection, "items_idx")
-    assert ("table", found.candidates, found.access) == ("table", 77, "scan")
+    assert (found.candidates, found.access) == (77, "scan")
     # All 300 are candidates: the search is the exact one.
     distances = np.linalg.norm(vectors - vectors[4], axis=1)
     assert [hit.id for hit in found.search(vectors[4], k=5, candidates=300)] == list(
@@ -334,7 +334,6 @@ class Thing(Mapping):
         (lambda: declare(aliased(Thing).vector), "give it an attribute of a mapped class"),
         (lambda: declare(3), "declared on 3"),
         (lambda: declare(Thing.vector, model="m:0"), "model 'm:0'"),
-        (lambda: declare(Thing.vector, layout=None), "layout None"),
         (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
         (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),

@@ -42,15 +42,14 @@ def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
-        "i.metric, i.layout, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
+        "i.metric, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
         "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
-            f'SELECT id::text, code::text FROM hashindex."{row[13]}_codes" ORDER BY 1'.encode()
+            f'SELECT id::text, code::text FROM hashindex."{row[12]}_codes" ORDER BY 1'.encode()
         ).fetchall()
         for row in rows
-        if row[7] == "table"
     ]
     return rows, codes, catalog(connection)
 
@@ -90,7 +89,7 @@ def of_several(op):
         filter_columns=["category"],
         encode=False,
     )
-    op.create_hash_index("inline", "items", "embedding", model="lsh", layout="column", defer=True)
+    op.create_hash_index("plain", "items", "embedding", model="lsh", defer=True)
     op.create_hash_index("dropped", "items", "embedding", model="lsh")
     op.drop_hash_index("dropped")
     op.drop_hash_index("none", if_exists=True)

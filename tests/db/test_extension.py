@@ -89,10 +89,10 @@ def status(url):
         return schema.status(connection, trust_owner=True)
 
 
-def make_index(connection, lsh_model, layout="table"):
+def make_index(connection, lsh_model):
     connection.execute(ITEMS)
     store.save(connection, lsh_model)
-    return indexed(connection, layout=layout)
+    return indexed(connection)
 
 
 def answers(connection):
@@ -130,7 +130,7 @@ def test_statements_of_a_script_are_for_no_psql_and_no_transaction():
 
 def test_it_stays_while_there_are_indexes(installed, lsh_model):
     with connect(installed) as connection:
-        index = make_index(connection, lsh_model, "table")
+        index = make_index(connection, lsh_model)
         with pytest.raises(psycopg.errors.DependentObjectsStillExist) as refused:
             connection.execute("DROP EXTENSION pg_hashindex")
         assert "on table items depends on function hashindex.sync_items_idx()" in str(refused.value)

@@ -17,10 +17,9 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 
-@pytest.fixture(params=["table", "column"])
-def unencoded(request, connection, items, model):
-    layout = request.param
-    return create_index(connection, layout=layout)
+@pytest.fixture
+def unencoded(connection, items, model):
+    return create_index(connection)
 
 
 def test_encodes_every_row_once(unencoded):

@@ -80,10 +80,10 @@ def expected(vectors, hashed):
     return result
 
 
-@pytest.fixture(params=["table", "column"])
-def taught(request, connection, items, trained):
+@pytest.fixture
+def taught(connection, items, trained):
     store.save(connection, trained)
-    index = create_index(connection, model="taught", layout=request.param)
+    index = create_index(connection, model="taught")
     assert index.encode() == 300
     return index
 

@@ -1,4 +1,4 @@
-"""Indexes on tables whose key has several columns, for each layout and access path."""
+"""Indexes on tables whose key has several columns, for each access path."""
 
 import json
 import re
@@ -40,16 +40,11 @@ EVENTS = """
     FROM items;
 """
 
-KINDS = {
-    "scan": ("table", "scan"),
-    "landmarks": ("table", "landmarks"),
-    "column": ("column", "scan"),
-}
+KINDS = ("scan", "landmarks")
 
 
-def make(connection, kind="scan", **options):
-    layout, access = KINDS[kind]
-    named = {"table": "posts", "column": "embedding", "model": "lsh", "layout": layout} | options
+def make(connection, access="scan", **options):
+    named = {"table": "posts", "column": "embedding", "model": "lsh"} | options
     index = HashIndex.create(connection, "posts_idx", access=access, **named)
     index.encode()
     return HashIndex.open(connection, "posts_idx")

@@ -49,9 +49,9 @@ def create(connection, name="things_idx", **options):
     return made
 
 
-@pytest.fixture(params=["table", "column"])
-def index(request, connection, things):
-    return create(connection, layout=request.param)
+@pytest.fixture
+def index(connection, things):
+    return create(connection)
 
 
 def exact(vectors, query, k=10, keep=lambda key: True):

@@ -33,14 +33,9 @@ def assert_exact(connection, query):
         assert connection.execute(search.encode(), values).fetchall() == exact, search
 
 
-@pytest.mark.parametrize(
-    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
-)
-def test_an_index_that_is_not_encoded(
-    connection, items, model, vectors,
-    layout, access
-):  # fmt: skip
-    index = create_index(connection, layout=layout, access=access)
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_an_index_that_is_not_encoded(connection, items, model, vectors, access):
+    index = create_index(connection, access=access)
     assert not index.encoded
     assert_exact(connection, -vectors[0])
     # Rows that are written now have codes, and others have none.
