@@ -175,9 +175,7 @@ def test_a_vector_column_of_another_type(connection, keeper, mallory):
         "CREATE CAST (mallory.v AS public.vector) WITH FUNCTION mallory.told AS IMPLICIT; "
         "ALTER TABLE shop.docs DROP embedding, ADD embedding mallory.v"
     )
-    mallory.execute(
-        "INSERT INTO shop.docs VALUES (90, 'sad', NULL, ROW(1)), (91, 'sad', NULL, NULL)"
-    )
+    mallory.execute("INSERT INTO shop.docs VALUES (90, 'sad', ROW(1)), (91, 'sad', NULL)")
     mallory.execute("UPDATE shop.docs SET embedding = ROW(2)")
     assert index.name == "docs"
 

@@ -190,9 +190,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes):
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
     callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
-    assert {"candidates_by_scan", "refresh_by_scan", "sync_by_landmarks"} <= {
-        f.name for f in callers
-    }
+    assert {"candidates_by_scan", "refresh_by_scan"} <= {f.name for f in callers}
     # Functions that write their calls into other functions are STABLE too.
     assert [
         f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"
