@@ -284,9 +284,9 @@ def test_operations_reverse(url, connection, items, second):
     made = ("items_idx", "public.items")
     assert states == [
         [],
-        [(*made, "lsh:1", "table", "scan", 7)],
-        [(*made, "lsh:1", "table", "landmarks", 8)],
-        [(*made, "lsh:2", "table", "landmarks", 8)],
+        [(*made, "lsh:1", "scan", 7)],
+        [(*made, "lsh:1", "landmarks", 8)],
+        [(*made, "lsh:2", "landmarks", 8)],
         [],
     ]
     # The dropped index had other settings by then; it is created again as the operation says.
@@ -295,9 +295,9 @@ def test_operations_reverse(url, connection, items, second):
         online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]
         back.append(indexes(connection))
     assert [row[0][2:] if row else None for row in back] == [
-        ("lsh:1", "table", "scan", 7),
-        ("lsh:1", "table", "scan", 7),
-        ("lsh:1", "table", "scan", 7),
+        ("lsh:1", "scan", 7),
+        ("lsh:1", "scan", 7),
+        ("lsh:1", "scan", 7),
         None,
     ]
 
@@ -368,7 +368,7 @@ def test_the_functions_are_the_methods(url, connection, items, second):
             migrations.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
             migrations.swap_hash_model("items_idx", "lsh:2")
             migrations.configure_hash_index("items_idx", candidates=41)
-    assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "table", "scan", 41)]
+    assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "scan", 41)]
     with engine.begin() as transaction:
         with Operations.context(MigrationContext.configure(transaction)):
             with pytest.raises(InvalidInputError, match="takes table, column and model"):

@@ -36,7 +36,7 @@ def searches(connection):
     return dict(
         connection.execute(
             "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
-            "AND proname ~ '^(_filtered_search|(candidates|search|within)_.*_(table|column))$'"
+            "AND proname ~ '^(_filtered_search|(candidates|search|within)_by_.*)$'"
         ).fetchall()
     )
 

@@ -143,6 +143,8 @@ def test_an_index_on_a_function_follows(both, publisher, subscriber):
     """PostgreSQL keeps it: the worker that applies changes needs no trigger."""
     subscriber.execute(
         "SELECT hashindex.create_functions('lsh');"
+        "ALTER TABLE items ADD code bit(16) "
+        "GENERATED ALWAYS AS (hashindex.code_lsh(embedding)) STORED;"
         "CREATE INDEX by_code ON items USING hnsw "
         "((hashindex.code_lsh(embedding)::bit(16)) bit_hamming_ops)"
     )
@@ -153,6 +155,8 @@ def test_an_index_on_a_function_follows(both, publisher, subscriber):
     wait_until(lambda: content(subscriber) == content(publisher))
     write(publisher, range(200, 300))
     wait_until(lambda: content(subscriber) == content(publisher))
+    right = "SELECT count(*) FROM items WHERE code = hashindex.code_lsh(embedding)"
+    assert subscriber.execute(right).fetchone() == (300,)
     subscriber.execute("SET enable_seqscan = off")
     for place in (7, 250):
         query = (
