@@ -130,8 +130,8 @@ BEGIN
         'delete_gone', format(
             E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
-            '    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
-            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
+            '    ) LOOP\n        DELETE FROM hashindex.%I c WHERE %s;\n    END LOOP;',
+            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
         -- Nor may a join take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
@@ -142,9 +142,9 @@ BEGIN
         'found_ids', 'SELECT unnest(hashindex_ids)', 'found', 'SELECT unnest(hashindex_ids), unnest(hashindex_distances)',
         'key_scan', 'off', 'gone_variable', '',
         'delete_gone', format(
-            E'DELETE FROM %I.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
+            E'DELETE FROM hashindex.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
-            '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
+            '    );', i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
         ),
         'rows_before', '', 'rows_after', format(' b WHERE b.%I = ANY ($1)', i.key_columns[1]),
         'rows_of_touched', format('%s b WHERE b.%I = ANY (hashindex_touched)', base, i.key_columns[1])
@@ -162,7 +162,7 @@ DECLARE
     in_python boolean := used.network IS NOT NULL;
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept_keys text[] := hashindex._code_keys(i);
-    code_table text := format('%I.%I', i.code_schema, i.code_table);
+    code_table text := format('hashindex.%I', i.code_table);
     lists boolean := i.landmark_table IS NOT NULL;
     divided boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p');
     u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 5) n);

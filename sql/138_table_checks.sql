@@ -121,7 +121,7 @@ AS $$
 BEGIN
     -- The type of the copies, which a change of the table's column does not reach.
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
+    WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
 END
 $$;
 

@@ -89,7 +89,6 @@ BEGIN
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(create_index.table_name, create_index.key_columns) k;
 
-    i.code_schema := 'hashindex';
     i.code_table := i.storage || '_codes';
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
@@ -143,7 +142,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-    code_table text := format('%I.%I', i.code_schema, i.code_table);
+    code_table text := format('hashindex.%I', i.code_table);
     numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric), false);
 BEGIN
     -- CREATE TABLE AS keeps the key's collation. The cast replaces a domain by its base type: its checks must not run in triggers.

@@ -15,7 +15,7 @@ AS $$
 BEGIN
     RETURN EXISTS (
         SELECT FROM pg_attribute a
-        WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'code' AND NOT a.attisdropped
+        WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'code' AND NOT a.attisdropped
           AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
     );
 END
@@ -293,7 +293,7 @@ DECLARE
 BEGIN
     FOR kept IN
         SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
-        FROM (VALUES (format('%I.%I', i.code_schema, i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
+        FROM (VALUES (format('hashindex.%I', i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
         JOIN pg_class c ON c.oid = to_regclass(t.place)
         WHERE i.tenant_column IS NOT NULL
           AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
@@ -366,7 +366,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
 BEGIN
     RETURN QUERY SELECT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END,
         bool_or(acl.by_column AND acl.privilege_type = 'REFERENCES')
@@ -425,7 +425,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes text := format('%I.%I', i.code_schema, i.code_table);
+    codes text := format('hashindex.%I', i.code_table);
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
     grantee text := CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(nullif(role, '')) END;
     -- Copies of filter columns that the role may not read stay hidden.
@@ -525,7 +525,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     reason text := hashindex._reveals(i);
     named text := coalesce(i.swap_of, i.name);
 BEGIN
@@ -593,7 +593,7 @@ BEGIN
     -- Policies hold for all readers of the codes.
     SELECT r.role INTO other FROM hashindex._readers_of(i) r
     WHERE r.role <> grant_reader.role AND r.reveals <> coalesce(reveal_codes, false)
-      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('%I.%I', i.code_schema, i.code_table))))
+      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('hashindex.%I', i.code_table))))
     LIMIT 1;
     IF other IS NOT NULL AND i.tenant_column IS NOT NULL THEN
         RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,

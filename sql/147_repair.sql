@@ -12,7 +12,7 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
@@ -65,7 +65,7 @@ BEGIN
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
                 format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
-            WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
+            WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, used.n_bits)
@@ -106,7 +106,7 @@ BEGIN
                     format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
-    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND kept.attname = 'filter_' || f.n
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND kept.attname = 'filter_' || f.n
     WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
     ORDER BY f.n;
 END
@@ -142,7 +142,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     -- A new generation keeps present snapshots from searching codes that are not complete.
     i.generation := hashindex._new_generation(i.generation);
-    EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
+    EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.code_table);
     -- The landmarks and indexes over the codes were dropped with them.
     i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
     i.access := 'scan';
@@ -251,7 +251,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     emptied boolean;
 BEGIN
@@ -292,7 +292,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_restore_access.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    codes regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    codes regclass := format('hashindex.%I', i.code_table)::regclass;
     logging text := hashindex._logging(base);
     part text;
 BEGIN

@@ -134,8 +134,8 @@ DECLARE
     vector_type text := hashindex._vector_type(base::regclass, i.column_name);
     may_read_codes boolean := i.encoded
         -- NULL where a build has dropped the codes that this snapshot knows.
-        AND has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT')
-        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('%I.%I', i.code_schema, i.code_table)) END;
+        AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT')
+        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('hashindex.%I', i.code_table)) END;
     kept_keys text[] := hashindex._code_keys(i);
     kept text;
     statement text;
@@ -256,14 +256,14 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT format(
-        'SELECT %s%s FROM %I.%I c', (
+        'SELECT %s%s FROM hashindex.%I c', (
             SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
             FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
-        ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_schema, i.code_table
+        ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
     ) INTO source
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
-    JOIN pg_attribute kept ON kept.attrelid = format('%I.%I', i.code_schema, i.code_table)::regclass AND kept.attname = 'filter_' || f.n
+    JOIN pg_attribute kept ON kept.attrelid = format('hashindex.%I', i.code_table)::regclass AND kept.attname = 'filter_' || f.n
     -- A column whose type has changed since may compare differently.
     WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
     -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
@@ -397,7 +397,7 @@ BEGIN
         END IF;
     END IF;
     EXECUTE format(
-        'SELECT c.code FROM %I.%I c WHERE (%s) = (%s)', i.code_schema, i.code_table,
+        'SELECT c.code FROM hashindex.%I c WHERE (%s) = (%s)', i.code_table,
         hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._key_of_text(i, '$1')
     ) INTO found USING code_of.id;
     RETURN found;

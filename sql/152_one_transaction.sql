@@ -29,7 +29,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format('NOT EXISTS (SELECT FROM %I.%I c WHERE %s)', i.code_schema, i.code_table, hashindex._same_key(i, 'b', 'c'));
+    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)', i.code_table, hashindex._same_key(i, 'b', 'c'));
 END
 $$;
 
@@ -47,7 +47,7 @@ DECLARE
 BEGIN
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
     -- bulk encoding writes to them and not to the table.
-    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
+    EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
     IF hashindex._encoded_in_python(i) THEN
@@ -96,7 +96,7 @@ BEGIN
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
-    EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
+    EXECUTE format('ANALYZE hashindex.%I', i.code_table);
     IF written > 0 AND hashindex._has_learned_codes(i) THEN
         RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
             USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', i.name,

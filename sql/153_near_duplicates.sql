@@ -44,7 +44,7 @@ BEGIN
     END IF;
     PERFORM hashindex._require_codes(i.name, base, i.encoded, hashindex._is_bound(i) AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
     IF i.tenant_column IS NOT NULL THEN
-        PERFORM hashindex._require_policies(i.name, base, format('%I.%I', i.code_schema, i.code_table));
+        PERFORM hashindex._require_policies(i.name, base, format('hashindex.%I', i.code_table));
     END IF;
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.

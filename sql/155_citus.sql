@@ -255,7 +255,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    codes text := format('%I.%I', i.code_schema, i.code_table);
+    codes text := format('hashindex.%I', i.code_table);
 BEGIN
     EXECUTE format('TRUNCATE %s', codes);
     EXECUTE 'SELECT create_distributed_table($1::regclass, $3, colocate_with => $2)'
@@ -355,7 +355,7 @@ BEGIN
             version := versions[n];
             version.table_name := rows.name;
             version.code_table := (
-                SELECT s.name FROM hashindex._shards_of(format('%I.%I', version.code_schema, version.code_table)::regclass) s WHERE s.number = rows.number
+                SELECT s.name FROM hashindex._shards_of(format('hashindex.%I', version.code_table)::regclass) s WHERE s.number = rows.number
             );
             version.landmark_table := (SELECT s.name FROM hashindex._shards_of(to_regclass('hashindex.' || quote_ident(version.landmark_table))) s);
             own := hashindex._parts(version);
@@ -409,7 +409,7 @@ BEGIN
         'values', quote_literal(found::text), 'n_shards', cardinality(found),
         'row_shards', quote_literal(ARRAY(SELECT s.shard FROM hashindex._shards_of(base) s ORDER BY s.number)::text),
         'shards', quote_literal(ARRAY(
-            SELECT s.shard FROM hashindex._shards_of(format('%I.%I', i.code_schema, i.code_table)::regclass) s ORDER BY s.number
+            SELECT s.shard FROM hashindex._shards_of(format('hashindex.%I', i.code_table)::regclass) s ORDER BY s.number
         )::text),
         -- The n nearest codes are spread at random among shards, so that two standard deviations above the mean hold nearly all of them; but
         -- rows that are distributed by a part of their key may lie together.
@@ -479,7 +479,7 @@ BEGIN
             EXECUTE format('DROP TYPE IF EXISTS %s CASCADE', hashindex._key_type(i));
         END IF;
     END IF;
-    IF (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
+    IF (hashindex._distribution_of(format('hashindex.%I', i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
         i.generation := hashindex._new_generation(i.generation);
@@ -588,8 +588,8 @@ BEGIN
     -- A role that does not see every row would delete the codes of the others.
     IF NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
         EXECUTE format(
-            'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
-            i.code_schema, i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
+            'DELETE FROM hashindex.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
+            i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
         );
         GET DIAGNOSTICS pruned = ROW_COUNT;
     END IF;

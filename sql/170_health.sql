@@ -45,7 +45,7 @@ SET jit = off
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    code_table regclass := format('hashindex.%I', i.code_table)::regclass;
     kept text[] := hashindex._code_keys(i);
     same_key text := hashindex._same_key(i, 'b', 'c');
     -- The key that the text k.id stands for.
@@ -206,7 +206,7 @@ BEGIN
         found.unlisted := 0;
     END IF;
     SELECT abs(s.correlation) INTO together FROM pg_stats s
-    WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
+    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', i.code_table, 'landmark');
     wrong := array_remove(ARRAY[
         CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
         CASE WHEN found.in_long > 0.05 * found.n THEN

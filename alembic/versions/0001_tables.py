@@ -109,7 +109,6 @@ def upgrade() -> None:
         sa.Column("key_columns", sa.ARRAY(sa.Text), nullable=False),
         sa.Column("key_types", sa.ARRAY(sa.Text), nullable=False),
         sa.Column("metric", sa.Text, nullable=False),
-        sa.Column("code_schema", sa.Text, nullable=False),
         sa.Column("code_table", sa.Text, nullable=False),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()

@@ -42,7 +42,7 @@ _CATALOG: LiteralString = """
            i.key_types, CASE pg_catalog.cardinality(i.key_types)
                WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
                ELSE hashindex._base_types(i) END AS base_types,
-           i.metric, i.code_schema, i.code_table, i.created_at,
+           i.metric, i.code_table, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
@@ -111,7 +111,7 @@ _ROWS_IN_SHARDS: LiteralString = """
 """
 
 _CODE_TABLE: LiteralString = """
-    SELECT i.code_schema, i.code_table FROM hashindex.index i WHERE i.storage = $1
+    SELECT i.code_table FROM hashindex.index i WHERE i.storage = $1
 """
 
 _LANDMARKS: LiteralString = """
@@ -210,7 +210,6 @@ class IndexRow:
     #: The same without domains and lengths.
     base_types: list[str]
     metric: Metric
-    code_schema: str
     code_table: str
     created_at: datetime
     access: Access
@@ -500,7 +499,7 @@ class IndexRow:
         """The current table of codes: a build gives an index another one."""
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
-        return sql.Identifier(*(row or (self.code_schema, self.code_table)))
+        return sql.Identifier("hashindex", row[0] if row else self.code_table)
 
     @property
     def landmarks(self) -> sql.Identifier | None:

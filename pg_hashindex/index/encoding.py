@@ -180,7 +180,7 @@ class _Encoder:
         self._left_out: dict[str, None] = {}
         in_sql = index.encoded_in == "sql"
         self.names = index.names | {
-            "codes": sql.Identifier(index.code_schema, index.code_table),
+            "codes": sql.Identifier("hashindex", index.code_table),
             "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,

@@ -46,7 +46,7 @@ def theirs(connection, keeper, mallory):
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE hashindex.index SET code_schema = 'public', code_table = 'secret'",
+        "UPDATE hashindex.index SET code_table = 'secret'",
         "UPDATE hashindex.index SET key_types = '{bigint); ALTER ROLE mallory}'",
         "UPDATE hashindex.index SET swap_of = 'items_idx', swap_state = 'previous'",
         "UPDATE hashindex.index SET table_name = 'secret'",

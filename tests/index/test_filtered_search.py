@@ -279,8 +279,7 @@ def test_functions_that_are_not_stable(connection, index):
 
 def kept(connection, index):
     codes = connection.execute(
-        "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
-        "WHERE name = 'shop_idx'"
+        "SELECT format('hashindex.%I', code_table) FROM hashindex.index WHERE name = 'shop_idx'"
     ).fetchone()
     return connection.execute(
         f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "

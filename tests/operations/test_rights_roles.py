@@ -17,12 +17,6 @@ pytestmark = pytest.mark.newest
 TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 
-@pytest.mark.parametrize(
-    "notes",
-    [("scan", "column"), ("scan", "table"), ("landmarks", "table")],
-    ids="-".join,
-    indirect=True,
-)
 def test_a_reader_of_two_columns(notes, connection, as_role):
     """Searching reads the key and the vectors, and nothing else of the table."""
     connection.execute("ALTER TABLE notes DISABLE ROW LEVEL SECURITY")
