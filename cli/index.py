@@ -10,7 +10,7 @@ import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import HashIndexError
-from pg_hashindex.index.catalog import Access, IndexRow, Layout, read_rows
+from pg_hashindex.index.catalog import Access, IndexRow, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.quantization import Ranking
@@ -96,13 +96,6 @@ def index() -> None:
 @key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
 @click.option(
     "--metric", type=click.Choice(get_args(Metric)), help="Exact distance.  [default: the model's]"
-)
-@click.option(
-    "--layout",
-    type=click.Choice(get_args(Layout)),
-    default="table",
-    show_default=True,
-    help="Codes in a table of their own, or in a new column of the table.",
 )
 @access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
@@ -218,7 +211,7 @@ def list_all(database_url: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ["name", "table", "column", "model", "bits", "metric", "layout", "access"]
+    headings = ["name", "table", "column", "model", "bits", "metric", "access"]
     headings += ["encoded in", "waiting", "swap", "work", "created"]
     for row in rows:
         row["work"] = _at_work([one for one in work if one.name == row["name"]])
@@ -511,7 +504,6 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "levels": found.levels,
         "dimension": found.dimension,
         "metric": found.metric,
-        "layout": found.layout,
         "encoded": found.encoded,
         "access": found.access,
         "building": found.building,

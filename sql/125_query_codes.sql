@@ -79,12 +79,12 @@ RETURN ARRAY(
 -- projection. Codes of 2 levels rank labels too, which the numbers make worse: MAP .957 becomes .934 for SDH on USPS. The numbers estimate
 -- distances of projections, so the length of a vector must count for the model as it does for the metric. STABLE, since Citus copies
 -- IMMUTABLE functions to its nodes, which have no type hashindex.model.
-CREATE OR REPLACE FUNCTION hashindex._keeps_numbers(used hashindex.model, metric text, layout text) RETURNS boolean
+CREATE OR REPLACE FUNCTION hashindex._keeps_numbers(used hashindex.model, metric text) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN layout = 'table' AND used.levels = 4 AND ((used.layers[1]).kind = 'normalize') = (metric = 'cosine')
+    RETURN used.levels = 4 AND ((used.layers[1]).kind = 'normalize') = (metric = 'cosine')
         -- An inner product is one of linear projections.
         AND (metric <> 'ip' OR NOT EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind NOT IN ('shift', 'affine')));
 END

@@ -260,7 +260,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
-        = (i.codes_oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid)) IS TRUE;
+        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE;
 END
 $$;
 
@@ -273,7 +273,7 @@ BEGIN
     UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
     FROM (
         SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
-               to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid AS codes_oid
+               to_regclass(format('hashindex.%I', i.code_table))::oid AS codes_oid
         FROM hashindex.index i
     ) n
     WHERE x.name = _bind.name AND n.name = x.name AND (anyway OR x.table_oid <> n.table_oid AND x.codes_oid <> n.codes_oid);

@@ -130,8 +130,8 @@ BEGIN
         'delete_gone', format(
             E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
-            '    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
-            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
+            '    ) LOOP\n        DELETE FROM hashindex.%I c WHERE %s;\n    END LOOP;',
+            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
         -- Nor may a join take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
@@ -142,9 +142,9 @@ BEGIN
         'found_ids', 'SELECT unnest(hashindex_ids)', 'found', 'SELECT unnest(hashindex_ids), unnest(hashindex_distances)',
         'key_scan', 'off', 'gone_variable', '',
         'delete_gone', format(
-            E'DELETE FROM %I.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
+            E'DELETE FROM hashindex.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
             '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
-            '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
+            '    );', i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
         ),
         'rows_before', '', 'rows_after', format(' b WHERE b.%I = ANY ($1)', i.key_columns[1]),
         'rows_of_touched', format('%s b WHERE b.%I = ANY (hashindex_touched)', base, i.key_columns[1])
@@ -162,18 +162,11 @@ DECLARE
     in_python boolean := used.network IS NOT NULL;
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept_keys text[] := hashindex._code_keys(i);
-    code_table text := format('%I.%I', i.code_schema, i.code_table);
-    in_table boolean := i.layout = 'table';
+    code_table text := format('hashindex.%I', i.code_table);
     lists boolean := i.landmark_table IS NOT NULL;
     divided boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = to_regclass(base) AND c.relkind = 'p');
     u text[] := ARRAY(SELECT format('hashindex_u%s', n) FROM generate_series(1, 5) n);
     given text[] := ARRAY(SELECT format('$%s', n) FROM generate_series(1, 5) n);
-    codes text := CASE WHEN in_table THEN code_table ELSE format(
-        '(SELECT %s, b.%I AS code FROM %s b WHERE b.%2$I IS NOT NULL)',
-        (SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
-         FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n)),
-        i.code_column, base
-    ) END;
     seen text := format('x.name = %L AND x.generation = %s AND x.encoded', i.name, i.generation);
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
@@ -185,7 +178,7 @@ DECLARE
     projections integer := hashindex._list_projections(used, i.metric);
     -- Numbers that a query's codes are made of: one for each cut of a projection.
     n_projections integer := used.n_bits * 2 / used.levels;
-    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
+    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric), false);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := format(
         CASE WHEN projections > 0 OR i.metric = 'l2' THEN
@@ -219,13 +212,11 @@ DECLARE
     named record;
     parts jsonb;
 BEGIN
-    SELECT replace(base, '%', '%%') AS base, replace(quote_ident(i.table_name), '%', '%%') AS bare,
-           replace(quote_ident(i.code_column), '%', '%%') AS code,
+    SELECT replace(quote_ident(i.table_name), '%', '%%') AS bare,
            replace(hashindex._columns_of(quote_ident(i.table_name), i.key_columns), '%', '%%') AS keys,
-           replace(string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n), '%', '%%') AS kept_keys,
-           replace(string_agg(format('%s.%I::%s', base, k.name, k.type), ', ' ORDER BY k.n), '%', '%%') AS typed_keys
+           replace(string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n), '%', '%%') AS kept_keys
     INTO named
-    FROM unnest(i.key_columns, hashindex._base_types(i), kept_keys) WITH ORDINALITY k(name, type, kept, n);
+    FROM unnest(i.key_columns, kept_keys) WITH ORDINALITY k(name, kept, n);
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
            coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
            coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
@@ -274,8 +265,7 @@ BEGIN
             'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
             coalesce(i.swap_of, i.name)
         ),
-        'code_table', code_table, 'code_table_literal', quote_literal(code_table), 'codes', codes,
-        'code_column', quote_ident(i.code_column),
+        'code_table', code_table, 'code_table_literal', quote_literal(code_table),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
         -- A plan that knows the keys leaves out the partitions that hold none of them.
         'table_plans', CASE WHEN divided THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
@@ -296,7 +286,7 @@ BEGIN
         'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
-            '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, codes,
+            '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, code_table,
             CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
             hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', true)
         ),
@@ -305,7 +295,7 @@ BEGIN
         'tenant_type', coalesce(tenant_type, ''), 'tenant', coalesce(quote_ident(i.tenant_column), ''),
         -- Keys of a tenant without landmarks. Where they are in shards, this would be one more round trip.
         'few_keys', CASE WHEN lists AND has_tenant AND NOT hashindex._is_distributed(i) THEN hashindex._fill(
-            'ARRAY({pack}SELECT {c_ids} FROM ' || codes || ' c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
+            'ARRAY({pack}SELECT {c_ids} FROM ' || code_table || ' c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
             'SELECT FROM ' || landmarks || ' l WHERE l.tenant = $9) LIMIT 101{packed})', hashindex._key_parts(i)
         ) ELSE 'NULL' END,
         -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
@@ -331,27 +321,19 @@ BEGIN
         'codes_are_there', format('(to_regclass(%L) IS NOT NULL AND %s)', code_table, lists_are_there),
         -- The table is searched by exact distance where the caller may not read all rows or codes, where the codes are not complete yet,
         -- are younger than the snapshot, or belong to another table.
-        'codes_are_hidden', CASE WHEN in_table THEN format(
+        'codes_are_hidden', format(
             -- A build drops tables that a search under way may still look for.
             '%s OR has_column_privilege(to_regclass(%L), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s OR NOT %s',
             -- A role that may not read the tenants has the codes, but not their copies of tenants.
             rows_are_hidden, code_table, CASE WHEN has_tenant THEN 'filter_1' ELSE 'code' END, lists_are_there, in_use
-        ) ELSE format(
-            'NOT has_column_privilege(%L, %L, ''SELECT'') OR NOT EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = %s) '
-            'OR NOT %s', base, i.code_column, used.id, in_use
-        ) END,
-        'filtered', quote_literal(CASE WHEN in_table THEN format(
+        ),
+        'filtered', quote_literal(format(
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.keys, replace(filters.shown, '%', '%%'),
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', given, '$7', false), replace(codes, '%', '%%'),
+            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', given, '$7', false), replace(code_table, '%', '%%'),
             named.kept_keys
-        ) ELSE format(
-            E'SELECT %2$s FROM %1$s WHERE %1$s.%3$s IS NOT NULL AND %%1$s AND (%%2$s'
-            '\n) ORDER BY %4$s LIMIT $6',
-            named.base, named.typed_keys, named.code,
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, false, format('%s.%s', named.base, named.code), given, '', false)
-        ) END),
+        )),
         'landmarks', coalesce(landmarks, ''),
         'point', format(point, CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END), 'row_point', row_point,
         -- Finding one more landmark by the graph takes as long as comparing 18 to 32 landmarks (measured on 10,361); ef_search is
@@ -405,15 +387,11 @@ BEGIN
         'number_values', CASE WHEN numbers THEN ', hashindex._length(r.projection), hashindex._fit(r.projection)' ELSE '' END,
         'number_zeros', CASE WHEN numbers THEN ', 0, 0' ELSE '' END,
         'number_sets', CASE WHEN numbers THEN ', length = excluded.length, fit = excluded.fit' ELSE '' END,
-        'set_code', CASE WHEN in_python THEN '' ELSE format(
-            E'\n            NEW.%I := (SELECT %s FROM (SELECT %s AS projection FROM (SELECT NEW.%I::{ext}.vector AS vector OFFSET 0) raw OFFSET 0) r);',
-            i.code_column, row_code, row_projection, i.column_name
-        ) END,
         'require_policies', CASE WHEN has_tenant THEN format(E'\n    PERFORM hashindex._require_policies(%L, %L, %L);', i.name, base, code_table) ELSE '' END,
-        'row_is_visible', CASE WHEN in_table THEN format(
+        'row_is_visible', format(
             -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
             E'\n      AND EXISTS (SELECT FROM %s WHERE %s OFFSET 0)', base, hashindex._same_key(i, base, 'c')
-        ) ELSE '' END,
+        ),
         'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
             E'\n    INSERT INTO hashindex.%I (%s) %s;', i.storage || '_touched', hashindex._columns_of(NULL, kept_keys),
             CASE cardinality(kept_keys) WHEN 1 THEN 'SELECT unnest(hashindex_touched)' ELSE 'SELECT k.* FROM unnest(hashindex_touched) k' END
@@ -469,11 +447,11 @@ BEGIN
         PERFORM hashindex._create_function('shards_project', parts, format('projection of a vector by the model of index %s', i.name));
         PERFORM hashindex._create_function('shards_encode', parts, format('code of a vector by the model of index %s', i.name));
         parts := hashindex._create_shard_functions(i, parts);
-    ELSIF i.layout = 'table' THEN
+    ELSE
         PERFORM hashindex._create_function(parts ->> 'refresher', parts, format('makes the codes of keys in index %s what the table says', i.name));
     END IF;
     PERFORM hashindex._create_function(
-        CASE WHEN i.layout = 'column' THEN 'sync_column' WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
+        CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
         format(
             CASE WHEN in_python
                 THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '

@@ -10,7 +10,7 @@ AS $$
 DECLARE
     suits boolean;
 BEGIN
-    IF i.layout = 'column' OR used.training ? 'supervision' THEN
+    IF used.training ? 'supervision' THEN
         RETURN 'scan';
     ELSIF i.tenant_column IS NOT NULL THEN
         -- All codes of a small tenant are ranked then too, and found by their index.
@@ -37,7 +37,7 @@ DECLARE
     ranked double precision;
     rows double precision;
 BEGIN
-    IF used.training ? 'supervision' OR i.metric <> used.metric OR (i.layout = 'column' AND used.levels <> 2)
+    IF used.training ? 'supervision' OR i.metric <> used.metric
         OR (jsonb_typeof(measured -> 'candidates') = 'number' AND jsonb_typeof(measured -> 'among') = 'number') IS NOT TRUE THEN
         RETURN 200;
     END IF;
@@ -98,11 +98,6 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan or landmarks.';
     END IF;
     meant := coalesce(configure_index.access, i.building, i.access);
-    IF meant = 'landmarks' AND i.layout = 'column' THEN
-        RAISE EXCEPTION 'index "%" has its codes in a column, landmarks need them in a table', i.name
-            USING ERRCODE = 'invalid_parameter_value',
-                  HINT = 'Use access path scan, or make the index with layout table.';
-    END IF;
     IF configure_index.ranking <> ALL (hashindex._rankings(used)) THEN
         RAISE EXCEPTION 'ranking "%" cannot be served by model "%" of index "%"',
             configure_index.ranking, used.name, i.name

@@ -64,25 +64,6 @@ RETURN (
     FROM hashindex._parts_of(table_name) p JOIN pg_class c ON c.oid = p.part WHERE c.relkind <> 'p'
 );
 
--- A trigger after which the codes in a column may be wrong, since it fires after ours; and the statement that lets it fire before.
-CREATE OR REPLACE FUNCTION hashindex._late_trigger(i hashindex.index)
-RETURNS TABLE (fault text, statement text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT format('trigger %I on %s fires after the one that writes codes, and may change vectors', t.tgname, p.part),
-           format('ALTER TRIGGER %I ON %s RENAME TO %I', t.tgname, p.part, 'a_' || t.tgname)
-    FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p
-    JOIN pg_trigger t ON t.tgrelid = p.part JOIN pg_proc f ON f.oid = t.tgfoid
-    -- Bits of tgtype: 1 for each row, 2 before, 4 insert, 16 update.
-    WHERE i.layout = 'column' AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0 AND t.tgenabled <> 'D' AND t.tgparentid = 0
-      AND t.tgname > 'zz_hashindex_' || i.storage AND f.pronamespace <> 'hashindex'::regnamespace
-    ORDER BY t.tgname LIMIT 1;
-END
-$$;
-
 -- Whether a type is neither built in nor an enum of the administrator. Triggers run as the administrator, so no operator, cast or domain
 -- check of another role may run in them. An enum has PostgreSQL's operators, unless its owner defines others.
 CREATE OR REPLACE FUNCTION hashindex._is_foreign_type(type oid) RETURNS boolean
@@ -105,8 +86,6 @@ DECLARE
     wrong text;
 BEGIN
     SELECT CASE
-        WHEN i.layout = 'column' THEN format('index "%s" keeps its codes in the table itself, ', i.name) || CASE
-            WHEN i.tenant_column IS NULL THEN 'so every column can be filtered by already' ELSE 'where the codes of a tenant are not together' END
         WHEN a.attname IS NULL THEN format('table %s has no column "%s" ', base, coalesce(f.name, 'NULL')) || CASE
             WHEN f.name = i.tenant_column THEN 'of tenants' ELSE 'to filter by' END
         WHEN f.name = i.tenant_column AND NOT EXISTS (
@@ -126,8 +105,8 @@ BEGIN
     LEFT JOIN pg_type t ON t.oid = a.atttypid
     ORDER BY fault LIMIT 1;
     IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$| of a tenant are)'
-            THEN 'Name a column of a built-in type, such as integer, uuid or text, of a table whose index has layout table.'
+        RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$)'
+            THEN 'Name a column of a built-in type, such as integer, uuid or text.'
             ELSE 'Leave it out: filters on any column work without being kept beside codes. What is kept is of built-in types, or of enums '
                 'that the administrator owns.' END;
     END IF;
@@ -142,7 +121,7 @@ AS $$
 BEGIN
     -- The type of the copies, which a change of the table's column does not reach.
     RETURN hashindex._base_type(format_type(a.atttypid, NULL)) FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
+    WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'filter_1' AND NOT a.attisdropped;
 END
 $$;
 
@@ -271,7 +250,7 @@ $$;
 
 -- Refuses a table if searches use its name, or the name of one of its columns, for something else. The statements of an index use these
 -- names for variables and for tables.
-CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass, code_column text) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_names(table_name regclass) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -283,13 +262,11 @@ BEGIN
         UNION ALL
         SELECT a.attname, format('column "%s" of %s', a.attname, table_name) FROM pg_attribute a
         WHERE a.attrelid = table_name AND NOT a.attisdropped
-        UNION ALL
-        SELECT code_column, format('column "%s" of %s', code_column, table_name)
     ) n(name, shown)
     WHERE starts_with(n.name, 'hashindex_') LIMIT 1;
     IF taken IS NOT NULL THEN
         RAISE EXCEPTION '% has a name that searches use for something else', taken
-            USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it, or for the index that it is made for.';
+            USING ERRCODE = 'invalid_name', HINT = 'Choose another name for it.';
     END IF;
 END
 $$;
@@ -298,7 +275,7 @@ $$;
 -- bodies of SQL functions into the expressions of a table's indexes, constraints and policies, and looks their names up under the path of
 -- whoever reads the table. Functions of an index have a path of their own. What is found here would otherwise fail later, in the first
 -- session that has not planned the expression before.
-CREATE OR REPLACE FUNCTION hashindex._check_expressions(base regclass, layout text) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_expressions(base regclass) RETURNS void
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -314,13 +291,9 @@ BEGIN
                 concat_ws(', ', pg_get_expr(x.indexprs, x.indrelid), pg_get_expr(x.indpred, x.indrelid)) AS expression
             FROM pg_index x WHERE x.indrelid = p.part
             UNION ALL
-            -- Only the planner of partitions and an UPDATE, which writes codes to a column, evaluate constraints.
+            -- Only the planner of partitions evaluates constraints.
             SELECT 'pg_constraint'::regclass, k.oid, format('constraint "%s"', k.conname), pg_get_expr(k.conbin, k.conrelid)
-            FROM pg_constraint k WHERE k.conrelid = p.part AND k.contype = 'c' AND (p.is_partition OR layout = 'column')
-            UNION ALL
-            SELECT 'pg_attrdef'::regclass, d.oid, format('generated column "%s"', a.attname), pg_get_expr(d.adbin, d.adrelid)
-            FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-            WHERE d.adrelid = p.part AND a.attgenerated <> '' AND layout = 'column'
+            FROM pg_constraint k WHERE k.conrelid = p.part AND k.contype = 'c' AND p.is_partition
             UNION ALL
             SELECT 'pg_policy'::regclass, y.oid, format('policy "%s"', y.polname),
                 concat_ws(', ', pg_get_expr(y.polqual, y.polrelid), pg_get_expr(y.polwithcheck, y.polrelid))

@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION hashindex.create_index(
     model text,
     key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
-    layout text DEFAULT 'table',
     filter_columns text[] DEFAULT '{}',
     trust_owner boolean DEFAULT false,
     access text DEFAULT NULL,
@@ -45,7 +44,6 @@ BEGIN
     i.storage := i.name;
     i.model_id := used.id;
     i.metric := coalesce(create_index.metric, used.metric);
-    i.layout := create_index.layout;
     i.created_at := now();
     i.access := 'scan';
     i.encoded := false;
@@ -81,10 +79,6 @@ BEGIN
         RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
     END IF;
-    IF i.layout IS NULL OR i.layout NOT IN ('table', 'column') THEN
-        RAISE EXCEPTION 'layout "%" is unknown', i.layout
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use table or column.';
-    END IF;
 
     SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -95,20 +89,12 @@ BEGIN
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(create_index.table_name, create_index.key_columns) k;
 
-    IF i.layout = 'table' THEN
-        i.code_schema := 'hashindex';
-        i.code_table := i.storage || '_codes';
-        i.code_column := 'code';
-    ELSE
-        i.code_schema := i.schema_name;
-        i.code_table := i.table_name;
-        i.code_column := i.storage || '_code';
-    END IF;
+    i.code_table := i.storage || '_codes';
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._check_expressions(create_index.table_name, i.layout);
+    PERFORM hashindex._check_expressions(create_index.table_name);
     PERFORM hashindex._check_filter_columns(i, create_index.table_name);
-    PERFORM hashindex._check_names(create_index.table_name, i.code_column);
+    PERFORM hashindex._check_names(create_index.table_name);
     i.candidates := hashindex._usual_candidates(i, used);
     access := coalesce(create_index.access, hashindex._usual_access(i, used));
     INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
@@ -145,10 +131,10 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text, text[], boolean, text, text) IS
+COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text[], boolean, text, text) IS
     'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
--- Makes the code table of an index, or the code column in its table. A build adds the key of a code table after the rows.
+-- Makes the code table of an index. A build adds the key of a code table after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -156,19 +142,9 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
-    code_table text := format('%I.%I', i.code_schema, i.code_table);
-    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric, i.layout), false);
+    code_table text := format('hashindex.%I', i.code_table);
+    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric), false);
 BEGIN
-    IF i.layout = 'column' THEN
-        PERFORM hashindex._check_triggers(i);
-        -- A generated column is computed after BEFORE triggers, which therefore cannot read it.
-        IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.column_name AND a.attgenerated <> '') THEN
-            RAISE EXCEPTION 'column "%" of % is generated', i.column_name, base
-                USING ERRCODE = 'invalid_parameter_value', HINT = 'Use layout table for it.';
-        END IF;
-        EXECUTE format('ALTER TABLE %s ADD COLUMN %I bit(%s)', base, i.code_column, used.n_bits);
-        RETURN;
-    END IF;
     -- CREATE TABLE AS keeps the key's collation. The cast replaces a domain by its base type: its checks must not run in triggers.
     EXECUTE format(
         'CREATE %s TABLE %s AS SELECT %s, NULL::integer AS landmark, NULL::bit(%s) AS code%s%s FROM %s b WITH NO DATA',
@@ -203,16 +179,13 @@ BEGIN
 END
 $$;
 
--- Names of the triggers that keep the codes of an index fresh. Triggers fire in order of their names. The row trigger comes after the
--- user's, which may change the vector.
+-- Names of the triggers that keep the codes of an index fresh.
 CREATE OR REPLACE FUNCTION hashindex._trigger_names(i hashindex.index) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE WHEN i.layout = 'column' THEN ARRAY['zz_hashindex_' || i.storage] ELSE ARRAY(
-        SELECT format('hashindex_%s_%s', i.storage, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event
-    ) END;
+    RETURN ARRAY(SELECT format('hashindex_%s_%s', i.storage, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event);
 END
 $$;
 
@@ -236,29 +209,22 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     missing record;
-    late record;
 BEGIN
-    SELECT t.* INTO late FROM hashindex._late_trigger(i) t;
-    IF FOUND THEN
-        RAISE EXCEPTION '%', late.fault USING ERRCODE = 'invalid_table_definition', HINT = format('Run: %s;', late.statement);
-    END IF;
     -- A statement on a partitioned table fires its triggers only, and one on a partition fires only those of the partition: each
-    -- needs its own. PostgreSQL itself makes row triggers for partitions.
+    -- needs its own.
     FOR missing IN
         SELECT p.part, n.name, upper(substring(n.name FROM '[a-z]+$')) AS event
         FROM hashindex._parts_of(table_name) p, unnest(hashindex._trigger_names(i)) n(name)
-        WHERE (i.layout = 'table' OR NOT p.is_partition)
-          AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
+        WHERE NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = p.part AND t.tgname = n.name)
     LOOP
         EXECUTE format(
             'CREATE TRIGGER %I %s EXECUTE FUNCTION hashindex.%I()', missing.name,
-            format(CASE WHEN i.layout = 'column' THEN 'BEFORE INSERT OR UPDATE ON %s FOR EACH ROW' ELSE
-                CASE missing.event
-                    WHEN 'INSERT' THEN 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
-                    WHEN 'UPDATE' THEN 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
-                    WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
-                    ELSE 'AFTER TRUNCATE ON %s'
-                END || ' FOR EACH STATEMENT' END, missing.part),
+            format(CASE missing.event
+                WHEN 'INSERT' THEN 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_rows'
+                WHEN 'UPDATE' THEN 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows'
+                WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
+                ELSE 'AFTER TRUNCATE ON %s'
+            END || ' FOR EACH STATEMENT', missing.part),
             hashindex._sync_name(i.storage)
         );
     END LOOP;

@@ -10,7 +10,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass, coalesce(
-        c.relname IN (CASE WHEN i.layout = 'table' THEN i.code_table END, i.landmark_table)
+        c.relname IN (i.code_table, i.landmark_table)
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
             i.storage || '_staged', i.storage || '_touched'
@@ -313,7 +313,7 @@ BEGIN
     UPDATE hashindex.index x
     SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows, codes_oid)
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows,
-           to_regclass(format('%I.%I', later.code_schema, later.code_table))::oid)
+           to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
     PERFORM hashindex._set_readers(later, i);
@@ -432,10 +432,10 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Create an index with tenant set to the column of the tenants.';
     END IF;
     RETURN QUERY EXECUTE format(
-        'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM %I.%I c GROUP BY 1) n '
+        'SELECT n.tenant::text, n.codes, %s FROM (SELECT c.filter_1 AS tenant, count(*) AS codes FROM hashindex.%I c GROUP BY 1) n '
         'ORDER BY n.codes DESC, n.tenant',
         CASE WHEN i.landmark_table IS NULL THEN '0::bigint' ELSE format('(SELECT count(*) FROM hashindex.%I l WHERE l.tenant = n.tenant)', i.landmark_table) END,
-        i.code_schema, i.code_table
+        i.code_table
     );
 END
 $$;
@@ -521,7 +521,7 @@ BEGIN
     PERFORM hashindex._begin_build(i.name);
     i := hashindex.find_index(i.name);
     parts := hashindex._parts(hashindex._next_of(i)) || jsonb_build_object(
-        'former_codes', format('%I.%I', i.code_schema, i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged'),
+        'former_codes', format('hashindex.%I', i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged'),
         'as_tenant', coalesce('::' || hashindex._tenant_type(i), ''),
         'tenant_targets', CASE WHEN i.tenant_column IS NOT NULL THEN ', tenant, leader' ELSE '' END,
         'tenant_values', CASE WHEN i.tenant_column IS NOT NULL THEN format(', r.tenant::%s, 0', hashindex._tenant_type(i)) ELSE '' END,

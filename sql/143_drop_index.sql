@@ -44,16 +44,9 @@ BEGIN
         -- Citus drops a shard that it split or moved only later, and the shard keeps its triggers until then.
         EXECUTE format('DROP FUNCTION %s %s', dropped, CASE WHEN hashindex._is_distributed(i) THEN 'CASCADE' END);
     END LOOP;
-    IF i.layout = 'table' THEN
-        FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP
-            EXECUTE format('DROP TABLE %s', dropped);
-        END LOOP;
-    ELSE
-        EXECUTE format(
-            'ALTER TABLE IF EXISTS %I.%I DROP COLUMN IF EXISTS %I',
-            i.code_schema, i.code_table, i.code_column
-        );
-    END IF;
+    FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP
+        EXECUTE format('DROP TABLE %s', dropped);
+    END LOOP;
     IF cardinality(i.key_columns) > 1 THEN
         EXECUTE format('DROP TYPE IF EXISTS %s', hashindex._key_type(i));
     END IF;

@@ -13,16 +13,11 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN coalesce(bool_or(CASE i.layout
-        WHEN 'table' THEN has_column_privilege(a.attrelid, a.attnum, 'SELECT')
-        -- A right to read the whole table is not a grant of the codes.
-        ELSE EXISTS (
-            SELECT FROM aclexplode(a.attacl) acl
-            WHERE acl.privilege_type = 'SELECT' AND (acl.grantee = 0 OR pg_has_role(acl.grantee, 'USAGE'))
-        -- Nor is the word of somebody who has put a table of his own in the place of this one.
-        ) AND hashindex._is_trusted(a.attrelid, i.trusted_owners, hashindex._read_columns(i)) END), false)
-    FROM pg_attribute a
-    WHERE a.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND a.attname = i.code_column AND NOT a.attisdropped;
+    RETURN EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND a.attname = 'code' AND NOT a.attisdropped
+          AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+    );
 END
 $$;
 
@@ -205,60 +200,11 @@ BEGIN
     IF grants IS NOT NULL THEN
         RAISE EXCEPTION 'the administrator % may not keep an index of table %', administrator, base
             USING ERRCODE = 'insufficient_privilege', HINT = 'Have the owner of the table run: ' || grants;
-    ELSIF i.layout = 'table' AND NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
+    ELSIF NOT hashindex._is_distributed(i) AND hashindex._is_hidden(base) THEN
         RAISE EXCEPTION 'row security of % hides rows from role %, which keeps the codes', base, administrator
             USING ERRCODE = 'insufficient_privilege', HINT = format(
-                'Run: ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS; or use layout column.', base, administrator
+                'Run: ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS;', base, administrator
             );
-    END IF;
-END
-$$;
-
--- Roles whose code would run in whoever writes codes into a column of the table, and what to do. Rows of the table are written only if
--- codes are in a column of it. Then every trigger of the table runs as the one that encodes.
-CREATE OR REPLACE FUNCTION hashindex._trigger_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    administrator oid := hashindex._administrator();
-    parts regclass[] := ARRAY(
-        SELECT p.part FROM hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p WHERE i.layout = 'column'
-    );
-    -- The owners were trusted when the index was made.
-    owners oid[] := ARRAY(SELECT c.relowner FROM pg_class c WHERE c.oid = ANY (parts));
-BEGIN
-    RETURN QUERY
-    SELECT format('role %s may create triggers on %s, which run as whoever encodes its rows', acl.role, c.oid::regclass),
-        format('REVOKE TRIGGER ON %s FROM %s', c.oid::regclass, acl.role)
-    FROM pg_class c CROSS JOIN LATERAL (
-        SELECT e.grantee, CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::regrole::text END AS role
-        FROM aclexplode(c.relacl) e WHERE e.privilege_type = 'TRIGGER'
-    ) acl
-    WHERE c.oid = ANY (parts) AND acl.grantee <> ALL (owners)
-      AND (acl.grantee = 0 OR NOT pg_has_role(acl.grantee, administrator, 'USAGE'))
-    UNION ALL
-    SELECT format('trigger %I on %s calls function %s of role %s, which runs as whoever encodes the rows',
-                  t.tgname, t.tgrelid::regclass, f.oid::regproc, f.proowner::regrole),
-        format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass)
-    FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
-    WHERE t.tgrelid = ANY (parts) AND t.tgenabled <> 'D' AND f.proowner <> ALL (owners)
-      AND NOT pg_has_role(f.proowner, administrator, 'USAGE');
-END
-$$;
-
--- Refuses to write codes into a table whose triggers may be those of a role that is not trusted.
-CREATE OR REPLACE FUNCTION hashindex._check_triggers(i hashindex.index) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    wrong record;
-BEGIN
-    SELECT f.* INTO wrong FROM hashindex._trigger_faults(i) f LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION '%', wrong.fault
-            USING ERRCODE = 'insufficient_privilege', HINT = format('Run: %s; or use layout table, which writes no row.', wrong.advice);
     END IF;
 END
 $$;
@@ -347,9 +293,9 @@ DECLARE
 BEGIN
     FOR kept IN
         SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
-        FROM (VALUES (format('%I.%I', i.code_schema, i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
+        FROM (VALUES (format('hashindex.%I', i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
         JOIN pg_class c ON c.oid = to_regclass(t.place)
-        WHERE i.tenant_column IS NOT NULL AND i.layout = 'table'
+        WHERE i.tenant_column IS NOT NULL
           AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
     LOOP
         FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
@@ -420,14 +366,14 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
 BEGIN
     RETURN QUERY SELECT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END,
         bool_or(acl.by_column AND acl.privilege_type = 'REFERENCES')
     FROM (
-        SELECT true AS by_column, (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = i.code_column
+        SELECT true AS by_column, (aclexplode(a.attacl)).* FROM pg_attribute a WHERE a.attrelid = codes AND a.attname = 'code'
         UNION ALL
-        SELECT false, (aclexplode(c.relacl)).* FROM pg_class c WHERE c.oid = codes AND i.layout = 'table'
+        SELECT false, (aclexplode(c.relacl)).* FROM pg_class c WHERE c.oid = codes
     ) acl
     WHERE acl.grantee <> hashindex._administrator()
     GROUP BY acl.grantee HAVING bool_or(acl.privilege_type = 'SELECT');
@@ -479,7 +425,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes text := format('%I.%I', i.code_schema, i.code_table);
+    codes text := format('hashindex.%I', i.code_table);
     landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
     grantee text := CASE role WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(nullif(role, '')) END;
     -- Copies of filter columns that the role may not read stay hidden.
@@ -489,17 +435,12 @@ DECLARE
         WHERE has_column_privilege(role, base, a.attnum, 'SELECT') ORDER BY f.n
     );
 BEGIN
-    IF i.layout = 'column' THEN
-        EXECUTE format('REVOKE SELECT (%1$I), REFERENCES (%1$I) ON %2$s FROM %3$s', i.code_column, codes, grantee);
-    ELSE
-        EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
-    END IF;
+    EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
     IF reads THEN
         IF NOT reveals THEN
             PERFORM hashindex._follow_policies(i);
         END IF;
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
-            WHEN i.layout = 'column' THEN format(' (%I)', i.code_column)
             WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
                 ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
                         AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code,length,fit}'::text[])
@@ -510,7 +451,7 @@ BEGIN
             EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);
         END IF;
         IF reveals THEN
-            EXECUTE format('GRANT REFERENCES (%I) ON %s TO %s', i.code_column, codes, grantee);
+            EXECUTE format('GRANT REFERENCES (code) ON %s TO %s', codes, grantee);
         END IF;
     END IF;
     -- A query on a shard reads no view, so readers of an index of a distributed table get the layers of all of these.
@@ -584,7 +525,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     reason text := hashindex._reveals(i);
     named text := coalesce(i.swap_of, i.name);
 BEGIN
@@ -602,7 +543,7 @@ BEGIN
     SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
         format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
     FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
-    WHERE reason IS NULL AND NOT r.reveals AND i.layout = 'table' AND (t.relrowsecurity OR c.relrowsecurity)
+    WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
       AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
     UNION ALL
     SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
@@ -611,8 +552,6 @@ BEGIN
     JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
     JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
     WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
-    UNION ALL
-    SELECT t.fault, t.advice FROM hashindex._trigger_faults(i) t
     UNION ALL
     -- Nothing here grants these.
     SELECT format('role %s may read %s', CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END, c.oid::regclass),
@@ -654,9 +593,9 @@ BEGIN
     -- Policies hold for all readers of the codes.
     SELECT r.role INTO other FROM hashindex._readers_of(i) r
     WHERE r.role <> grant_reader.role AND r.reveals <> coalesce(reveal_codes, false)
-      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('%I.%I', i.code_schema, i.code_table))))
+      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('hashindex.%I', i.code_table))))
     LIMIT 1;
-    IF other IS NOT NULL AND i.tenant_column IS NOT NULL AND i.layout = 'table' THEN
+    IF other IS NOT NULL AND i.tenant_column IS NOT NULL THEN
         RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
                 CASE WHEN reveal_codes THEN 'without' ELSE 'by' END, role, CASE WHEN reveal_codes THEN 'by it' ELSE 'without' END
             USING ERRCODE = 'object_not_in_prerequisite_state',

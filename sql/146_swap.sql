@@ -85,7 +85,7 @@ BEGIN
     ORDER BY n LIMIT 1;
     PERFORM hashindex.create_index(
         next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
-        format('%s:%s', used.name, used.version), i.key_columns, i.metric, i.layout, filters,
+        format('%s:%s', used.name, used.version), i.key_columns, i.metric, filters,
         true,  -- as they were asked for above
         'scan', i.tenant_column
     );
@@ -125,7 +125,7 @@ BEGIN
     END IF;
     IF beside.building = 'landmarks' THEN
         -- Landmarks cannot be trained on an empty table. They are built when it has rows.
-        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM %I.%I)', beside.code_schema, beside.code_table) INTO empty;
+        EXECUTE format('SELECT NOT EXISTS (SELECT 1 FROM hashindex.%I)', beside.code_table) INTO empty;
     END IF;
     IF beside.building IS NOT NULL AND empty IS NOT TRUE THEN
         RAISE EXCEPTION 'the access path % of index "%" is not built', beside.building, beside.name
@@ -164,9 +164,9 @@ BEGIN
     END IF;
     -- One statement, since storage is unique.
     UPDATE hashindex.index x
-    SET (model_id, column_name, layout, code_schema, code_table, code_column, access, building, ranking, candidates,
+    SET (model_id, column_name, code_table, access, building, ranking, candidates,
          probes, trained_rows, storage, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, generation)
-        = (o.model_id, o.column_name, o.layout, o.code_schema, o.code_table, o.code_column, o.access, o.building,
+        = (o.model_id, o.column_name, o.code_table, o.access, o.building,
            o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.landmark_table, o.encoded,
            o.next_generation, o.built_pages, o.built_from, o.filter_columns, o.table_oid, o.codes_oid, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o

@@ -12,7 +12,7 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     named text := coalesce(i.swap_of, i.name);
     rebind text := 'if it was renamed: pg-hashindex index rebind ' || named;
     again text := format('restore what was, or run pg-hashindex index drop %s and create it again', named);
@@ -37,7 +37,7 @@ BEGIN
         IF i.column_name = ANY (columns) THEN
             PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension, false);
         END IF;
-        PERFORM hashindex._check_names(base, i.code_column);
+        PERFORM hashindex._check_names(base);
         IF i.key_columns <@ columns THEN
             key := hashindex._find_key(base, i.key_columns);
             -- A key with its columns in another order is the same key.
@@ -62,22 +62,20 @@ BEGIN
         UNION ALL
         SELECT retyped, 'pg-hashindex index repair ' || named, true
         UNION ALL
-        SELECT t.fault, format('%s; then pg-hashindex index repair %s --full', t.statement, named), false FROM hashindex._late_trigger(i) t
-        UNION ALL
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
                 format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
-            WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
-            WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
+            WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
+            WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
-                format('code column "%s" of %s is of type %s, the model gives bit(%s)', i.code_column, codes, c.type, used.n_bits)
-            WHEN hashindex._keeps_numbers(used, i.metric, i.layout) AND c.numbers < 2 THEN format('table %s lacks the numbers of its codes', codes)
+                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, used.n_bits)
+            WHEN hashindex._keeps_numbers(used, i.metric) AND c.numbers < 2 THEN format('table %s lacks the numbers of its codes', codes)
             WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
-                OR i.layout = 'table' AND kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
+                OR kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
                     <> (hashindex._distribution_of(codes)).column_name THEN
                 format('table %s and its codes in %s are not distributed alike', base, codes)
             -- Triggers and encoding write with ON CONFLICT, which needs it.
-            WHEN i.layout = 'table' AND NOT EXISTS (
+            WHEN NOT EXISTS (
                 SELECT FROM pg_index x
                 WHERE x.indrelid = codes AND x.indisunique AND x.indisvalid AND x.indnkeyatts = cardinality(kept) AND x.indpred IS NULL
                   AND (SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = codes AND a.attnum = ANY (x.indkey)) @> kept
@@ -85,7 +83,7 @@ BEGIN
         END, 'pg-hashindex index repair ' || named, true
         FROM (SELECT (
             SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
-            WHERE a.attrelid = codes AND a.attname = i.code_column AND NOT a.attisdropped
+            WHERE a.attrelid = codes AND a.attname = 'code' AND NOT a.attisdropped
         ) AS type, (
             SELECT count(*) FROM pg_attribute a
             WHERE a.attrelid = codes AND a.attname IN ('length', 'fit') AND a.atttypid = 'real'::regtype AND NOT a.attisdropped
@@ -108,7 +106,7 @@ BEGIN
                     format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
-    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('%I.%I', i.code_schema, i.code_table)) AND kept.attname = 'filter_' || f.n
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND kept.attname = 'filter_' || f.n
     WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
     ORDER BY f.n;
 END
@@ -144,23 +142,19 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     -- A new generation keeps present snapshots from searching codes that are not complete.
     i.generation := hashindex._new_generation(i.generation);
-    IF i.layout = 'column' THEN
-        EXECUTE format('ALTER TABLE %s DROP COLUMN IF EXISTS %I', base, i.code_column);
-    ELSE
-        EXECUTE format('DROP TABLE IF EXISTS %I.%I', i.code_schema, i.code_table);
-        -- The landmarks and indexes over the codes were dropped with them.
-        i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
-        i.access := 'scan';
-        i.landmark_table := NULL;
-        i.next_generation := NULL;
-    END IF;
+    EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', i.code_table);
+    -- The landmarks and indexes over the codes were dropped with them.
+    i.building := CASE WHEN i.access <> 'scan' THEN coalesce(i.building, i.access) ELSE i.building END;
+    i.access := 'scan';
+    i.landmark_table := NULL;
+    i.next_generation := NULL;
     UPDATE hashindex.index x
     SET (generation, building, access, landmark_table, next_generation, key_types, encoded)
         = (i.generation, i.building, i.access, i.landmark_table, i.next_generation, i.key_types, false)
     WHERE x.name = i.name;
     PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
-    IF i.layout = 'table' AND hashindex._is_distributed(i) THEN
+    IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     END IF;
     PERFORM hashindex._create_functions(i);
@@ -207,7 +201,7 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
-            WHEN t.tgparentid = 0 AND (t.tgname <> ALL (names) OR p.part IS NULL) THEN 'foreign'
+            WHEN t.tgname <> ALL (names) OR p.part IS NULL THEN 'foreign'
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
             WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
         FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
@@ -227,7 +221,7 @@ BEGIN
     PERFORM hashindex._create_triggers(i, base);
     what := 'missing';
     FOR table_name IN
-        SELECT DISTINCT t.tgrelid::regclass::text FROM hashindex._triggers_of(i) t WHERE t.tgparentid = 0 AND t.oid <> ALL (before) ORDER BY 1
+        SELECT DISTINCT t.tgrelid::regclass::text FROM hashindex._triggers_of(i) t WHERE t.oid <> ALL (before) ORDER BY 1
     LOOP
         PERFORM hashindex._mark_triggers(i.name, table_name::regclass, false);
         RETURN NEXT;
@@ -257,7 +251,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
-    codes regclass := to_regclass(format('%I.%I', i.code_schema, i.code_table));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
     emptied boolean;
 BEGIN
@@ -298,7 +292,7 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_restore_access.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    codes regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    codes regclass := format('hashindex.%I', i.code_table)::regclass;
     logging text := hashindex._logging(base);
     part text;
 BEGIN
@@ -322,7 +316,7 @@ BEGIN
     FOR part IN
         SELECT x.indexrelid::regclass::text
         FROM pg_index x
-        WHERE i.layout = 'table' AND NOT x.indisvalid AND x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
+        WHERE NOT x.indisvalid AND x.indrelid IN (SELECT p.part FROM hashindex._parts_of(codes) p)
           -- Dropping an index drops those attached to it.
           AND NOT EXISTS (SELECT FROM pg_inherits h WHERE h.inhrelid = x.indexrelid)
         ORDER BY 1
@@ -351,34 +345,26 @@ BEGIN
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._functions_of(i) f WHERE f = p.oid)
     ),
     triggers AS (
-        SELECT t.tgname, t.tgrelid, t.tgrelid::regclass AS relation,
-               CASE WHEN hashindex._sync_name(substr(t.tgname, 14)) = f.name THEN substr(t.tgname, 14) END AS storage
+        SELECT t.tgname, t.tgrelid::regclass AS relation
         FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
-        WHERE t.tgparentid = 0 AND NOT hashindex._is_shard(t.tgrelid)
+        WHERE NOT hashindex._is_shard(t.tgrelid)
     ),
     listed (place, kind, object, statement) AS (
         SELECT 1, 'trigger', format('%I ON %s', t.tgname, t.relation),
                format('DROP TRIGGER %I ON %s', t.tgname, t.relation)
         FROM triggers t
         UNION ALL
-        SELECT 2, 'column', format('%s.%I', t.relation, a.attname),
-               format('ALTER TABLE %s DROP COLUMN %I', t.relation, a.attname)
-        FROM triggers t
-        JOIN pg_attribute a ON a.attrelid = t.tgrelid AND a.attname = t.storage || '_code'
-            AND a.atttypid = 'bit'::regtype AND NOT a.attisdropped
-        WHERE t.tgname = 'zz_hashindex_' || t.storage
-        UNION ALL
-        SELECT 3, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
+        SELECT 2, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
         FROM functions f
         UNION ALL
-        SELECT 4, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
+        SELECT 3, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
         FROM pg_class c
         WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
           AND obj_description(c.oid, 'pg_class')
               ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index |one row in each shard of index )'
           AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
         UNION ALL
-        SELECT 5, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
+        SELECT 4, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
         FROM pg_type t
         WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typtype = 'c' AND obj_description(t.oid, 'pg_type') ~ '^key of index '
           AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = 'key_' || i.storage)

@@ -132,10 +132,10 @@ DECLARE
     own_path text := current_setting('search_path');
     operator text := hashindex._distance_operator(i.metric);
     vector_type text := hashindex._vector_type(base::regclass, i.column_name);
-    may_read_codes boolean := i.encoded AND CASE i.layout
+    may_read_codes boolean := i.encoded
         -- NULL where a build has dropped the codes that this snapshot knows.
-        WHEN 'table' THEN has_column_privilege(to_regclass(format('%I.%I', i.code_schema, i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT') AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('%I.%I', i.code_schema, i.code_table)) END
-        ELSE has_column_privilege(base, i.code_column, 'SELECT') AND EXISTS (SELECT FROM hashindex.readable_model m WHERE m.id = i.model_id) END;
+        AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT')
+        AND NOT CASE WHEN i.tenant_column IS NULL THEN row_security_active(base) ELSE hashindex._rows_are_hidden(base, format('hashindex.%I', i.code_table)) END;
     kept_keys text[] := hashindex._code_keys(i);
     kept text;
     statement text;
@@ -160,7 +160,7 @@ BEGIN
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
-        IF i.filter_columns <> '{}' OR i.layout = 'column' THEN
+        IF i.filter_columns <> '{}' THEN
             kept := hashindex._kept_filter(i, wanted_rows);
         END IF;
         -- The nearest matching rows are spread over more lists than the nearest rows.
@@ -255,24 +255,17 @@ BEGIN
     ), '""', '"') ~* format('(^|\W)%s(\W|$)', name) OR filter ~* 'u&"' THEN
         RETURN NULL;
     END IF;
-    IF i.layout = 'table' THEN
-        SELECT format(
-            'SELECT %s%s FROM %I.%I c', (
-                SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
-                FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
-            ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_schema, i.code_table
-        ) INTO source
-        FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
-        JOIN pg_attribute kept ON kept.attrelid = format('%I.%I', i.code_schema, i.code_table)::regclass AND kept.attname = 'filter_' || f.n
-        -- A column whose type has changed since may compare differently.
-        WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
-    ELSE
-        -- A type of an extension (citext) may find its operators by the caller's path alone.
-        SELECT format('SELECT %s FROM %s', string_agg(quote_ident(a.attname), ', '), base) INTO source
-        FROM pg_attribute a
-        WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped AND NOT hashindex._is_foreign_type(a.atttypid);
-    END IF;
+    SELECT format(
+        'SELECT %s%s FROM hashindex.%I c', (
+            SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
+            FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
+        ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
+    ) INTO source
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
+    JOIN pg_attribute kept ON kept.attrelid = format('hashindex.%I', i.code_table)::regclass AND kept.attname = 'filter_' || f.n
+    -- A column whose type has changed since may compare differently.
+    WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
     -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
     PERFORM hashindex._estimate(format('SELECT FROM (%s) %I WHERE (%s)', source, i.table_name, bare), 'pg_catalog, pg_temp');
     RETURN bare;
@@ -404,8 +397,8 @@ BEGIN
         END IF;
     END IF;
     EXECUTE format(
-        'SELECT c.%I FROM %I.%I c WHERE (%s) = (%s)', i.code_column, i.code_schema, i.code_table,
-        hashindex._columns_of('c', CASE i.layout WHEN 'table' THEN hashindex._code_keys(i) ELSE i.key_columns END), hashindex._key_of_text(i, '$1')
+        'SELECT c.code FROM hashindex.%I c WHERE (%s) = (%s)', i.code_table,
+        hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._key_of_text(i, '$1')
     ) INTO found USING code_of.id;
     RETURN found;
 END

@@ -7,27 +7,18 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     base text := format('%I.%I', i.schema_name, i.table_name);
     one text := CASE WHEN id IS NOT NULL THEN format(
         'AND (%s) = (%s)', hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, quote_literal(id))) END;
     written bigint;
 BEGIN
-    IF i.layout = 'column' THEN
-        EXECUTE format(
-            'UPDATE %s b SET %2$I = hashindex.encode_with($1, b.%3$I::{ext}.vector, $2, $3) WHERE b.%3$I IS NOT NULL AND b.%2$I IS NULL %4$s',
-            base, i.code_column, i.column_name, one
-        ) USING used.layers, used.levels, used.cuts;
-        GET DIAGNOSTICS written = ROW_COUNT;
-    ELSE
-        EXECUTE format(
-            'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT %s AS id FROM %s b WHERE b.%I IS NOT NULL AND %s %s %s) s',
-            'refresh_' || i.storage, hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
-            -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
-            -- serialization failure that callers of these isolation levels expect.
-            CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
-        ) INTO written;
-    END IF;
+    EXECUTE format(
+        'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT %s AS id FROM %s b WHERE b.%I IS NOT NULL AND %s %s %s) s',
+        'refresh_' || i.storage, hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
+        -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
+        -- serialization failure that callers of these isolation levels expect.
+        CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
+    ) INTO written;
     RETURN written;
 END
 $$;
@@ -38,8 +29,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE i.layout WHEN 'column' THEN format('b.%I IS NULL', i.code_column)
-        ELSE format('NOT EXISTS (SELECT FROM %I.%I c WHERE %s)', i.code_schema, i.code_table, hashindex._same_key(i, 'b', 'c')) END;
+    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)', i.code_table, hashindex._same_key(i, 'b', 'c'));
 END
 $$;
 
@@ -57,7 +47,7 @@ DECLARE
 BEGIN
     -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
     -- bulk encoding writes to them and not to the table.
-    EXECUTE format('LOCK TABLE %s, %I.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_schema, i.code_table);
+    EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
     IF hashindex._encoded_in_python(i) THEN
@@ -68,7 +58,6 @@ BEGIN
         RAISE WARNING 'index "%" lacks the rows that row level security hides from role %', i.name, current_user
             USING HINT = format('As a role that sees every row, run: pg-hashindex index encode %s', i.name);
     END IF;
-    PERFORM hashindex._check_triggers(i);
     IF hashindex._is_distributed(i) THEN
         written := hashindex._encode_shards(i);
         PERFORM hashindex._prune_shards(i);
@@ -107,9 +96,7 @@ BEGIN
         PERFORM hashindex._mark_encoded(i);
         RETURN written;
     END IF;
-    IF i.layout = 'table' THEN
-        EXECUTE format('ANALYZE %I.%I', i.code_schema, i.code_table);
-    END IF;
+    EXECUTE format('ANALYZE hashindex.%I', i.code_table);
     IF written > 0 AND hashindex._has_learned_codes(i) THEN
         RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
             USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', i.name,
@@ -159,7 +146,6 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     model text,
     key_columns text[] DEFAULT NULL,
     metric text DEFAULT NULL,
-    layout text DEFAULT 'table',
     access text DEFAULT NULL,
     ranking text DEFAULT NULL,
     candidates integer DEFAULT NULL,
@@ -195,7 +181,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, layout, filter_columns, trust_owner, access, tenant);
+    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, filter_columns, trust_owner, access, tenant);
     IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
         PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
     END IF;
@@ -207,7 +193,7 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
+COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
     'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader

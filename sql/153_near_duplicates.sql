@@ -44,7 +44,7 @@ BEGIN
     END IF;
     PERFORM hashindex._require_codes(i.name, base, i.encoded, hashindex._is_bound(i) AND EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = to_regclass(base)));
     IF i.tenant_column IS NOT NULL THEN
-        PERFORM hashindex._require_policies(i.name, base, format('%I.%I', i.code_schema, i.code_table));
+        PERFORM hashindex._require_policies(i.name, base, format('hashindex.%I', i.code_table));
     END IF;
     done := set_config('hnsw.ef_search', greatest(40, lists)::text, true);
     -- Each step is materialized, so that the costly comparison comes last: codes of near lists, then vectors of near codes.
@@ -55,7 +55,7 @@ BEGIN
             ) o WHERE l.landmark BETWEEN coalesce($4, 0) AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
             SELECT DISTINCT least({x_key}, {y_key}) AS id, greatest({x_key}, {y_key}) AS other_id
-            FROM near n JOIN {codes} x ON x.landmark = n.list JOIN {codes} y ON y.landmark = n.other
+            FROM near n JOIN {code_table} x ON x.landmark = n.list JOIN {code_table} y ON y.landmark = n.other
             WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2{pairs_without_list}
         )
         SELECT {b_text}, {o_text}, d.distance
@@ -67,7 +67,7 @@ BEGIN
             'pairs_without_list', CASE WHEN i.tenant_column IS NULL THEN '' ELSE hashindex._fill(
                 -- Arrays of NULLs are equal: rows without a tenant are together, too.
                 $unlisted$ UNION SELECT least({x_key}, {y_key}), greatest({x_key}, {y_key})
-                FROM {codes} x JOIN {codes} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
+                FROM {code_table} x JOIN {code_table} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
                 WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
                     AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)$unlisted$, parts
             ) END,

@@ -226,24 +226,18 @@ BEGIN
         'table_plans', 'auto',
         'table_indexscan', 'on',
         'table_seqscan', 'on',
-        'kept', parts ->> 'codes',
+        'kept', parts ->> 'code_table',
         'row_projection', hashindex._projection(used, 'raw.vector', layers),
         'query_codes', replace(parts ->> 'query_codes', format('hashindex._layers_of(%s)', i.model_id), layers),
-        'set_code', format(
-            E'\n            NEW.%I := %s(NEW.%I::%s.vector);', i.code_column, encode, i.column_name, parts ->> 'ext'
-        ),
         'codes_are_seen', seen,
         'codes_are_kept', 'true',
-        'codes_are_hidden', CASE WHEN i.layout = 'table' THEN format(
+        'codes_are_hidden', format(
             'row_security_active(%s) OR has_column_privilege(to_regclass(%s), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s',
             parts ->> 'table_literal', parts ->> 'code_table_literal', CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, seen
-        ) ELSE format(
-            'NOT has_column_privilege(''hashindex.node_index'', ''layers'', ''SELECT'') '
-            'OR NOT has_column_privilege(%s, %L, ''SELECT'') OR NOT %s', parts ->> 'table_literal', i.code_column, seen
-        ) END,
-        'row_is_visible', CASE WHEN i.layout = 'table' THEN format(
+        ),
+        'row_is_visible', format(
             E'\n      AND EXISTS (SELECT FROM %s WHERE %s)', parts ->> 'table', hashindex._same_key(i, parts ->> 'table', 'c')
-        ) ELSE '' END
+        )
     ) || jsonb_build_object(
         'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
         'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
@@ -261,7 +255,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    codes text := format('%I.%I', i.code_schema, i.code_table);
+    codes text := format('hashindex.%I', i.code_table);
 BEGIN
     EXECUTE format('TRUNCATE %s', codes);
     EXECUTE 'SELECT create_distributed_table($1::regclass, $3, colocate_with => $2)'
@@ -361,7 +355,7 @@ BEGIN
             version := versions[n];
             version.table_name := rows.name;
             version.code_table := (
-                SELECT s.name FROM hashindex._shards_of(format('%I.%I', version.code_schema, version.code_table)::regclass) s WHERE s.number = rows.number
+                SELECT s.name FROM hashindex._shards_of(format('hashindex.%I', version.code_table)::regclass) s WHERE s.number = rows.number
             );
             version.landmark_table := (SELECT s.name FROM hashindex._shards_of(to_regclass('hashindex.' || quote_ident(version.landmark_table))) s);
             own := hashindex._parts(version);
@@ -387,7 +381,7 @@ BEGIN
 END
 $$;
 
--- Makes the functions that run in the shards of an index with a table of codes; returns the placeholders for the other functions.
+-- Makes the functions that run in the shards of an index; returns the placeholders for the other functions.
 CREATE OR REPLACE FUNCTION hashindex._create_shard_functions(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -398,9 +392,6 @@ DECLARE
     found text[];
     here jsonb;
 BEGIN
-    IF i.layout <> 'table' THEN
-        RETURN parts;
-    END IF;
     -- The one of a table that is distributed later.
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'refresh_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._create_function(
@@ -418,7 +409,7 @@ BEGIN
         'values', quote_literal(found::text), 'n_shards', cardinality(found),
         'row_shards', quote_literal(ARRAY(SELECT s.shard FROM hashindex._shards_of(base) s ORDER BY s.number)::text),
         'shards', quote_literal(ARRAY(
-            SELECT s.shard FROM hashindex._shards_of(format('%I.%I', i.code_schema, i.code_table)::regclass) s ORDER BY s.number
+            SELECT s.shard FROM hashindex._shards_of(format('hashindex.%I', i.code_table)::regclass) s ORDER BY s.number
         )::text),
         -- The n nearest codes are spread at random among shards, so that two standard deviations above the mean hold nearly all of them; but
         -- rows that are distributed by a part of their key may lie together.
@@ -488,7 +479,7 @@ BEGIN
             EXECUTE format('DROP TYPE IF EXISTS %s CASCADE', hashindex._key_type(i));
         END IF;
     END IF;
-    IF i.layout = 'table' AND (hashindex._distribution_of(format('%I.%I', i.code_schema, i.code_table)::regclass)).method IS NULL THEN
+    IF (hashindex._distribution_of(format('hashindex.%I', i.code_table)::regclass)).method IS NULL THEN
         -- Nothing kept codes fresh while the table was being distributed, so codes and landmarks are made again.
         i.building := CASE WHEN i.access = 'landmarks' THEN 'landmarks' ELSE i.building END;
         i.generation := hashindex._new_generation(i.generation);
@@ -497,8 +488,6 @@ BEGIN
         WHERE x.name = i.name;
         i := hashindex.find_index(i.name);
         PERFORM hashindex._distribute_codes(i);
-    ELSIF i.layout = 'column' AND NOT EXISTS (SELECT FROM hashindex._triggers_of(i) t WHERE t.tgrelid = base) THEN
-        EXECUTE format('UPDATE %1$s SET %2$I = NULL WHERE %2$I IS NOT NULL', base, i.code_column);
     END IF;
     PERFORM hashindex._create_functions(i);
     IF trusted IS NOT NULL THEN
@@ -549,7 +538,7 @@ DECLARE
     );
     written bigint;
 BEGIN
-    EXECUTE CASE WHEN i.layout = 'table' THEN format(
+    EXECUTE format(
         'INSERT INTO %1$s (%12$s, landmark, code%2$s) SELECT %3$s, %4$s, %5$s%7$s '
         'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector, true) r(projection) %9$s '
         'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%10$s '
@@ -566,14 +555,7 @@ BEGIN
                 ELSE 'LEFT JOIN LATERAL (SELECT l.landmark FROM %1$s l WHERE l.tenant = b.%3$I ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l ON true' END,
             parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)), i.tenant_column
         ) END, pages, format('hashindex.%I', 'project_' || i.storage), parts ->> 'ids', parts ->> 'same_key'
-    ) ELSE format(
-        -- The table is joined to itself, so that each row is encoded once. A trigger may write the code of a newer vector meanwhile.
-        'UPDATE %1$s t SET %2$I = r.code FROM %1$s b CROSS JOIN LATERAL %3$s(b.%4$I::{ext}.vector, true) r(code) '
-        'WHERE (%6$s) = (%7$s) AND t.%2$I IS NULL AND t.%4$I IS NOT NULL '
-        'AND b.%2$I IS NULL AND b.%4$I IS NOT NULL AND r.code IS NOT NULL%5$s',
-        parts ->> 'table', i.code_column, parts ->> 'encode', i.column_name, pages,
-        hashindex._columns_of('t', i.key_columns), hashindex._columns_of('b', i.key_columns)
-    ) END;
+    );
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
 END
@@ -604,10 +586,10 @@ DECLARE
     pruned bigint := 0;
 BEGIN
     -- A role that does not see every row would delete the codes of the others.
-    IF i.layout = 'table' AND NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
+    IF NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
         EXECUTE format(
-            'DELETE FROM %I.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
-            i.code_schema, i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
+            'DELETE FROM hashindex.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
+            i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
         );
         GET DIAGNOSTICS pruned = ROW_COUNT;
     END IF;

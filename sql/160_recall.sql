@@ -35,8 +35,7 @@ DECLARE
     -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
-        WHEN i.layout = 'column' THEN format('b.%I', i.code_column)
-        ELSE format('(SELECT c.code FROM %I.%I c WHERE %s)', i.code_schema, i.code_table, hashindex._same_key(i, 'b', 'c'))
+        ELSE format('(SELECT c.code FROM hashindex.%I c WHERE %s)', i.code_table, hashindex._same_key(i, 'b', 'c'))
     END;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN

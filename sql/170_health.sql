@@ -45,7 +45,7 @@ SET jit = off
 AS $$
 DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    code_table regclass := format('%I.%I', i.code_schema, i.code_table)::regclass;
+    code_table regclass := format('hashindex.%I', i.code_table)::regclass;
     kept text[] := hashindex._code_keys(i);
     same_key text := hashindex._same_key(i, 'b', 'c');
     -- The key that the text k.id stands for.
@@ -54,7 +54,6 @@ DECLARE
     -- Reads all rows; or all keys, if most pages are all-visible, so that an index-only scan is cheap; or a sample.
     every boolean;
     every_key boolean;
-    share double precision;
     drawn record;
     rows double precision;
     codes double precision;
@@ -76,15 +75,7 @@ BEGIN
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
     every_key := coalesce(every OR every_key AND hashindex._sample_share(code_table, 40000) = 1, false);
 
-    IF i.layout = 'column' THEN
-        share := CASE WHEN every THEN 1 ELSE hashindex._sample_share(base, 5000) END;
-        EXECUTE format(
-            'SELECT count(b.%1$I) / $1, count(b.%2$I) / $1, count(*) FILTER (WHERE b.%1$I IS NOT NULL AND b.%2$I IS NULL) / $1, '
-            '       count(*) FILTER (WHERE b.%1$I IS NULL AND b.%2$I IS NOT NULL) / $1, count(*) FROM %3$s b %4$s',
-            i.column_name, i.code_column, base, CASE WHEN NOT every THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END
-        ) INTO rows, codes, missing, strays, basis USING share;
-        basis := CASE WHEN every THEN '' ELSE basis END;
-    ELSIF every_key THEN
+    IF every_key THEN
         EXECUTE format(
             'SELECT count(b.%1$I), count(c.%2$I), count(*) FILTER (WHERE c.%2$I IS NULL AND b.hashindex_vector), '
             '       count(*) FILTER (WHERE c.%2$I IS NOT NULL AND b.hashindex_vector IS NOT TRUE) '
@@ -112,7 +103,7 @@ BEGIN
             'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key
         ) INTO rows, basis, missing USING drawn.ids, drawn.total;
     END IF;
-    IF i.layout = 'table' AND NOT every THEN
+    IF NOT every THEN
         -- Count codes whose rows are gone, unless all keys were compared, or have lost their vector unseen by a trigger.
         drawn := hashindex._sample_ids(code_table, kept, 'true', 2000);
         EXECUTE format(
@@ -122,7 +113,7 @@ BEGIN
         ) INTO strays USING drawn.ids, drawn.total, strays;
         codes := coalesce(codes, drawn.total);
     END IF;
-    IF hides AND i.layout = 'table' THEN
+    IF hides THEN
         strays := NULL;
     END IF;
     IF basis <> '' THEN
@@ -149,9 +140,6 @@ BEGIN
              ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
                          about, strays, round(codes), basis) END,
         CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || i.name END;
-    IF i.layout = 'column' THEN
-        RETURN;
-    END IF;
 
     -- Some free space is normal, since it is used again. A row has a pointer of 4 bytes, a page a header of 24.
     EXECUTE format(
@@ -218,7 +206,7 @@ BEGIN
         found.unlisted := 0;
     END IF;
     SELECT abs(s.correlation) INTO together FROM pg_stats s
-    WHERE (s.schemaname, s.tablename, s.attname) = (i.code_schema, i.code_table, 'landmark');
+    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', i.code_table, 'landmark');
     wrong := array_remove(ARRAY[
         CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
         CASE WHEN found.in_long > 0.05 * found.n THEN
@@ -304,12 +292,12 @@ BEGIN
         SELECT 'triggers', 'broken',
                format('row security of %s applies to role %s, which triggers run as', base, administrator), 'writes fail',
                format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator)
-        WHERE i.layout = 'table' AND hashindex._is_hidden(base)
+        WHERE hashindex._is_hidden(base)
         UNION ALL
         -- A statement on a partitioned table fires the triggers of that table. A trigger that is enabled for replicas only does not fire here.
-        SELECT 'triggers', CASE WHEN p.is_partition AND i.layout = 'table' THEN 'warning' ELSE 'broken' END,
+        SELECT 'triggers', CASE WHEN p.is_partition THEN 'warning' ELSE 'broken' END,
                format('%s on %s %s', n.name, p.part, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
-               CASE WHEN p.is_partition AND i.layout = 'table' THEN 'writes straight to these partitions are not seen'
+               CASE WHEN p.is_partition THEN 'writes straight to these partitions are not seen'
                     ELSE 'writes are not seen' END,
                repair || ', which also fixes the codes of rows written meanwhile'
         FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
@@ -320,7 +308,7 @@ BEGIN
         SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
         FROM unnest(
             ARRAY[hashindex._sync_name(i.storage), 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN base IS NOT NULL AND i.layout = 'table' THEN ARRAY['refresh_' || i.storage] END
+            || CASE WHEN base IS NOT NULL THEN ARRAY['refresh_' || i.storage] END
             || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage] END
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
@@ -329,7 +317,7 @@ BEGIN
         WHERE cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL
         UNION ALL
         SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
-        FROM hashindex._shards_of(CASE WHEN i.layout = 'table' AND hashindex._is_distributed(i) THEN base END) s
+        FROM hashindex._shards_of(CASE WHEN hashindex._is_distributed(i) THEN base END) s
         JOIN pg_proc p ON p.proname = 'refresh_' || i.storage AND strpos(p.prosrc, quote_literal(format('%I.%I', i.schema_name, s.name))) = 0
         WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proargnames = '{keys,rows}'
         HAVING count(*) > 0

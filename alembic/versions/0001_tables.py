@@ -109,10 +109,7 @@ def upgrade() -> None:
         sa.Column("key_columns", sa.ARRAY(sa.Text), nullable=False),
         sa.Column("key_types", sa.ARRAY(sa.Text), nullable=False),
         sa.Column("metric", sa.Text, nullable=False),
-        sa.Column("layout", sa.Text, nullable=False),
-        sa.Column("code_schema", sa.Text, nullable=False),
         sa.Column("code_table", sa.Text, nullable=False),
-        sa.Column("code_column", sa.Text, nullable=False),
         sa.Column(
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
@@ -167,7 +164,6 @@ def upgrade() -> None:
             name="index_key_columns_check",
         ),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
-        sa.CheckConstraint("layout IN ('table', 'column')", name="index_layout_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
         sa.CheckConstraint(f"building IN ({_PATHS})", name="index_building_check"),
         sa.CheckConstraint(

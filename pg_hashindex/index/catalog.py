@@ -32,7 +32,6 @@ from ..models.network import NetworkKind
 from ..models.quantization import Levels, Ranking
 from ..models.store import EvaluatedIn
 
-Layout = Literal["table", "column"]
 Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
@@ -43,8 +42,7 @@ _CATALOG: LiteralString = """
            i.key_types, CASE pg_catalog.cardinality(i.key_types)
                WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
                ELSE hashindex._base_types(i) END AS base_types,
-           i.metric, i.layout,
-           i.code_schema, i.code_table, i.code_column, i.created_at,
+           i.metric, i.code_table, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
@@ -70,16 +68,11 @@ _CURRENT: LiteralString = """
     )
 """
 
-_WAITING: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT count(*) FROM {table} b {part}
-        WHERE b.{column} IS NOT NULL
-          AND NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
-    """,
-    "column": """
-        SELECT count(*) FROM {table} b {part} WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-    """,
-}
+_WAITING: LiteralString = """
+    SELECT count(*) FROM {table} b {part}
+    WHERE b.{column} IS NOT NULL
+      AND NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+"""
 
 # The b-tree of the codes by landmark.
 _LISTS_BYTES: LiteralString = """
@@ -101,24 +94,14 @@ _LANDMARK_BYTES: LiteralString = """
     )
 """
 
-_SUMMARY: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-               pg_total_relation_size({codes_name}::regclass) - {lists} AS code_bytes,
-               {landmarks} AS access_bytes,
-               coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
-               ({waiting}) AS waiting
-        FROM {table}
-    """,
-    "column": """
-        SELECT pg_catalog.count({column}) AS rows, pg_catalog.count({code}) AS codes,
-               coalesce(sum(pg_catalog.pg_column_size({code})), 0)::bigint AS code_bytes,
-               0::bigint AS access_bytes,
-               coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
-               count(*) FILTER (WHERE {column} IS NOT NULL AND {code} IS NULL) AS waiting
-        FROM {table}
-    """,
-}
+_SUMMARY: LiteralString = """
+    SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
+           pg_total_relation_size({codes_name}::regclass) - {lists} AS code_bytes,
+           {landmarks} AS access_bytes,
+           coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
+           ({waiting}) AS waiting
+    FROM {table}
+"""
 
 # Citus counts one table at a time.
 _ROWS_IN_SHARDS: LiteralString = """
@@ -128,7 +111,7 @@ _ROWS_IN_SHARDS: LiteralString = """
 """
 
 _CODE_TABLE: LiteralString = """
-    SELECT i.code_schema, i.code_table FROM hashindex.index i WHERE i.storage = $1
+    SELECT i.code_table FROM hashindex.index i WHERE i.storage = $1
 """
 
 _LANDMARKS: LiteralString = """
@@ -156,8 +139,7 @@ class IndexSummary:
     codes
         Rows that have a code.
     code_bytes
-        Size on disk of the codes with their key index (layout ``table``), or of the bits alone
-        (layout ``column``).
+        Size on disk of the codes with their key index.
     access_bytes
         Size on disk of the access path, also of one that is being built.
     vector_bytes
@@ -228,10 +210,7 @@ class IndexRow:
     #: The same without domains and lengths.
     base_types: list[str]
     metric: Metric
-    layout: Layout
-    code_schema: str
     code_table: str
-    code_column: str
     created_at: datetime
     access: Access
     building: Access | None
@@ -268,7 +247,7 @@ class IndexRow:
     @property
     def keeps_numbers(self) -> bool:
         """Whether codes have the numbers of `row_numbers` beside them."""
-        return self.layout == "table" and self.loaded_model.keeps_numbers(self.metric)
+        return self.loaded_model.keeps_numbers(self.metric)
 
     @property
     def model_name(self) -> str:
@@ -298,7 +277,6 @@ class IndexRow:
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),
             "column": sql.Identifier(self.column_name),
-            "code": sql.Identifier(self.code_column),
         } | self._key_names
 
     @cached_property
@@ -338,7 +316,7 @@ class IndexRow:
         kind, _, rest = message.removesuffix(" does not exist").partition(" ")
         name = rest.partition(" of relation ")[0].strip('"')
         if kind == "column":
-            columns = (self.column_name, *self.key_columns, self.code_column)
+            columns = (self.column_name, *self.key_columns, "code")
             return any(name == column or rest.endswith(f".{column}") for column in columns)
         if kind == "function":
             return any(f"{verb}_{self.name}" in rest for verb in ("search", "candidates", "within"))
@@ -347,29 +325,15 @@ class IndexRow:
             f"{self.schema_name}.{self.table_name}",
         )
 
-    def names_of_codes(self) -> dict[str, sql.Composable]:
-        """Return SQL for the code of a row of the table b, and the join that it needs.
-
-        The former is NULL where a row has none.
-        """
-        code = sql.Identifier(self.code_column)
-        if self.layout == "column":
-            return {"row_code": sql.SQL("b.{}").format(code), "join": sql.SQL("")}
-        join = sql.SQL("LEFT JOIN {codes} c ON ({code_key}) = ({key})")
-        return {
-            "row_code": sql.SQL("c.{}").format(code),
-            "join": join.format(codes=self.codes, **self.names),
-        }
-
     @property
     def stored_code(self) -> sql.Composable:
-        """SQL for the code of a row as text, followed by its numbers; needs the same join."""
+        """SQL for the code c of a row as text, followed by its numbers; NULL where it has none."""
         if self.keeps_numbers:
             return sql.SQL(
                 "CASE WHEN c.code IS NOT NULL "
                 "THEN pg_catalog.concat_ws(' ', c.code::text, c.length, c.fit) END"
             )
-        return self.names_of_codes()["row_code"] + sql.SQL("::text")
+        return sql.SQL("c.code::text")
 
     @property
     def code_of_row(self) -> sql.Composed:
@@ -428,14 +392,6 @@ class IndexRow:
                 f"index {self.name!r} was dropped or recreated meanwhile; run the command again"
             )
 
-    def check_triggers(self) -> None:
-        """Refuse to write codes into a table whose triggers could be anybody's."""
-        statement: LiteralString = (
-            "SELECT hashindex._check_triggers(i) FROM hashindex.index i WHERE i.name = $1"
-        )
-        with translated_errors():
-            execute(self.connection, statement, [self.name])
-
     def check_trust(self) -> None:
         """Refuse to read the table if one of its owners is not trusted."""
         if self.untrusted is not None and not trusts_owners(self.connection):
@@ -483,7 +439,7 @@ class IndexRow:
             part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
             names = self.names | {"codes": codes or self.codes, "part": part}
-            (count,) = one_row(self.connection, _WAITING[self.layout], names=names)
+            (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
 
     def summary(self) -> IndexSummary:
@@ -491,14 +447,14 @@ class IndexRow:
         names = self.names | {"codes": self.codes}
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
-        if self.layout == "table" and self.distributed:
+        if self.distributed:
             return self._summary_of_shards()
         lists = sql.SQL(_LISTS_BYTES).format(codes_name=codes_name)
         with translated_errors(self):
             (found,) = read_as(
                 IndexSummary,
                 self.connection,
-                sql.SQL(_SUMMARY[self.layout]).format(
+                sql.SQL(_SUMMARY).format(
                     **names,
                     name=name,
                     codes_name=codes_name,
@@ -506,7 +462,7 @@ class IndexRow:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
-                    waiting=sql.SQL(_WAITING[self.layout]).format(**names, part=sql.SQL("")),
+                    waiting=sql.SQL(_WAITING).format(**names, part=sql.SQL("")),
                 ),
             )
         return found
@@ -543,7 +499,7 @@ class IndexRow:
         """The current table of codes: a build gives an index another one."""
         with translated_errors(self), self.connection.transaction():
             row = execute(self.connection, _CODE_TABLE, [self.storage]).fetchone()
-        return sql.Identifier(*(row or (self.code_schema, self.code_table)))
+        return sql.Identifier("hashindex", row[0] if row else self.code_table)
 
     @property
     def landmarks(self) -> sql.Identifier | None:

@@ -116,9 +116,8 @@ def encode_shards(
             )
         with index.connection.transaction():
             index.check_current()
-            index.check_triggers()
             codes = index.codes.as_string(index.connection)
-            if index.layout == "table" and not is_distributed(index.connection, codes):
+            if not is_distributed(index.connection, codes):
                 raise DatabaseStateError(
                     f"the table of index {index.name!r} was distributed after its codes were made; "
                     f"run: pg-hashindex index distribute {index.name}"
@@ -164,14 +163,13 @@ class _Shards:
                     bar.update(done)
                     throttle.wait(done, work.advance)
                 missing = self._missing_now()
-        if self.index.layout == "table":
-            work.phase("waiting for writers")
-            self.change((_LOCK, None))
-            with self.connection.transaction():
-                self.execute(_PRUNE, [self.index.name])
-            # The transaction is its own: Citus does not mix this with local statements.
-            with self.connection.transaction():
-                self.execute("ANALYZE {codes}")
+        work.phase("waiting for writers")
+        self.change((_LOCK, None))
+        with self.connection.transaction():
+            self.execute(_PRUNE, [self.index.name])
+        # The transaction is its own: Citus does not mix this with local statements.
+        with self.connection.transaction():
+            self.execute("ANALYZE {codes}")
         return written
 
     def _missing_now(self) -> int:
@@ -325,13 +323,7 @@ class ShardVerifier(Verifier):
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
         self.work.phase("removing codes without rows")
-        if self.index.layout == "table":
-            return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
-        return int(
-            self._execute(
-                "UPDATE {table} SET {code} = NULL WHERE {column} IS NULL AND {code} IS NOT NULL"
-            ).rowcount
-        )
+        return int(_Shards(self.index).execute(_PRUNE, [self.index.name]).fetchone()[0])
 
     def verify(self, table: str) -> int:
         """Delete codes that differ from a fresh encoding of their rows; return how many."""
@@ -341,12 +333,6 @@ class ShardVerifier(Verifier):
               AND b.{column} IS NOT NULL
               AND (c.code IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true){numbers})
         """
-        if self.index.layout == "column":
-            statement = """
-                UPDATE {table} b SET {code} = NULL
-                WHERE b.{column} IS NOT NULL AND b.{code} IS NOT NULL
-                  AND b.{code} IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true)
-            """
         row = self._execute(EXTENSION).fetchone()
         names = {
             "encode": sql.Identifier("hashindex", f"encode_{self.index.storage}"),

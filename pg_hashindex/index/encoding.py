@@ -2,7 +2,7 @@
 
 A batch is two short transactions, so that no lock or snapshot is held for long. The first reads
 rows in the order of the key. Their codes are computed outside of any transaction. The second writes
-the codes by one INSERT (or UPDATE, for codes in a column), with keys and codes as arrays.
+the codes by one INSERT, with keys and codes as arrays.
 
 This is why it is safe beside writers:
 
@@ -42,7 +42,7 @@ from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.quantization import row_numbers
 from ..models.vectors import warn_of_left_out
-from .catalog import IndexRow, Layout
+from .catalog import IndexRow
 
 _BATCH_ROWS = 10_000
 # Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
@@ -67,39 +67,25 @@ _PATIENCE = 60.0
 
 # $1 is a key, $2 the most rows. Both sides of the anti-join are bounded, so that no batch reads the
 # codes of earlier ones.
-_ROWS: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT {key_text}, b.{column}, {version} FROM {table} b
-        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL
-          AND NOT EXISTS (
-              SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
-          )
-        ORDER BY {key} LIMIT $2
-    """,
-    "column": """
-        SELECT {key_text}, b.{column}, {version} FROM {table} b
-        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL AND b.{code} IS NULL
-        ORDER BY {key} LIMIT $2
-    """,
-}
+_ROWS: LiteralString = """
+    SELECT {key_text}, b.{column}, {version} FROM {table} b
+    WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL
+      AND NOT EXISTS (
+          SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
+      )
+    ORDER BY {key} LIMIT $2
+"""
 
 # Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
-_FIRST_MISSING: dict[Layout, LiteralString] = {
-    "table": """
-        SELECT {key_text} FROM (
-            SELECT {as_ids} FROM {table} b
-            WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
-            ORDER BY {key} OFFSET 0
-        ) c JOIN {table} b ON ({key}) = ({code_key})
-        WHERE b.{column} IS NOT NULL
-        ORDER BY {key} LIMIT 1
-    """,
-    "column": """
-        SELECT {key_text} FROM {table} b
-        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-        ORDER BY {key} LIMIT 1
-    """,
-}
+_FIRST_MISSING: LiteralString = """
+    SELECT {key_text} FROM (
+        SELECT {as_ids} FROM {table} b
+        WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+        ORDER BY {key} OFFSET 0
+    ) c JOIN {table} b ON ({key}) = ({code_key})
+    WHERE b.{column} IS NOT NULL
+    ORDER BY {key} LIMIT 1
+"""
 
 # Counting all missing rows takes as long as encoding a few percent of them.
 _PAGES_OF_TABLE: LiteralString = """
@@ -113,31 +99,18 @@ _PAGES_OF_TABLE: LiteralString = """
 # each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
 # table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
 # any search_path; pg_catalog.unnest takes only one.
-_WRITE: dict[Layout, LiteralString] = {
-    "table": """
-        WITH present AS (
-            SELECT {as_ids}, s.code{numbers}{filter_values}
-            FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
-            JOIN {table} b ON ({key}) = ({given_key})
-            WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
-            FOR SHARE OF b SKIP LOCKED
-        )
-        INSERT INTO {codes} ({ids}, code{numbers}{filter_targets})
-        SELECT * FROM present p
-        ON CONFLICT ({ids}) DO NOTHING
-    """,
-    "column": """
-        WITH present AS (
-            SELECT {as_ids}, s.code
-            FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
-            JOIN {table} b ON ({key}) = ({given_key})
-            WHERE b.{column} IS NOT NULL AND b.{code} IS NULL AND {unchanged} AND {current}
-            FOR NO KEY UPDATE OF b SKIP LOCKED
-        )
-        UPDATE {table} b SET {code} = c.code FROM present c
-        WHERE ({key}) = ({code_key}) AND b.{code} IS NULL
-    """,
-}
+_WRITE: LiteralString = """
+    WITH present AS (
+        SELECT {as_ids}, s.code{numbers}{filter_values}
+        FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
+        JOIN {table} b ON ({key}) = ({given_key})
+        WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
+        FOR SHARE OF b SKIP LOCKED
+    )
+    INSERT INTO {codes} ({ids}, code{numbers}{filter_targets})
+    SELECT * FROM present p
+    ON CONFLICT ({ids}) DO NOTHING
+"""
 
 # Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
 # does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
@@ -194,7 +167,6 @@ class _Encoder:
         self.index, self.throttle, self.work = index, throttle, work
         self.connection = index.connection
         index.check_current()
-        index.check_triggers()
         self.model = index.loaded_model
         self.most_rows = max(1, min(_BATCH_ROWS, _BATCH_VALUES // index.dimension))
         if batch_rows is not None:
@@ -208,7 +180,7 @@ class _Encoder:
         self._left_out: dict[str, None] = {}
         in_sql = index.encoded_in == "sql"
         self.names = index.names | {
-            "codes": sql.Identifier(index.code_schema, index.code_table),
+            "codes": sql.Identifier("hashindex", index.code_table),
             "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
@@ -257,10 +229,9 @@ class _Encoder:
                     self.work.advance()
                     time.sleep(0.1)
         with self.connection.transaction():
-            if self.index.layout == "table":
-                self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
-                self._execute(PRUNE)
-                self._execute("ANALYZE {codes}")
+            self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
+            self._execute(PRUNE)
+            self._execute("ANALYZE {codes}")
             if written:
                 # Any role may write this message, and its commit waits until all earlier ones are
                 # on disk.
@@ -301,7 +272,7 @@ class _Encoder:
             with self._transaction():
                 batch = read_batch(
                     self.connection,
-                    self._query(_ROWS[self.index.layout], comparison=sql.SQL(comparison)),
+                    self._query(_ROWS, comparison=sql.SQL(comparison)),
                     [start, asked],
                     rows=asked,
                     dimension=self.model.dimension,
@@ -344,12 +315,10 @@ class _Encoder:
             numbers = row_numbers(projections).T.tolist()
         versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
-            written: int = self._execute(
-                _WRITE[self.index.layout], [batch.ids, versions, codes, *numbers]
-            ).rowcount
+            written: int = self._execute(_WRITE, [batch.ids, versions, codes, *numbers]).rowcount
             if not written:
                 self.index.check_current()
-            elif self.index.layout == "table":
+            else:
                 # Landmarks may have been built meanwhile.
                 self._execute("SELECT hashindex._assign_missing($1)", [self.index.name])
         return written
@@ -368,7 +337,7 @@ class _Encoder:
 
     def _first_missing(self) -> str | None:
         with self.connection.transaction():
-            row = self._execute(_FIRST_MISSING[self.index.layout]).fetchone()
+            row = self._execute(_FIRST_MISSING).fetchone()
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:

@@ -27,6 +27,8 @@ from ..errors import InvalidInputError
 
 # For psycopg's own quoting.
 _PSYCOPG = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+# SQLAlchemy's own pattern takes a word with a line break at its end for one without.
+_PSYCOPG.identifier_preparer.legal_characters = re.compile(r"[A-Za-z0-9_$]+\Z")
 
 # Marks the place of a value; the text of SQL never contains it.
 _MARK = "\0"

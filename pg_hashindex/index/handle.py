@@ -17,7 +17,6 @@ from .catalog import (
     Access,
     IndexRow,
     IndexSummary,
-    Layout,
     ListSummary,
     drop_index,
     read_row,
@@ -86,7 +85,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         model: str,
         key_columns: KeyColumns = None,
         metric: Metric | None = None,
-        layout: Layout = "table",
         access: Access | None = None,
         ranking: Ranking | None = None,
         filter_columns: Sequence[str] = (),
@@ -118,13 +116,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             A column, or several, that are unique together and NOT NULL; the primary key by default.
         metric : {"l2", "cosine", "ip"}, optional
             The exact distance of answers; the model's by default.
-        layout
-            Codes in a compact table of their own, or in a new column of the user's table.
         access
             How searches find candidates. `encode` builds any access path but "scan", and searches
             use it from then on. By default "landmarks" if the table has 10,000 vectors now, else
-            "scan"; also "scan" for layout ``column``, for models of labels, pairs, triplets or
-            graphs, and for metric "ip" if lengths of vectors differ. See `configure`.
+            "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip"
+            if lengths of vectors differ. See `configure`.
         ranking
             How candidates are ordered. By default "weighted" if the model's bits have weights, else
             "asymmetric" if SQL evaluates the model, else "hamming".
@@ -154,7 +150,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             execute(
                 connection,
                 "SELECT hashindex.create_index("
-                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, $10, tenant => $11)",
+                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, tenant => $10)",
                 [
                     name,
                     table,
@@ -162,7 +158,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
                     model,
                     as_key_columns(key_columns),
                     metric,
-                    layout,
                     list(filter_columns),
                     trust_owner or trusts_owners(connection),
                     access,
@@ -284,7 +279,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         Parameters
         ----------
         access
-            All codes, or the lists of codes around the nearest landmarks (layout ``table`` alone).
+            All codes, or the lists of codes around the nearest landmarks.
         ranking
             The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
             them by the query's projection; "weighted" by the weights that the model gives its bits.

@@ -19,7 +19,7 @@ from ..db.work import Work
 from ..models import codes
 from ..models.model import Model
 from ..models.quantization import distances_to_edges, quantize, row_numbers
-from .catalog import IndexRow, Layout
+from .catalog import IndexRow
 from .encoding import PRUNE
 
 _BATCH_ROWS = 10_000
@@ -34,13 +34,14 @@ _NUMBERS_ROUNDING = 1e-3
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
-    SELECT {key_text}, b.{column}, {stored} FROM {table} b {join}
-    WHERE ($1::text IS NULL OR ({key}) > ({start}))
-      AND b.{column} IS NOT NULL AND {row_code} IS NOT NULL
+    SELECT {key_text}, b.{column}, {stored} FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
+    WHERE ($1::text IS NULL OR ({key}) > ({start})) AND b.{column} IS NOT NULL
     ORDER BY {key} LIMIT $2
 """
 
-_COUNT: LiteralString = "SELECT pg_catalog.count({row_code}) FROM {table} b {join}"
+_COUNT: LiteralString = """
+    SELECT count(*) FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
+"""
 
 _FILTER_FAULTS: LiteralString = """
     SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
@@ -56,23 +57,15 @@ _OTHER_FILTERS: LiteralString = """
 """
 
 _WITHOUT_VECTOR: LiteralString = """
-    SELECT {key_text}, {stored} FROM {table} b {join}
-    WHERE b.{column} IS NULL AND {row_code} IS NOT NULL
+    SELECT {key_text}, {stored} FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})
+    WHERE b.{column} IS NULL
 """
 
 # $1 and $2 are keys and codes.
-_TAKE: dict[Layout, LiteralString] = {
-    "table": """
-        DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
-        WHERE ({code_key}) = ({given_key}) AND {stored} = s.code AND {current}
-    """,
-    "column": """
-        UPDATE {table} b SET {code} = NULL
-        FROM unnest($1::text[], $2::text[]) s(id, code)
-        WHERE ({key}) = ({given_key}) AND {stored} = s.code AND {current}
-    """,
-}
-
+_TAKE: LiteralString = """
+    DELETE FROM {codes} c USING unnest($1::text[], $2::text[]) s(id, code)
+    WHERE ({code_key}) = ({given_key}) AND {stored} = s.code AND {current}
+"""
 
 # Codes in lists of landmarks that no longer exist.
 _UNLIST: LiteralString = """
@@ -88,19 +81,15 @@ class Verifier:
     def __init__(self, index: IndexRow, work: Work) -> None:
         self.index, self.work = index, work
         self.connection = index.connection
-        index.check_triggers()
         self.model = index.loaded_model
-        self.names = index.names | index.names_of_codes()
-        self.names |= {"codes": index.codes, "current": index.is_current}
+        self.names = index.names | {"codes": index.codes, "current": index.is_current}
         self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
     def drop_gone(self) -> int:
         """Delete codes whose row is gone or has no vector; return how many."""
         self.work.phase("removing codes without rows")
-        taken = 0
-        if self.index.layout == "table":
-            taken += self._execute(PRUNE).rowcount
+        taken = int(self._execute(PRUNE).rowcount)
         rows = self._execute(_WITHOUT_VECTOR).fetchall()
         return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
 
@@ -161,7 +150,7 @@ class Verifier:
         # A statement that changes no row would fire triggers too.
         if not ids:
             return 0
-        return int(self._execute(_TAKE[self.index.layout], [list(ids), list(stored)]).rowcount)
+        return int(self._execute(_TAKE, [list(ids), list(stored)]).rowcount)
 
     def _wrong(self, batch: RowBatch) -> NDArray[np.bool_]:
         """Return which codes differ from fresh ones by more than rounding."""
@@ -195,7 +184,7 @@ class Verifier:
 # Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
 # same draw.
 _CODES: LiteralString = """
-    SELECT c.{code}::text FROM {codes} c {sample} WHERE c.{code} IS NOT NULL
+    SELECT c.code::text FROM {codes} c {sample}
     ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
 """
 

@@ -50,12 +50,14 @@ _SAMPLED_IDS: LiteralString = """
 
 _SAMPLED: LiteralString = """
     SELECT b.{column}, {stored} FROM pg_catalog.unnest($1::text[]) s(id)
-    JOIN {table} b ON ({key}) = ({given_key}) {join} WHERE b.{column} IS NOT NULL
+    JOIN {table} b ON ({key}) = ({given_key})
+    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
 """
 
-_EVERY: LiteralString = (
-    "SELECT b.{column}, {stored} FROM {table} b {join} WHERE b.{column} IS NOT NULL"
-)
+_EVERY: LiteralString = """
+    SELECT b.{column}, {stored} FROM {table} b
+    LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
+"""
 
 # Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
 # compared as a number first.
@@ -63,7 +65,7 @@ _ALIKE: LiteralString = """
     SELECT d.number, pg_catalog.count(*)
     FROM (SELECT k.code::pg_catalog."bit" AS code, k.code::bit(64)::bigint AS head, k.number
           FROM pg_catalog.unnest($1::bit varying[]) WITH ORDINALITY k(code, number)) d
-    JOIN (SELECT c.{code}::pg_catalog."bit" AS code, c.{code}::bit(64)::bigint AS head
+    JOIN (SELECT c.code::pg_catalog."bit" AS code, c.code::bit(64)::bigint AS head
           FROM {codes} c TABLESAMPLE SYSTEM ({share})) c ON c.head = d.head AND c.code = d.code
     GROUP BY d.number
 """
@@ -428,7 +430,7 @@ class CodeChecks:
 
     def _query(self, statement: LiteralString, **more: float | sql.Composable) -> sql.Composed:
         index = self.index
-        names = index.names | index.names_of_codes() | {"codes": index.codes}
+        names = index.names | {"codes": index.codes}
         names |= {
             name: one if isinstance(one, sql.Composable) else sql.Literal(one)
             for name, one in more.items()

@@ -38,9 +38,7 @@ _REBIND: LiteralString = """
             ELSE (SELECT k.key_columns FROM hashindex._find_key(c.oid::regclass, $4::text[]) k) END,
         tenant_column = coalesce($5, x.tenant_column),
         filter_columns = CASE WHEN $5::text IS NULL THEN x.filter_columns
-            ELSE $5::text || x.filter_columns[2:] END,
-        code_schema = CASE x.layout WHEN 'column' THEN n.nspname ELSE x.code_schema END,
-        code_table = CASE x.layout WHEN 'column' THEN c.relname ELSE x.code_table END
+            ELSE $5::text || x.filter_columns[2:] END
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE x.name = $1 AND c.oid = (CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
         ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END)::oid

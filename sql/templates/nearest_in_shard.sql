@@ -1,5 +1,5 @@
                 hashindex_ids := ARRAY(
-                    {pack}SELECT {c_ids} FROM {codes} c WHERE {in_lists} ORDER BY {distance} LIMIT $7{packed}
+                    {pack}SELECT {c_ids} FROM {code_table} c WHERE {in_lists} ORDER BY {distance} LIMIT $7{packed}
                 );
                 hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $7;
                 RETURN QUERY SELECT {table_key}, {table}.{column} {operator} hashindex_point

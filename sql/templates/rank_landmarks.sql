@@ -12,7 +12,7 @@
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n{packed}
+                    {pack}SELECT {c_ids} FROM {code_table} c WHERE c.landmark = ANY (lists) ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.

@@ -24,12 +24,12 @@
                 USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
             ELSIF $7 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    {pack}SELECT {c_ids} FROM {codes} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n{packed}
+                    {pack}SELECT {c_ids} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n{packed}
                 );
             ELSE
                 -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
                 SELECT ARRAY(
-                    {pack}SELECT {c_ids} FROM {codes} c WHERE {tenant_shard}(c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                    {pack}SELECT {c_ids} FROM {code_table} c WHERE {tenant_shard}(c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
                     ORDER BY {distance} LIMIT hashindex_n{packed}
                 ) INTO hashindex_ids;
             END IF;

@@ -16,7 +16,7 @@ BEGIN
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});{require_policies}
     RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
-    FROM {codes} c
+    FROM {code_table} c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
     ORDER BY distance, {ids};
 EXCEPTION WHEN undefined_table THEN

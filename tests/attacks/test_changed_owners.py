@@ -93,17 +93,13 @@ def assert_refused(error):
     assert "belongs to role mallory, which can run code as" in str(error)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_owner(connection, keeper, mallory, url, change, layout):
+def test_a_change_of_owner(connection, keeper, mallory, url, change):
     """Writes pass, searches are refused; once the owner is back they are exact until encoded."""
-    kept = ["mood"] if layout == "table" else []
     make_docs(keeper, divided=change == "partition")
-    index = indexed(keeper, "docs", table="shop.docs", layout=layout, filter_columns=kept)
+    index = indexed(keeper, "docs", table="shop.docs", filter_columns=["mood"])
     of_superuser = HashIndex(connection, "docs", index.row)
     thing, trap, undo = CHANGES[change]
-    if change == "type" and layout == "column":
-        pytest.skip("the index keeps no copies of columns")
     connection.execute(f"ALTER {thing} OWNER TO mallory".encode())
     mallory.execute(trap.encode())
     for write in WRITES:
@@ -168,9 +164,9 @@ def test_a_table_of_which_a_detached_partition_is_left(connection, keeper, mallo
 
 
 def test_a_vector_column_of_another_type(connection, keeper, mallory):
-    """The trigger of layout column reads no table, and converts nothing."""
+    """The trigger converts nothing."""
     make_docs(keeper)
-    index = indexed(keeper, "docs", table="shop.docs", layout="column")
+    index = indexed(keeper, "docs", table="shop.docs")
     connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
     mallory.execute(
         "CREATE TYPE mallory.v AS (n integer); "
@@ -179,9 +175,7 @@ def test_a_vector_column_of_another_type(connection, keeper, mallory):
         "CREATE CAST (mallory.v AS public.vector) WITH FUNCTION mallory.told AS IMPLICIT; "
         "ALTER TABLE shop.docs DROP embedding, ADD embedding mallory.v"
     )
-    mallory.execute(
-        "INSERT INTO shop.docs VALUES (90, 'sad', NULL, ROW(1)), (91, 'sad', NULL, NULL)"
-    )
+    mallory.execute("INSERT INTO shop.docs VALUES (90, 'sad', ROW(1)), (91, 'sad', NULL)")
     mallory.execute("UPDATE shop.docs SET embedding = ROW(2)")
     assert index.name == "docs"
 
@@ -218,21 +212,6 @@ def test_a_snapshot_that_is_older_than_the_change(connection, keeper, mallory, a
         connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
         as_role("mallory").execute(_TRAP.format("shop.docs").encode())
         mallory.execute(WRITES[0].format("shop.docs").encode())
-
-
-def test_a_column_of_codes_opens_no_model(connection, keeper, mallory):
-    """Its rights count as a grant while the owner of the table is trusted."""
-    make_docs(keeper)
-    index = indexed(keeper, "docs", table="shop.docs", layout="column")
-    models = "SELECT name FROM hashindex.readable_model"
-    index.revoke("public")
-    assert mallory.execute(models).fetchall() == []
-    connection.execute("ALTER TABLE shop.docs OWNER TO mallory")
-    mallory.execute("GRANT SELECT (docs_code) ON shop.docs TO mallory")
-    assert mallory.execute(models).fetchall() == []
-    connection.execute("ALTER TABLE shop.docs OWNER TO keeper")
-    keeper.execute("GRANT SELECT (docs_code) ON shop.docs TO mallory")
-    assert mallory.execute(models).fetchall() == [("lsh",)]
 
 
 def test_default_privileges_reach_no_table_of_an_index(connection, keeper, mallory):

@@ -60,19 +60,16 @@ columns = st.lists(free, min_size=4, max_size=4, unique_by=str)
     named=columns,
     index_name=names(40, [word for word in WORDS if re.fullmatch("[A-Za-z0-9_]+", word)]),
     model_name=names(63, model_words),
-    layout=st.sampled_from(["table", "column"]),
 )
-@example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "table")
-@example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63, "column")
-@example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "A-~", "é" * 63, "column")
+@example("s" * 63, "t" * 63, [c * 63 for c in "icvx"], "n" * 40, "m" * 63)
+@example("é" * 31, "☃" * 21, [c * 31 for c in "éüöä"], "A-~", "é" * 63)
 @example(
     "it's; DROP TABLE items; --", 'a "quoted" %s %% %I %(a)s',
     ["dotted.$1 $function$", "back\\slash {brace} :colon", 'Ünïcode ☃ "日本"', "$1"], "Odd-1", "m",
-    "table",
 )  # fmt: skip
-@example("%s %% %I", "$function$ :x {a}", ["it's; --", "a.b", '"', "\\"], "Odd-1", "m", "column")
-@example("user", "table", ["order", "group", "select", "where"], "limit", "NULL", "table")
-def test_any_names(canary, vectors, schema, table, named, index_name, model_name, layout):
+@example("%s %% %I", "$function$ :x {a}", ["it's; --", "a.b", '"', "\\"], "Odd-1", "m")
+@example("user", "table", ["order", "group", "select", "where"], "limit", "NULL")
+def test_any_names(canary, vectors, schema, table, named, index_name, model_name):
     connection = canary
     key, category, vector, other = named
     ids = {
@@ -107,7 +104,6 @@ def test_any_names(canary, vectors, schema, table, named, index_name, model_name
         table=ids["table"].as_string(connection),
         column=vector,
         model=f"{model_name}:1",
-        layout=layout,
     )
     assert index.encode(batch_rows=25) == 40
     run("UPDATE {table} SET {vector} = '[1,2,3,4,5,6,7,8]' WHERE {key} = 7")
@@ -196,14 +192,13 @@ def test_payloads_as_names(canary, items, vectors, model):
         assert_unharmed(connection, payload)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_key_type_whose_name_has_percent_signs(connection, items, model, layout):
+def test_a_key_type_whose_name_has_percent_signs(connection, items, model):
     connection.execute(
         """CREATE TYPE "%s%i" AS ENUM ('a', 'b');"""
         """CREATE TABLE graded AS SELECT category::"%s%i" AS grade, embedding FROM items"""
         """ WHERE id < 3; ALTER TABLE graded ADD PRIMARY KEY (grade)"""
     )
-    indexed(connection, "graded", table="graded", layout=layout)
+    indexed(connection, "graded", table="graded")
     query = connection.execute("SELECT embedding FROM graded WHERE grade = 'b'").fetchone()
     assert query is not None
     found = connection.execute(
@@ -216,8 +211,7 @@ RESERVED_TABLES = ("hashindex_codes", "hashindex_within", "hashindex_row", "hash
 RESERVED_COLUMNS = ("hashindex_code", "hashindex_kept", "hashindex_touched", "hashindex_mask_4")
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_names_that_searches_have_for_their_own(connection, items, model, layout):
+def test_names_that_searches_have_for_their_own(connection, items, model):
     """They would be taken for what is in the table: a row security that is not applied, say."""
     before = catalog(connection)
     for name in (*RESERVED_TABLES, *RESERVED_COLUMNS):
@@ -228,16 +222,8 @@ def test_names_that_searches_have_for_their_own(connection, items, model, layout
             else:
                 connection.execute(f"ALTER TABLE items ADD {name} text".encode())
             with pytest.raises(InvalidInputError, match=f"{name}.* has a name that searches use"):
-                create_index(connection, table=table, layout=layout)
+                create_index(connection, table=table)
     assert catalog(connection) == before
-
-
-def test_an_index_whose_codes_would_have_such_a_name(connection, items, model):
-    with pytest.raises(
-        InvalidInputError, match='column "hashindex_code" of public.items has a name'
-    ):
-        create_index(connection, "hashindex", layout="column")
-    indexed(connection, "hashindex")
 
 
 def test_names_that_no_role_has(connection, items, model):

@@ -103,15 +103,12 @@ def test_the_decoys_would_be_taken(poisoned, connection, home):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
+def test_an_owner_on_an_attackers_path(poisoned, connection, vectors):
     """Whatever he asks of an index, in SQL and from Python."""
-    index = create_index(poisoned, table="public.items", layout=layout)
+    index = create_index(poisoned, table="public.items")
     assert index.encode() == 300
     query = Vector(vectors[0])
     for access in ("landmarks", "scan"):
-        if (access, layout) == ("landmarks", "column"):
-            continue
         HashIndex.open(poisoned, "items_idx").configure(access=access).encode()
         index = HashIndex.open(poisoned, "items_idx")
         assert index.access == access
@@ -131,9 +128,7 @@ def test_an_owner_on_an_attackers_path(poisoned, connection, vectors, layout):
         ]
         if access == "landmarks":
             calls.append("hashindex.near_duplicates('items_idx', 1, 12)")
-            assert operations.near_duplicates(
-                index, f"public.near_{layout}", max_distance=1.0
-            ).pairs
+            assert operations.near_duplicates(index, "public.near", max_distance=1.0).pairs
         for call in calls:
             assert poisoned.execute(f"SELECT * FROM {call}".encode(), {"q": query}).fetchall()
         _write(poisoned)
@@ -276,37 +271,34 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
         )
         on("model", "list")
         on("model", "show", "one")
-        for layout in ("table", "column"):
-            extra = ("--filter-columns", "category") if layout == "table" else ()
-            on("index", "create", "i", *source, "--model", "one", "--layout", layout, *extra)
-            for access in ("landmarks", "scan"):
-                if layout == "column" and access != "scan":
-                    continue
-                on("index", "configure", "i", "--access", access)
-                on("index", "encode", "i")
-                on("search", "i", "--query", "[1,2,3,4,5,6,7,8]")
-                # A filter is the caller's own SQL, and means what it means under his path.
-                filters = (
-                    "category OPERATOR(pg_catalog.=) 'a'",
-                    "id OPERATOR(pg_catalog.<) 9::int8",
-                )
-                for condition in filters:
-                    on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
-                on("search", "i", "--like", 7, "--radius", 3)
-                on("index", "check", "i")
-                on("evaluate", "i", *quick, "--candidates", 20, "--save")
-            on("evaluate", "i", "--history")
-            on("index", "swap", "i", "--model", "two", *quick, "--force")
-            on("index", "rollback", "i")
-            on("index", "prune", "i")
-            on("index", "show", "i")
-            on("index", "list")
-            on("doctor", *source, *quick, "--html", tmp_path / "page.html")
-            on("index", "grant", "i", "reader")
-            on("index", "grant", "i", "reader", "--revoke")
-            on("index", "check", "i", "--full")
-            on("index", "repair", "i", "--full")
-            on("index", "drop", "i", "--yes")
+        kept = ("--filter-columns", "category")
+        on("index", "create", "i", *source, "--model", "one", *kept)
+        for access in ("landmarks", "scan"):
+            on("index", "configure", "i", "--access", access)
+            on("index", "encode", "i")
+            on("search", "i", "--query", "[1,2,3,4,5,6,7,8]")
+            # A filter is the caller's own SQL, and means what it means under his path.
+            filters = (
+                "category OPERATOR(pg_catalog.=) 'a'",
+                "id OPERATOR(pg_catalog.<) 9::int8",
+            )
+            for condition in filters:
+                on("search", "i", "--like", 7, "--filter", condition, "--candidates", 20)
+            on("search", "i", "--like", 7, "--radius", 3)
+            on("index", "check", "i")
+            on("evaluate", "i", *quick, "--candidates", 20, "--save")
+        on("evaluate", "i", "--history")
+        on("index", "swap", "i", "--model", "two", *quick, "--force")
+        on("index", "rollback", "i")
+        on("index", "prune", "i")
+        on("index", "show", "i")
+        on("index", "list")
+        on("doctor", *source, *quick, "--html", tmp_path / "page.html")
+        on("index", "grant", "i", "reader")
+        on("index", "grant", "i", "reader", "--revoke")
+        on("index", "check", "i", "--full")
+        on("index", "repair", "i", "--full")
+        on("index", "drop", "i", "--yes")
         on("doctor", *source, *quick)
         on("quickstart", *source, "--name", "quick", "--as", "index", "--yes")
         on("index", "repair", "--orphans")
@@ -363,15 +355,8 @@ def test_every_function_names_what_it_means(connection, home, vectors):
     connection.execute(
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
-    kinds = [(access, "table") for access in ("scan", "landmarks")]
-    for access, layout in [*kinds, ("scan", "column")]:
-        index = create_index(
-            connection,
-            f"{access}_{layout}",
-            table="public.items",
-            layout=layout,
-            filter_columns=["category"] if layout == "table" else [],
-        )
+    for access in ("scan", "landmarks"):
+        index = create_index(connection, access, table="public.items", filter_columns=["category"])
         index.configure(access=access).encode()
     for name, model in (("halves", "lsh"), ("halves4", "lsh4")):
         create_index(connection, name, table="public.halves", model=model)

@@ -26,12 +26,12 @@ TAKE_SQL = {
     ("_sample_ids", "condition"),
     ("search", "filter"),
     ("search_items_idx", "filter"),
-    ("search_inline", "filter"),
+    ("search_scanned", "filter"),
     ("_exact_search", "filter"),
     ("_filter_of", "filter"),
     ("_filtered_search", "filter"),
     ("candidates_items_idx", "filter"),
-    ("candidates_inline", "filter"),
+    ("candidates_scanned", "filter"),
 }
 
 
@@ -56,10 +56,9 @@ def calls(function, half):
 
 @pytest.fixture
 def targets(canary, items, model):
-    """Indexes of both layouts to name, one of them with landmarks."""
-    for layout, access in (("table", "landmarks"), ("column", "scan")):
-        name = "items_idx" if layout == "table" else "inline"
-        indexed(canary, name, layout=layout, access=access)
+    """Indexes to name, one of them with landmarks."""
+    indexed(canary, access="landmarks")
+    indexed(canary, "scanned")
     return canary
 
 
@@ -110,7 +109,7 @@ def test_search_text_is_not_sql(targets):
             "INSERT INTO items VALUES (%s, %s, '[1,2,3,4,5,6,7,8]')", [1000 + number, payload]
         )
     category = sa.Table("items", sa.MetaData(), sa.Column("category", sa.Text)).columns["category"]
-    for name in ("items_idx", "inline"):
+    for name in ("items_idx", "scanned"):
         index = HashIndex.open(targets, name)
         for number, payload in enumerate(PAYLOADS):
             rows = targets.execute(
@@ -139,7 +138,6 @@ def attempts(connection, payload):
             "model",
             "key_columns",
             "metric",
-            "layout",
             "access",
             "ranking",
         )

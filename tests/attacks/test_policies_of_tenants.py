@@ -71,7 +71,7 @@ def become(session, tenant):
 
 def tables(session):
     return session.execute(
-        "SELECT format('%I.%I', code_schema, code_table), format('hashindex.%I', landmark_table) "
+        "SELECT format('hashindex.%I', code_table), format('hashindex.%I', landmark_table) "
         "FROM hashindex.index WHERE name = 'items_idx'"
     ).fetchone()
 

@@ -62,12 +62,11 @@ def test_copies_of_columns_that_a_reader_may_not_read(keeper, connection, as_rol
         whole.execute(f"SELECT filter_1 FROM {codes}".encode())
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors, layout):
+def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors):
     """Through builds, rebalances, swaps, repairs; and a right that was granted stays too."""
     revoked, granted = as_role("revoked"), as_role("granted")
     connection.execute("GRANT SELECT ON items TO revoked, granted")
-    index = create(keeper, layout=layout)
+    index = create(keeper)
     store.save(keeper, LSH(n_bits=8, random_state=5).fit(vectors).to_model("other"))
     index.revoke("revoked")
 
@@ -75,14 +74,13 @@ def test_a_revoked_right_stays_revoked(keeper, connection, as_role, vectors, lay
         HashIndex.open(granted, "items_idx").within([1.0] * 8, 8)
         with pytest.raises(MissingRightsError):
             HashIndex.open(revoked, "items_idx").within([1.0] * 8, 8)
-        if layout == "table":
-            codes = HashIndex.open(keeper, "items_idx").codes.as_string(keeper)
-            granted.execute(f"TABLE {codes}".encode())
-            with denied():
-                revoked.execute(f"SELECT code FROM {codes}".encode())
+        codes = HashIndex.open(keeper, "items_idx").codes.as_string(keeper)
+        granted.execute(f"TABLE {codes}".encode())
+        with denied():
+            revoked.execute(f"SELECT code FROM {codes}".encode())
 
     hold()
-    for access in ("landmarks", "scan") if layout == "table" else ("scan",):
+    for access in ("landmarks", "scan"):
         index.configure(access=access).encode()  # type: ignore[arg-type]
         hold()
         if access == "landmarks":
@@ -121,12 +119,11 @@ def test_default_privileges_grant_nothing(keeper, connection, as_role):
     assert rights_faults(index) == ""
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_row_security_that_is_enabled_later(keeper, connection, as_role, layout):
+def test_row_security_that_is_enabled_later(keeper, connection, as_role):
     as_role("early")
     as_role("told")
     connection.execute("GRANT SELECT ON items TO early, told")
-    index = create(keeper, layout=layout)
+    index = create(keeper)
     assert rights_faults(index) == ""
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
     index.grant("told", reveal_codes=True)
@@ -134,13 +131,9 @@ def test_row_security_that_is_enabled_later(keeper, connection, as_role, layout)
     assert "role early may read the codes, and row security of public.items hides rows" in fault
     assert "index grant items_idx early --revoke" in fault
     assert "told" not in fault
-    if layout == "table":
-        # New codes go only to roles that were granted them in spite of it.
-        index.configure(access="landmarks").encode()
-        assert rights_faults(index) == ""
-    else:
-        index.revoke("early")
-        assert rights_faults(index) == ""
+    # New codes go only to roles that were granted them in spite of it.
+    index.configure(access="landmarks").encode()
+    assert rights_faults(index) == ""
 
 
 def test_readers_read_the_models_of_their_index(keeper, connection, as_role, vectors):
@@ -177,12 +170,11 @@ def test_readers_read_the_models_of_their_index(keeper, connection, as_role, vec
     assert reader.execute("SELECT FROM hashindex.readable_model").fetchall() == []
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_anchors_are_rows(keeper, connection, as_role, anchored, layout):
+def test_anchors_are_rows(keeper, connection, as_role, anchored):
     """Nobody gets them by himself; searches are exact until a grant says that they are revealed."""
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
-    index = create(keeper, model=anchored, layout=layout)
+    index = create(keeper, model=anchored)
     exact = keeper.execute(
         f"SELECT array_agg(id ORDER BY d) FROM (SELECT id, embedding <-> '{QUERY}' AS d FROM items "
         "WHERE embedding IS NOT NULL ORDER BY d LIMIT 10) r"

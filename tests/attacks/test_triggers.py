@@ -113,9 +113,8 @@ def test_tenants_touch_only_visible_rows(kept, connection, writer):
         "DELETE FROM hashindex.items_idx_codes",
         "SELECT hashindex.refresh_items_idx(ARRAY[2]::bigint[])",
     ):
-        if kept.layout == "table":
-            with denied():
-                writer.execute(statement.encode())
+        with denied():
+            writer.execute(statement.encode())
     assert_fresh(kept)
 
 
@@ -180,8 +179,7 @@ def test_the_owners_triggers_run_as_the_writer(kept, connection, writer):
     assert_fresh(kept)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_users_domain_as_key(keeper, connection, writer, layout):
+def test_a_users_domain_as_key(keeper, connection, writer):
     """Its check runs where rows are written, as the writer, and not where codes are."""
     writer.execute(
         "CREATE DOMAIN mallory.key AS bigint CHECK (mallory.tells(VALUE));"
@@ -192,7 +190,7 @@ def test_a_users_domain_as_key(keeper, connection, writer, layout):
         "category mallory.wish, embedding vector(8)); ALTER TABLE items OWNER TO keeper;"
         "GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO mallory"
     )
-    index = create_index(keeper, layout=layout)
+    index = create_index(keeper)
     ran = write(writer)
     assert ran
     assert set(ran) == {"mallory"}
@@ -253,8 +251,7 @@ def test_casts_and_operators_of_a_users_enum(keeper, connection, writer):
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_cascades_from_a_table_of_his(keeper, connection, writer, layout):
+def test_cascades_from_a_table_of_his(keeper, connection, writer):
     """His updates and deletes reach the indexed table by a foreign key: codes follow."""
     writer.execute(
         "CREATE TABLE mallory.parent (id bigint PRIMARY KEY);"
@@ -265,7 +262,7 @@ def test_cascades_from_a_table_of_his(keeper, connection, writer, layout):
         "ALTER TABLE items ADD FOREIGN KEY (id) REFERENCES mallory.parent "
         "ON UPDATE CASCADE ON DELETE CASCADE"
     )
-    index = indexed(keeper, layout=layout)
+    index = indexed(keeper)
     with telling(writer) as ran:
         writer.execute("UPDATE mallory.parent SET id = id + 7000 WHERE id < 50")
         writer.execute("DELETE FROM mallory.parent WHERE id BETWEEN 60 AND 90")
@@ -273,8 +270,7 @@ def test_cascades_from_a_table_of_his(keeper, connection, writer, layout):
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_partitions(keeper, connection, writer, layout):
+def test_partitions(keeper, connection, writer):
     """Nobody but the owner attaches one; what is written straight to one is seen."""
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
@@ -282,7 +278,7 @@ def test_partitions(keeper, connection, writer, layout):
         "ALTER TABLE parts OWNER TO keeper; ALTER TABLE low OWNER TO keeper;"
         "GRANT ALL ON parts, low TO mallory; REVOKE TRIGGER ON parts, low FROM mallory"
     )
-    index = create_index(keeper, "parts", table="parts", layout=layout)
+    index = create_index(keeper, "parts", table="parts")
     for statement in (
         "CREATE TABLE mallory.high PARTITION OF parts FOR VALUES FROM (100) TO (200)",
         "ALTER TABLE parts DETACH PARTITION low",

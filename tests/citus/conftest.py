@@ -108,22 +108,21 @@ def make(session):
     return functools.partial(_make, session)
 
 
-#: Options of an index for each access path and layout.
+#: Options of indexes.
 KINDS = {
     "scan": {"access": "scan"},
     "landmarks": {"access": "landmarks"},
-    "column": {"layout": "column"},
     "hamming": {"ranking": "hamming"},
 }
 
 
-@pytest.fixture(params=["scan", "landmarks", "column"])
+@pytest.fixture(params=["scan", "landmarks"])
 def spread(request, make):
-    """An encoded index of the distributed table, once for each access path and layout."""
+    """An encoded index of the distributed table, once for each access path."""
     return make(**KINDS[request.param])
 
 
-@pytest.fixture(scope="module", params=["scan", "landmarks", "column"])
+@pytest.fixture(scope="module", params=["scan", "landmarks"])
 def kept(request, filled):
     """The URL, of the table with such an index for all tests of a module, which change nothing."""
     with _distributed(filled) as connection:

@@ -53,15 +53,11 @@ def mended(index, **options):
 
 def test_check_finds_what_is_wrong(spread):
     connection = spread.connection
-    where = f"UPDATE {TABLE} SET {spread.code_column}"
-    if spread.layout == "table":
-        where = f"UPDATE {spread.codes.as_string(connection)} SET code"
-    connection.execute(f"{where} = B'{'01' * 8}' WHERE id < 500".encode())
-    if spread.layout == "table":
-        codes = spread.codes.as_string(connection)
-        connection.execute(f"DELETE FROM {codes} WHERE id BETWEEN 600 AND 620".encode())
-        connection.execute(f"INSERT INTO {codes} (id, code) VALUES (-1, 0::bit(16))".encode())
-        assert {"rows_without_code", "codes_without_row"} <= set(faults(spread))
+    codes = spread.codes.as_string(connection)
+    connection.execute(f"UPDATE {codes} SET code = B'{'01' * 8}' WHERE id < 500".encode())
+    connection.execute(f"DELETE FROM {codes} WHERE id BETWEEN 600 AND 620".encode())
+    connection.execute(f"INSERT INTO {codes} (id, code) VALUES (-1, 0::bit(16))".encode())
+    assert {"rows_without_code", "codes_without_row"} <= set(faults(spread))
     assert "wrong_codes" in faults(spread)
     assert_fresh(mended(spread, full=True))
 
@@ -118,8 +114,7 @@ def test_a_table_that_is_no_longer_distributed(spread):
     connection = spread.connection
     connection.execute(f"SELECT undistribute_table('{TABLE}')".encode())
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
-    if spread.layout == "table":
-        assert "table" in faults(spread)
+    assert "table" in faults(spread)
     now = mended(spread, full=True)
     assert not now.distributed
     assert_fresh(now)
@@ -215,14 +210,13 @@ def test_a_build_that_was_cut_off_goes_on(make):
 def test_configure(spread):
     spread.configure(candidates=300, ranking="hamming")
     assert len(spread.search(QUERY, 3)) == 3
-    if spread.layout == "table":
-        other = "scan" if spread.access == "landmarks" else "landmarks"
-        spread.configure(access=other)  # type: ignore[arg-type]
-        now = HashIndex.open(spread.connection, INDEX)
-        now.encode()
-        now = HashIndex.open(spread.connection, INDEX)
-        assert now.access == other
-        assert_fresh(now)
+    other = "scan" if spread.access == "landmarks" else "landmarks"
+    spread.configure(access=other)  # type: ignore[arg-type]
+    now = HashIndex.open(spread.connection, INDEX)
+    now.encode()
+    now = HashIndex.open(spread.connection, INDEX)
+    assert now.access == other
+    assert_fresh(now)
 
 
 def test_encode_rows_in_one_transaction(session):

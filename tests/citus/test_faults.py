@@ -274,11 +274,10 @@ def test_a_node_is_added_under_load(spread, own_cluster, filled):
 
 def test_a_shard_is_split(spread):
     connection = spread.connection
-    name = "column" if spread.layout == "column" else spread.access
     connection.execute(
         "SELECT isolate_tenant_to_new_shard(%s, %s::text, 'CASCADE', 'block_writes')",
         # The shards of the table of the next test are as these are then.
-        [TABLE, {"scan": 7, "landmarks": 8, "column": 9}[name]],
+        [TABLE, {"scan": 7, "landmarks": 8}[spread.access]],
     )
     connection.execute(f"UPDATE {TABLE} SET embedding = %s WHERE id IN (7, 8)".encode(), [QUERY])
     assert_fresh(spread)

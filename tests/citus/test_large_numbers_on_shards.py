@@ -13,11 +13,7 @@ pytestmark = pytest.mark.citus
 
 LARGE = (5, 200)
 _SET = f"UPDATE {TABLE} SET embedding = array_fill(3e38::real, ARRAY[8])::vector WHERE id = ANY(%s)"
-KINDS = [
-    {"layout": "table", "access": "scan"},
-    {"layout": "table", "access": "landmarks"},
-    {"layout": "column", "access": "scan"},
-]
+KINDS = [{"access": "scan"}, {"access": "landmarks"}]
 LEFT_OUT = rf"left out 2 rows of .*{TABLE}\S* whose numbers are too large .*: key 5, 200"
 
 
@@ -29,8 +25,7 @@ def missing(index):
     """Keys of the rows without a code."""
     index = HashIndex.open(index.connection, index.name)
     codes = index.codes.as_string(index.connection)
-    code = "code" if index.layout == "table" else f'"{index.code_column}"'
-    kept = index.connection.execute(f"SELECT id FROM {codes} WHERE {code} IS NOT NULL".encode())
+    kept = index.connection.execute(f"SELECT id FROM {codes}".encode())
     rows = index.connection.execute(f"SELECT id FROM {TABLE}".encode()).fetchall()
     return {row[0] for row in rows} - {row[0] for row in kept}
 
@@ -56,14 +51,12 @@ def test_encoding(session, kind):
         session.execute(_SET.encode(), [[5]])
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_encoding_in_one_transaction(session, layout):
+def test_encoding_in_one_transaction(session):
     enlarge(session)
     found = []
     session.add_notice_handler(lambda notice: found.append(warning_of(notice)))
     session.execute(
-        "SELECT hashindex.declare_index(%s, %s, 'embedding', %s, layout => %s)",
-        [INDEX, TABLE, MODEL, layout],
+        "SELECT hashindex.declare_index(%s, %s, 'embedding', %s)", [INDEX, TABLE, MODEL]
     )
     assert [text for text in found if text] == [
         f"left out 2 rows of public.{TABLE} whose numbers are too large for the model of index "

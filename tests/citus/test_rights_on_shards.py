@@ -54,7 +54,6 @@ def test_a_table_with_the_name_of_a_shard(spread, cluster, filled, place, owned)
     }
     if (place, owned) == ("shard", "public"):
         pytest.skip("the name is taken there")
-    columns = f', "{spread.code_column}" bit(16)' if spread.layout == "column" else ""
     name = f"{owned}.{TABLE}_{shard}"
     with role(filled, "mallory"), psycopg.connect(urls[place], autocommit=True) as superuser:
         superuser.execute("SET citus.enable_ddl_propagation TO off")
@@ -69,13 +68,13 @@ def test_a_table_with_the_name_of_a_shard(spread, cluster, filled, place, owned)
                 mallory.execute("SET citus.enable_manual_changes_to_shards TO on")
                 mallory.execute(
                     f"CREATE TABLE {name} (id bigint PRIMARY KEY, category text, "
-                    f"embedding public.vector(8){columns})".encode()
+                    f"embedding public.vector(8))".encode()
                 )
                 mallory.execute(
                     f"CREATE INDEX ON {name} (id) WHERE mallory.tells(category)".encode()
                 )
                 with contextlib.suppress(psycopg.Error):
-                    _attach(mallory, name, spread.layout)
+                    _attach(mallory, name)
                 for statement in (
                     f"INSERT INTO {name} SELECT g, 'm', '{QUERY.to_text()}' "
                     "FROM generate_series(1, 2000) g",
@@ -95,15 +94,12 @@ def test_a_table_with_the_name_of_a_shard(spread, cluster, filled, place, owned)
             )
 
 
-def _attach(session, name, layout):
-    if layout == "column":
-        timings = ["BEFORE INSERT OR UPDATE ON {} FOR EACH ROW"]
-    else:
-        timings = [
-            "AFTER INSERT ON {} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT",
-            "AFTER DELETE ON {} REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT",
-            "AFTER TRUNCATE ON {} FOR EACH STATEMENT",
-        ]
+def _attach(session, name):
+    timings = [
+        "AFTER INSERT ON {} REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT",
+        "AFTER DELETE ON {} REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT",
+        "AFTER TRUNCATE ON {} FOR EACH STATEMENT",
+    ]
     for number, timing in enumerate(timings):
         session.execute(
             f"CREATE TRIGGER forge{number} {timing.format(name)} EXECUTE FUNCTION {SYNC}".encode()
@@ -123,7 +119,7 @@ def test_an_administrator_who_is_no_superuser(own_cluster, rows):
     _upgrade(keepers)
     with connect(keepers) as keeper:
         store.save(keeper, LSH(n_bits=16, random_state=3).fit(rows).to_model(MODEL))
-        for layout, early in (("table", True), ("column", True), ("table", False)):
+        for early in (True, False):
             keeper.execute(
                 "CREATE TABLE kept (id bigint PRIMARY KEY, category text, embedding vector(8))"
             )
@@ -133,8 +129,8 @@ def test_an_administrator_who_is_no_superuser(own_cluster, rows):
             if early:
                 keeper.execute("SELECT create_distributed_table('kept', 'id')")
             made = HashIndex.create(
-                keeper, INDEX, table="kept", column="embedding", model=MODEL, layout=layout,
-                access="landmarks" if layout == "table" else "scan",
+                keeper, INDEX, table="kept", column="embedding", model=MODEL,
+                access="landmarks",
             )  # fmt: skip
             made.encode()
             if not early:
@@ -149,9 +145,8 @@ def test_an_administrator_who_is_no_superuser(own_cluster, rows):
             assert_fresh(index)
             assert faults(index, full=True) == []
             _upgrade(keepers)
-            operations.swap(
-                index, MODEL, queries=3, force=True
-            ) if layout == "column" else index.rebalance()
+            index.rebalance()
+            operations.swap(index, MODEL, queries=3, force=True)
             assert_fresh(HashIndex.open(keeper, INDEX))
             HashIndex.open(keeper, INDEX).drop()
             keeper.execute("DROP TABLE kept")

@@ -28,13 +28,11 @@ def test_codes_are_beside_their_rows(spread):
     connection = spread.connection
     assert spread.distributed
     assert_fresh(spread)
-    if spread.layout == "table":
-        groups = connection.execute(
-            "SELECT DISTINCT colocationid FROM pg_dist_partition "
-            "WHERE logicalrelid::text = ANY (%s)",
-            [[TABLE, spread.codes.as_string(connection)]],
-        ).fetchall()
-        assert len(groups) == 1
+    groups = connection.execute(
+        "SELECT DISTINCT colocationid FROM pg_dist_partition WHERE logicalrelid::text = ANY (%s)",
+        [[TABLE, spread.codes.as_string(connection)]],
+    ).fetchall()
+    assert len(groups) == 1
     method = "SELECT (hashindex._distribution_of('hashindex.node_index')).method"
     assert one(connection, method) == "reference"
     # Tables whose rows functions take stay on the coordinator.

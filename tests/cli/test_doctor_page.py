@@ -196,10 +196,6 @@ def no_codes(connection):
     create(connection)
 
 
-def in_a_column(connection):
-    create(connection, layout="column").encode()
-
-
 def no_landmarks(connection):
     create(connection, access="landmarks")
 
@@ -214,7 +210,7 @@ def by_cosine(connection):
 
 @pytest.mark.parametrize(
     "kind",
-    [no_codes, in_a_column, no_landmarks, in_python, by_cosine],
+    [no_codes, no_landmarks, in_python, by_cosine],
     ids=lambda kind: kind.__name__,
 )
 def test_of_every_kind_of_index(page_of, connection, items, model, known_model, kind):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 import pytest
-from fixtures.items import one_layout
 from pg_hashindex.cli import _shared, main
 
 pytestmark = pytest.mark.newest
@@ -28,7 +27,6 @@ ANSWERS = {
 }
 
 
-@one_layout
 @pytest.mark.parametrize("case", ANSWERS)
 def test_exit_codes(on, index, case):
     arguments, code = ANSWERS[case]
@@ -70,7 +68,6 @@ def test_the_page_says_what_exit_codes_mean():
         assert f"\n| {code} | " in page
 
 
-@one_layout
 def test_quiet(on, index):
     """Results and errors stay."""
     loud = on("index", "encode", "items_idx")
@@ -92,7 +89,6 @@ def test_verbose(on, run):
         assert "secret" not in said
 
 
-@one_layout
 def test_progress_without_a_terminal(on, index):
     """One line when something long begins, one when it has ended."""
     lines = on("index", "encode", "items_idx").stderr.splitlines()
@@ -102,7 +98,6 @@ def test_progress_without_a_terminal(on, index):
     assert "%|" not in on("evaluate", "items_idx", "--queries", "5").stderr
 
 
-@one_layout
 def test_progress_in_a_terminal(url, index):
     """Bars, unless -q is given."""
 
@@ -131,7 +126,6 @@ def test_progress_in_a_terminal(url, index):
     assert shown("-q") == ""
 
 
-@one_layout
 def test_search_shows_text_columns(on, connection, index):
     connection.execute(
         "ALTER TABLE items ADD n int, ADD gone text, ADD a varchar(9), ADD b text, ADD c text; "

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from fixtures.items import one_layout
 
 from pg_hashindex import operations, store
 from pg_hashindex.training import sampling
@@ -37,7 +36,6 @@ def test_a_metric_that_the_model_was_not_trained_for(on, connection, items, mode
     assert "warning" not in on("index", "create", "j", "--model", "lsh", *TABLE).stderr
 
 
-@one_layout
 def test_configure_in_sql_says_that_nothing_is_built_yet(index):
     said = []
     index.connection.add_notice_handler(lambda diagnosis: said.append(diagnosis.message_primary))

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from fixtures.items import one_layout
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError
 from pg_hashindex.index.handle import HashIndex
 
-pytestmark = [pytest.mark.newest, one_layout]
+pytestmark = pytest.mark.newest
 
 FEW = ("--queries", "30")
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 from click.testing import Result
-from fixtures.items import one_layout
 
 pytestmark = pytest.mark.newest
 
@@ -24,7 +23,6 @@ def test_within_a_radius(on, index):
     )
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

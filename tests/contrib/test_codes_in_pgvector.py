@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from fixtures.migrating import body, online
-from pgvector.sqlalchemy import HALFVEC, VECTOR
+from pgvector.sqlalchemy import BIT, HALFVEC, VECTOR
+from psycopg import sql
 from sqlalchemy import orm
 
 from pg_hashindex import store
@@ -174,3 +175,34 @@ def test_migrations_make_functions_and_index(project, connection, saved, url):
     assert row == (None,)
     with pytest.raises(UnknownModelError):
         online(url, lambda op: op.create_model_functions(f"{MODEL}:2"))
+
+
+def test_codes_in_a_generated_column(project, engine, connection, saved, vectors):
+    connection.execute("SELECT hashindex.create_functions(%s)", [MODEL])
+    function = sql.Identifier(f"code_{MODEL}").as_string()
+    items = sa.Table(
+        "items",
+        sa.MetaData(),
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("embedding", VECTOR(8)),
+        sa.Column(
+            "code",
+            BIT(BITS),
+            sa.Computed(f"hashindex.{function}(embedding)", persisted=True),
+        ),
+        sa.Index(
+            "by_code", "code", postgresql_using="hnsw", postgresql_ops={"code": "bit_hamming_ops"}
+        ),
+    )
+    project.declares(items.metadata)
+    project.generate("items")
+    project.upgrade()
+    project.check()
+    nearest = sa.select(items.c.id).order_by(
+        items.c.code.hamming_distance(code(vectors[7], model=MODEL))
+    )
+    with orm.Session(engine) as session:
+        rows = [{"id": i, "embedding": vector} for i, vector in enumerate(vectors, 1)]
+        session.execute(sa.insert(items), rows)
+        assert "Index Scan using by_code" in plan_of(session, nearest.limit(1))
+        assert session.scalars(nearest.limit(1)).one() == 8

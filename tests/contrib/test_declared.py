@@ -105,9 +105,8 @@ def test_an_index_comes_and_goes_with_its_table(engine, connection, model, vecto
     assert objects_of_indexes(connection) == []
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.parametrize("kind", ["vector", "halfvec"])
-def test_rows_that_are_there_are_encoded(engine, connection, items, model, vectors, layout, kind):
+def test_rows_that_are_there_are_encoded(engine, connection, items, model, vectors, kind):
     if kind == "halfvec":
         connection.execute("ALTER TABLE items ALTER embedding TYPE halfvec(8)")
         vectors = vectors.astype(np.float16).astype(np.float32)
@@ -115,13 +114,13 @@ def test_rows_that_are_there_are_encoded(engine, connection, items, model, vecto
     table = sa.Table(
         "items", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), column
     )
-    index = HashIndex("items_idx", table.c.embedding, model="lsh:1", layout=layout, candidates=77)
+    index = HashIndex("items_idx", table.c.embedding, model="lsh:1", candidates=77)
     with engine.begin() as transaction:
         index.create(transaction)
         index.create(transaction, checkfirst=True)
     assert_encoded(connection, model, vectors)
     found = live.HashIndex.open(connection, "items_idx")
-    assert (found.layout, found.candidates, found.access) == (layout, 77, "scan")
+    assert (found.candidates, found.access) == (77, "scan")
     # All 300 are candidates: the search is the exact one.
     distances = np.linalg.norm(vectors - vectors[4], axis=1)
     assert [hit.id for hit in found.search(vectors[4], k=5, candidates=300)] == list(
@@ -335,7 +334,6 @@ class Thing(Mapping):
         (lambda: declare(aliased(Thing).vector), "give it an attribute of a mapped class"),
         (lambda: declare(3), "declared on 3"),
         (lambda: declare(Thing.vector, model="m:0"), "model 'm:0'"),
-        (lambda: declare(Thing.vector, layout=None), "layout None"),
         (lambda: declare(Thing.vector, filter_columns="label"), "a list of names, got 'label'"),
         (lambda: declare(Thing.vector, filter_columns=[Thing.label]), "a list of names"),
         (lambda: declare(Thing.vector, tenant=Thing.label), "is the name of a column"),

@@ -18,8 +18,9 @@ from django.conf import settings
 from django.core import checks
 from django.core.management import call_command
 from django.db import connections, models
+from django.test.utils import isolate_apps
 from pgvector import Bit, HalfVector, Vector
-from pgvector.django import HammingDistance, VectorField
+from pgvector.django import BitField, HammingDistance, VectorField
 
 from pg_hashindex import HashIndex as Handle
 from pg_hashindex import store
@@ -550,3 +551,26 @@ def test_pgvectors_index_on_the_codes_of_a_function(shop, connection, vectors, f
     shop.migrate("0001")
     found = connection.execute("SELECT FROM pg_proc WHERE starts_with(proname, 'code_of ')")
     assert found.fetchall() == []
+
+
+def test_codes_in_a_generated_field(shop, connection, vectors):
+    store.save(connection, Thermometer(random_state=0).fit(vectors).to_model("texts"))
+    connection.execute("SELECT hashindex.create_functions('texts')")
+    with isolate_apps("fixtures.shop"):
+
+        class Coded(models.Model):
+            embedding = VectorField(dimensions=8)
+            code = models.GeneratedField(
+                expression=HashCode("embedding", model="texts", bits=24),
+                output_field=BitField(length=24),
+                db_persist=True,
+            )
+
+            class Meta:
+                app_label = "shop"
+
+    with connections["default"].schema_editor() as editor:
+        editor.create_model(Coded)
+    Coded.objects.bulk_create(Coded(embedding=vector) for vector in vectors)
+    near = Coded.objects.order_by(HammingDistance("code", HashCode(vectors[7], model="texts")))
+    assert near[0].pk == 8

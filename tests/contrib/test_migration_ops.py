@@ -42,15 +42,14 @@ def state(connection):
     """All that a database holds of its indexes, codes too."""
     rows = connection.execute(
         "SELECT i.name, i.schema_name, i.table_name, i.column_name, i.key_columns, i.model_id, "
-        "i.metric, i.layout, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
+        "i.metric, i.access, i.building, i.ranking, i.candidates, i.probes, i.storage, "
         "i.swap_of, i.filter_columns FROM hashindex.index i ORDER BY 1"
     ).fetchall()
     codes = [
         connection.execute(
-            f'SELECT id::text, code::text FROM hashindex."{row[13]}_codes" ORDER BY 1'.encode()
+            f'SELECT id::text, code::text FROM hashindex."{row[12]}_codes" ORDER BY 1'.encode()
         ).fetchall()
         for row in rows
-        if row[7] == "table"
     ]
     return rows, codes, catalog(connection)
 
@@ -90,7 +89,7 @@ def of_several(op):
         filter_columns=["category"],
         encode=False,
     )
-    op.create_hash_index("inline", "items", "embedding", model="lsh", layout="column", defer=True)
+    op.create_hash_index("plain", "items", "embedding", model="lsh", defer=True)
     op.create_hash_index("dropped", "items", "embedding", model="lsh")
     op.drop_hash_index("dropped")
     op.drop_hash_index("none", if_exists=True)
@@ -104,8 +103,7 @@ def test_a_script_does_the_same(url, connection, items, second, make_database, c
     same_by_script(url, make_database, change)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_rows_are_found_after_each_migration(url, connection, items, second, vectors, layout):
+def test_rows_are_found_after_each_migration(url, connection, items, second, vectors):
     distances = np.linalg.norm(vectors - vectors[7], axis=1)
     expected = list(np.argsort(distances)[:10] + 1)
 
@@ -119,9 +117,7 @@ def test_rows_are_found_after_each_migration(url, connection, items, second, vec
     before = catalog(connection)
     online(
         url,
-        lambda op: op.create_hash_index(
-            "items_idx", "items", "embedding", model="lsh:1", layout=layout
-        ),
+        lambda op: op.create_hash_index("items_idx", "items", "embedding", model="lsh:1"),
     )
     check(1, 12)
     connection.execute("INSERT INTO items VALUES (301, 'a', %s)", [Vector([9.0] * 8)])
@@ -288,9 +284,9 @@ def test_operations_reverse(url, connection, items, second):
     made = ("items_idx", "public.items")
     assert states == [
         [],
-        [(*made, "lsh:1", "table", "scan", 7)],
-        [(*made, "lsh:1", "table", "landmarks", 8)],
-        [(*made, "lsh:2", "table", "landmarks", 8)],
+        [(*made, "lsh:1", "scan", 7)],
+        [(*made, "lsh:1", "landmarks", 8)],
+        [(*made, "lsh:2", "landmarks", 8)],
         [],
     ]
     # The dropped index had other settings by then; it is created again as the operation says.
@@ -299,9 +295,9 @@ def test_operations_reverse(url, connection, items, second):
         online(url, lambda op, step=step: op.invoke(step.reverse()))  # type: ignore[misc]
         back.append(indexes(connection))
     assert [row[0][2:] if row else None for row in back] == [
-        ("lsh:1", "table", "scan", 7),
-        ("lsh:1", "table", "scan", 7),
-        ("lsh:1", "table", "scan", 7),
+        ("lsh:1", "scan", 7),
+        ("lsh:1", "scan", 7),
+        ("lsh:1", "scan", 7),
         None,
     ]
 
@@ -372,7 +368,7 @@ def test_the_functions_are_the_methods(url, connection, items, second):
             migrations.create_hash_index("items_idx", "items", "embedding", model="lsh:1")
             migrations.swap_hash_model("items_idx", "lsh:2")
             migrations.configure_hash_index("items_idx", candidates=41)
-    assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "table", "scan", 41)]
+    assert indexes(connection) == [("items_idx", "public.items", "lsh:2", "scan", 41)]
     with engine.begin() as transaction:
         with Operations.context(MigrationContext.configure(transaction)):
             with pytest.raises(InvalidInputError, match="takes table, column and model"):

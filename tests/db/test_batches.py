@@ -172,8 +172,7 @@ def test_keys_go_there_and_back(connection, key_type):
 
 
 @pytest.mark.parametrize(("dimension", "n_bits"), [(1, 1), (1, 9), (2000, 13)])
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_short_and_long_vectors(connection, dimension, n_bits, layout):
+def test_short_and_long_vectors(connection, dimension, n_bits):
     store.save(connection, by_hand(dimension, n_bits))
     connection.execute("CREATE TABLE sized (id uuid PRIMARY KEY, v vector)")
     rows = np.random.default_rng(1).integers(-4, 5, (60, dimension))
@@ -182,9 +181,7 @@ def test_short_and_long_vectors(connection, dimension, n_bits, layout):
             "INSERT INTO sized VALUES (%s, %s)",
             [(uuid.UUID(int=i * 7919), Vector(row)) for i, row in enumerate(rows)],
         )
-    index = HashIndex.create(
-        connection, "sized", table="sized", column="v", model="by hand", layout=layout
-    )
+    index = HashIndex.create(connection, "sized", table="sized", column="v", model="by hand")
     assert index.encode(batch_rows=23) == 60
     assert_fresh(index)
 

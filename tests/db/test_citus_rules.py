@@ -8,11 +8,8 @@ from fixtures.indexes import indexed
 from fixtures.sql_lint import catalog_faults, order_keys, unstable_updates, untied, writes
 
 from pg_hashindex.db import sql_files
-from pg_hashindex.index import encoding
 
 pytestmark = pytest.mark.newest
-
-KINDS = (("scan", "table"), ("scan", "column"), ("landmarks", "table"))
 
 # Orders without a tie-break: which of equally near codes become candidates, which landmarks are
 # probed. The key of _filtered_search is any columns, which it lists by their places.
@@ -28,9 +25,9 @@ FREE = (
 
 @pytest.fixture
 def written(connection, items, model):
-    """An index of each access path and layout."""
-    for access, layout in KINDS:
-        indexed(connection, f"{access}_{layout}", access=access, layout=layout)
+    """An index of each access path."""
+    for access in ("scan", "landmarks"):
+        indexed(connection, f"by_{access}", access=access)
     return connection
 
 
@@ -39,7 +36,7 @@ def searches(connection):
     return dict(
         connection.execute(
             "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'hashindex'::regnamespace "
-            "AND proname ~ '^(_filtered_search|(candidates|search|within)_.*_(table|column))$'"
+            "AND proname ~ '^(_filtered_search|(candidates|search|within)_by_.*)$'"
         ).fetchall()
     )
 
@@ -57,7 +54,7 @@ def test_orders_are_read_as_they_are_written():
 
 def test_ties_are_broken_by_id(written):
     found = searches(written)
-    assert len(found) == 3 * len(KINDS) + 1
+    assert len(found) == 3 * 2 + 1
     for name, text in found.items():
         assert len(order_keys(text)) >= 1, name
         assert untied(text, FREE) == [], name
@@ -112,7 +109,6 @@ def test_updates_call_no_stable_function_with_columns(connection, model):
     assert {"encode", "now", "random"} & unstable >= {"now", "random"}
     assert "encode_with" not in unstable
     texts = {file.name: file.read_text() for file in sql_files.folder("sql").glob("*.sql")}
-    texts |= {f"{layout} encoding": text for layout, text in encoding._WRITE.items()}
     assert any("UPDATE" in text for text in texts.values())
     found = {name: unstable_updates(text, unstable) for name, text in texts.items()}
     assert {name: calls for name, calls in found.items() if calls} == {}

@@ -89,10 +89,10 @@ def status(url):
         return schema.status(connection, trust_owner=True)
 
 
-def make_index(connection, lsh_model, layout="table"):
+def make_index(connection, lsh_model):
     connection.execute(ITEMS)
     store.save(connection, lsh_model)
-    return indexed(connection, layout=layout)
+    return indexed(connection)
 
 
 def answers(connection):
@@ -128,10 +128,9 @@ def test_statements_of_a_script_are_for_no_psql_and_no_transaction():
         assert not [word for word in ("@extschema", "@extowner", "MODULE_PATHNAME") if word in text]
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_it_stays_while_there_are_indexes(installed, lsh_model, layout):
+def test_it_stays_while_there_are_indexes(installed, lsh_model):
     with connect(installed) as connection:
-        index = make_index(connection, lsh_model, layout)
+        index = make_index(connection, lsh_model)
         with pytest.raises(psycopg.errors.DependentObjectsStillExist) as refused:
             connection.execute("DROP EXTENSION pg_hashindex")
         assert "on table items depends on function hashindex.sync_items_idx()" in str(refused.value)

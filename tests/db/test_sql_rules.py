@@ -31,12 +31,8 @@ FOLDED = {"_layers_of", "_node_layers_of"}
 # Holds the texts of others.
 TEXTS = {"_template"}
 
-# An index for every template: layout and access.
-KINDS = {
-    "by_table": ("table", "scan"),
-    "by_column": ("column", "scan"),
-    "by_landmarks": ("table", "landmarks"),
-}
+# An index of each access path, for every template.
+KINDS = ("scan", "landmarks")
 
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "sql.md"
@@ -59,14 +55,8 @@ class Function(NamedTuple):
 @pytest.fixture
 def with_indexes(connection, items, model):
     """A database with an index of each kind, so that their own functions are judged too."""
-    for name, (layout, access) in KINDS.items():
-        indexed(
-            connection,
-            name,
-            layout=layout,
-            access=access,
-            filter_columns=[] if layout == "column" else ["category"],
-        )
+    for access in KINDS:
+        indexed(connection, f"by_{access}", access=access, filter_columns=["category"])
     return connection
 
 
@@ -82,7 +72,7 @@ def functions(connection):
         """
     ).fetchall()
     found = [Function(*row) for row in rows]
-    assert {"create_index", "search_by_table", "sync_by_column"} <= {f.name for f in found}
+    assert {"create_index", "search_by_scan", "sync_by_landmarks"} <= {f.name for f in found}
     return found
 
 
@@ -123,7 +113,7 @@ def test_no_function_depends_on_the_caller_s_search_path(with_indexes):
 def test_triggers_alone_run_with_the_rights_of_their_owner(with_indexes):
     """Writers need no rights on schema hashindex, and cannot use these for tables of their own."""
     definers = {f.name for f in functions(with_indexes) if f.definer}
-    assert definers == {f"sync_{name}" for name in KINDS}
+    assert definers == {f"sync_by_{access}" for access in KINDS}
     callers = with_indexes.execute(
         """
         SELECT p.proname FROM pg_proc p, aclexplode(p.proacl) acl
@@ -153,7 +143,7 @@ def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(with_
         if called <= reached:
             break
         reached |= called
-    assert {"_refuse_vector", "_layers_of", "refresh_by_table"} <= reached
+    assert {"_refuse_vector", "_layers_of", "refresh_by_scan"} <= reached
     for function in found:
         if function.name in reached and not function.standard_body:
             assert f"search_path={NARROW_PATH}" in (function.settings or []), function.signature
@@ -200,9 +190,7 @@ def test_nothing_that_is_stored_depends_on_folded_layers(with_indexes):
     found = functions(with_indexes)
     assert {f.name for f in found if f.name in FOLDED} == FOLDED
     callers = [f for f in found if any(f"{name}(" in f.source for name in FOLDED)]
-    assert {"candidates_by_table", "refresh_by_table", "sync_by_column"} <= {
-        f.name for f in callers
-    }
+    assert {"candidates_by_scan", "refresh_by_scan"} <= {f.name for f in callers}
     # Functions that write their calls into other functions are STABLE too.
     assert [
         f.signature for f in callers if f.name not in FOLDED | TEXTS and f.volatility not in "sv"

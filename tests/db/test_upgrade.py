@@ -45,15 +45,14 @@ def make(connection):
         "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8))"
     )
     insert(connection, range(1, 51))
-    for name, model_name, layout, access in (
-        ("by_table", "lsh", "table", "scan"),
-        ("in_column", "lsh", "column", "scan"),
-        ("weighted", "weighted", "table", "scan"),
-        ("known", "known", "table", "scan"),
-        ("by_lists", "lsh", "table", "landmarks"),
-        ("half_way", "lsh", "table", "landmarks"),
+    for name, model_name, access in (
+        ("scanned", "lsh", "scan"),
+        ("weighted", "weighted", "scan"),
+        ("known", "known", "scan"),
+        ("by_lists", "lsh", "landmarks"),
+        ("half_way", "lsh", "landmarks"),
     ):
-        index = create_index(connection, name, model=model_name, layout=layout, access=access)
+        index = create_index(connection, name, model=model_name, access=access)
         if name != "half_way":
             index.encode()
     insert(connection, range(51, 61))
@@ -140,11 +139,10 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
                 assert_fresh(index)
         # A swap takes another model.
         store.save(connection, LSH(n_bits=20).fit(ROWS).to_model("longer"))
-        for name in ("by_table", "in_column"):
-            operations.swap(HashIndex.open(connection, name), "longer", force=True)
-            index = HashIndex.open(connection, name)
-            check_searches(connection, index)
-            assert_fresh(index)
+        operations.swap(HashIndex.open(connection, "scanned"), "longer", force=True)
+        index = HashIndex.open(connection, "scanned")
+        check_searches(connection, index)
+        assert_fresh(index)
         # Without its indexes, it is as a new installation.
         for index in [index for index in list_indexes(connection) if index.swap_of is None]:
             index.drop()

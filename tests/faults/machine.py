@@ -35,7 +35,6 @@ from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import DatabaseStateError, InUseError
 from pg_hashindex.hashers import LSH
-from pg_hashindex.index.catalog import Layout
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.models.model import Model
@@ -63,9 +62,8 @@ class KilledError(BaseException):
 
 
 class Machine(Writers):
-    """All rules; subclasses say with which layout and models."""
+    """All rules; subclasses say with which models."""
 
-    layout: ClassVar[Layout]
     model_names: ClassVar[tuple[str, str]]
 
     def teardown(self):
@@ -98,7 +96,7 @@ class Machine(Writers):
         self.encoded = encoded
 
     def _create(self):
-        self.index = create_index(self.operator, model=self.model_names[0], layout=self.layout)
+        self.index = create_index(self.operator, model=self.model_names[0])
         self.encoded = False
         check_search(self.index, VECTORS[:2])
 
@@ -148,9 +146,6 @@ class Machine(Writers):
 
     @rule(access=st.sampled_from(["scan", "landmarks"]), build=st.booleans())
     def configure(self, access, build):
-        if access == "landmarks" and self.layout == "column":
-            return
-
         def act(index):
             configured = index.configure(access=access)
             if build:
@@ -160,8 +155,6 @@ class Machine(Writers):
 
     @rule(access=st.sampled_from([None, "scan", "landmarks"]), which=st.integers(0, 1))
     def swap(self, access, which):
-        if access == "landmarks" and self.layout == "column":
-            access = None
         self._operate(
             lambda index: operations.swap(
                 index, self.model_names[which], access=access, force=True, queries=3
@@ -176,7 +169,6 @@ class Machine(Writers):
     def prune(self):
         self._operate(lambda index: operations.prune(index))
 
-    @precondition(lambda self: self.layout == "table")
     @rule()
     def rebalance(self):
         def act(index):
@@ -185,7 +177,6 @@ class Machine(Writers):
 
         self._operate(act)
 
-    @precondition(lambda self: self.layout == "table")
     @rule(step=st.sampled_from(["_read_rows", "_put_in_order", "_take_over"]))
     def kill_a_rebalance(self, step):
         """Triggers log what is written until a command continues it, or gives it up."""

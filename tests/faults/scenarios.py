@@ -55,10 +55,10 @@ class Scenario:
         return self.again or self.act
 
 
-def create(model, layout="table", access="scan"):
+def create(model, access="scan"):
     def step(url):
         with connect(url) as connection:
-            create_index(connection, model=model, layout=layout, access=access)
+            create_index(connection, model=model, access=access)
 
     return step
 
@@ -109,10 +109,10 @@ def drop(url):
         HashIndex.open(connection, "items_idx").drop()
 
 
-def create_again(model, layout):
+def create_again(model):
     def step(url):
         with contextlib.suppress(DuplicateNameError):
-            create(model, layout)(url)
+            create(model)(url)
 
     return step
 
@@ -187,18 +187,15 @@ LISTED = after(create("lsh", access="landmarks"), encode)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("create", after(), create("lsh"), create_again("lsh", "table"), atomic=True),
-        Scenario("encode-table", create("lsh"), encode),
-        Scenario("encode-column", create("lsh", "column"), encode),
+        Scenario("create", after(), create("lsh"), create_again("lsh"), atomic=True),
+        Scenario("encode", create("lsh"), encode),
         Scenario("encode-keys", after(keyed, create("lsh")), encode),
-        Scenario("encode-known-table", create("known"), encode),
-        Scenario("encode-known-column", create("known", "column"), encode),
+        Scenario("encode-known", create("known"), encode),
         Scenario("landmarks", PLAIN, configure("landmarks")),
         Scenario("landmarks-keys", after(keyed, PLAIN), configure("landmarks")),
         Scenario("landmarks-to-scan", LISTED, configure("scan")),
         Scenario("rebalance", after(LISTED, disorder), rebalance, writes=False),
         Scenario("swap", PLAIN, swap("other")),
-        Scenario("swap-column", after(create("lsh", "column"), encode), swap("other"), writes=True),
         Scenario("swap-to-landmarks", PLAIN, swap("other", "landmarks")),
         Scenario("swap-known", after(create("known"), encode), swap("known_other")),
         Scenario("rollback", after(PLAIN, swap("other")), rollback_from("other"), atomic=True),

@@ -55,7 +55,7 @@ def small_disk(disk_server):
 
 WORK = {
     "encode": ([create("lsh")], encode),
-    "encode-column": ([create("known", "column")], encode),
+    "encode-known": ([create("known")], encode),
     "landmarks": ([create("lsh"), encode], configure("landmarks")),
     "swap": ([create("lsh"), encode], swap("other")),
 }
@@ -78,8 +78,6 @@ def test_a_full_tablespace(disk_server, installed_there, small_disk, work):
             "INSERT INTO items SELECT 10000 * m + i.id, 'x', i.embedding "
             "FROM items i, generate_series(1, 5) m WHERE i.id <= 1000"
         )
-        if "column" in work:
-            session.execute(f"ALTER TABLE items SET TABLESPACE {space}".encode())
     disk_server.admin(f"ALTER DATABASE {name_of(url)} SET default_tablespace TO {space}")
     for step in steps:
         step(url)

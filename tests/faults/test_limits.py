@@ -30,7 +30,7 @@ from pg_hashindex.index import encoding
 
 WORK = {
     "encode": (create("lsh"), encode),
-    "encode-column": (create("known", "column"), encode),
+    "encode-known": (create("known"), encode),
     "landmarks": (PLAIN, configure("landmarks")),
     "swap": (PLAIN, swap("other")),
     "swap-to-landmarks": (PLAIN, swap("other", "landmarks")),
@@ -169,13 +169,8 @@ class Transactions(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "other", "layout"),
-    [("lsh", "other", "table"), ("lsh", "other", "column"), ("known", "known_other", "table")],
-)
-def test_writers_fail_by_serialization_alone(
-    fault_server, installed, database, model, other, layout
-):
+@pytest.mark.parametrize(("model", "other"), [("lsh", "other"), ("known", "known_other")])
+def test_writers_fail_by_serialization_alone(fault_server, installed, database, model, other):
     """Anything else would end a writer; what they try again goes through."""
     fault_server.up()
     url = database(installed)
@@ -184,14 +179,14 @@ def test_writers_fail_by_serialization_alone(
         for seed, level in enumerate(("REPEATABLE READ", "SERIALIZABLE", "REPEATABLE READ"))
     ]
     steps = [
-        create(model, layout),  # type: ignore[arg-type]
+        create(model),
         encode,
         swap(other),
         rollback_from(other),
         swap_back_and_prune(other),
+        configure("landmarks"),
+        configure("scan"),
     ]
-    if layout == "table":
-        steps += [configure("landmarks"), configure("scan")]
     for step in steps:
         step(url)
     for writer in writers:

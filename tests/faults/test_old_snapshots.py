@@ -7,7 +7,6 @@ import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index
 from pgvector import Vector
-from psycopg import sql
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -17,7 +16,6 @@ from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.newest
 
-KINDS = (("scan", "table"), ("scan", "column"), ("landmarks", "table"))
 QUERY = np.full(8, 0.3, np.float32)
 K = 12
 
@@ -50,10 +48,10 @@ SEARCHES = {
 BY_NAME = {name: search for name, search in SEARCHES.items() if name != "typed"}
 
 
-def create(operator, access, layout):
+def create(operator, access):
     # If parts are built CONCURRENTLY, PostgreSQL waits for snapshots that are older than they
     # are: the operator gives up, and searches go by what there is.
-    created = create_index(operator, layout=layout, access=access)
+    created = create_index(operator, access=access)
     unless_it_waits(created.encode)
 
 
@@ -65,32 +63,28 @@ def unless_it_waits(act):
             raise
 
 
-def again(operator, access, layout):
+def again(operator, access):
     HashIndex.open(operator, "items_idx").drop()
-    create(operator, access, layout)
+    create(operator, access)
 
 
-def repaired(operator, access, layout):
-    """All that the index keeps is lost, but what is in the table; or the column is."""
-    if layout == "column":
-        code = HashIndex.open(operator, "items_idx").code_column
-        operator.execute(sql.SQL("ALTER TABLE items DROP COLUMN {}").format(sql.Identifier(code)))
-    else:
-        (tables,) = operator.execute(
-            "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c "
-            "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
-            "AND c.relname LIKE 'items!_idx%' ESCAPE '!'"
-        ).fetchone() or [None]
-        operator.execute(f"DROP TABLE {tables}".encode())
+def repaired(operator, access):
+    """All that the index keeps is lost."""
+    (tables,) = operator.execute(
+        "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' "
+        "AND c.relname LIKE 'items!_idx%' ESCAPE '!'"
+    ).fetchone() or [None]
+    operator.execute(f"DROP TABLE {tables}".encode())
     unless_it_waits(lambda: operations.repair(HashIndex.open(operator, "items_idx")))
 
 
-def rebuilt(operator, access, layout):
+def rebuilt(operator, access):
     """By way of a scan; and landmarks are brought into order."""
     index = HashIndex.open(operator, "items_idx")
     if index.access == "landmarks":
         index.rebalance()
-    if access == "scan" and layout == "table":
+    if access == "scan":
         index.configure(access="landmarks")
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
     HashIndex.open(operator, "items_idx").configure(access="scan")
@@ -99,7 +93,7 @@ def rebuilt(operator, access, layout):
         unless_it_waits(HashIndex.open(operator, "items_idx").encode)
 
 
-def swapped(operator, access, layout):
+def swapped(operator, access):
     def act():
         operations.swap(HashIndex.open(operator, "items_idx"), "other", force=True)
 
@@ -155,11 +149,11 @@ def write(session):
 
 
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize(("access", "layout"), KINDS, ids=["-".join(kind) for kind in KINDS])
-def test_answers_of_the_old_snapshot(url, operator, access, layout, event):
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_answers_of_the_old_snapshot(url, operator, access, event):
     """Also where rows were written since, and where the session has searched before."""
     if event != "created":
-        create(operator, access, layout)
+        create(operator, access)
         assert HashIndex.open(operator, "items_idx").access == access
     wrong = {}
     with connect(url) as old, connect(url) as between:
@@ -172,7 +166,7 @@ def test_answers_of_the_old_snapshot(url, operator, access, layout, event):
             session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             # A snapshot, and no lock that keeps an index from being dropped.
             session.execute("SELECT 1")
-        EVENTS[event](operator, access, layout)
+        EVENTS[event](operator, access)
         operator.execute("DELETE FROM items WHERE id > 250")
         for who, session in (("old", old), ("between", between)):
             wrong |= {
@@ -189,7 +183,7 @@ def test_answers_of_the_old_snapshot(url, operator, access, layout, event):
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_key_that_the_snapshot_shows_twice(url, operator, access):
     """The row that somebody has deleted since, and the one that this transaction inserts."""
-    create(operator, access, "table")
+    create(operator, access)
     insert = "INSERT INTO items VALUES (7, 'a', %s)"
     with connect(url) as old:
         with (

@@ -77,7 +77,7 @@ PAIRS = {
         after(), create("lsh"), create("other"), (DuplicateNameError,), finish=encode
     ),
     "two encodes": Pair(create("lsh"), encode, encode, (InUseError,)),
-    "two encodes of known rows": Pair(create("known", "column"), encode, encode, (InUseError,)),
+    "two encodes of known rows": Pair(create("known"), encode, encode, (InUseError,)),
     "two swaps": Pair(PLAIN, swap("other"), swap("other"), (InUseError,)),
     "swaps to two models": Pair(PLAIN, swap("other"), swap("known"), (InUseError,)),
     "two drops": Pair(PLAIN, method("drop"), method("drop"), GONE, gone=True),
@@ -87,7 +87,7 @@ PAIRS = {
     "encode of landmarks and drop": Pair(
         create("lsh", access="landmarks"), encode, method("drop"), GONE, gone=True
     ),
-    "drop and encode": Pair(create("lsh", "column"), method("drop"), encode, GONE, gone=True),
+    "drop and encode": Pair(create("lsh"), method("drop"), encode, GONE, gone=True),
     "encode and configure": Pair(
         create("lsh", access="landmarks"), encode, configure("scan"),
         (InUseError, DatabaseStateError), finish=encode,

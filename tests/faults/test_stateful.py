@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from pg_hashindex.db import locks
 from pg_hashindex.index import encoding
 
-#: Runs for each layout and kind of model, and steps of a run.
+#: Runs for each kind of table and of model, and steps of a run.
 EXAMPLES = int(os.environ.get("PG_HASHINDEX_EXAMPLES", "4"))
 STEPS = int(os.environ.get("PG_HASHINDEX_STEPS", "50"))
 #: Seed of runs that differ from those of each day: a number, or "random" for one that is printed.
@@ -21,11 +21,11 @@ SEED = os.environ.get("PG_HASHINDEX_SEED")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["table", "column", "partitions", "two keys"])
+@pytest.mark.parametrize("kind", ["plain", "partitions", "two keys"])
 @pytest.mark.parametrize(
     "models", [("lsh", "other"), ("known", "known_other")], ids=["sql", "python"]
 )
-def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
+def test_whatever_happens(fault_server, installed, monkeypatch, kind, models):
     # Everything is one thread here: who holds a lock will not let go of it while we wait.
     monkeypatch.setattr(encoding, "_PATIENCE", 0.0)
     monkeypatch.setattr("pg_hashindex.index.encoding.time.sleep", lambda seconds: None)
@@ -36,15 +36,13 @@ def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
     url = fault_server.database(installed)
     install_models(url)
     counts = collections.Counter()
-    partitioned = layout == "partitions"
     machine = type(
         "One",
         (Machine,),
         {
             "url": url,
-            "layout": "column" if layout == "column" else "table",
-            "partitioned": partitioned,
-            "keys": "part, id" if layout == "two keys" else "id",
+            "partitioned": kind == "partitions",
+            "keys": "part, id" if kind == "two keys" else "id",
             "model_names": models,
             "counts": counts,
         },
@@ -66,7 +64,7 @@ def test_whatever_happens(fault_server, installed, monkeypatch, layout, models):
         ),
     )
     record(
-        f"state machine, {layout}, {models[0]}",
+        f"state machine, {kind}, {models[0]}",
         operations=counts["writes"] + counts["operations"] + counts["searches"],
         faults=counts["refused"] + counts["told"],
         rows=counts["rows"],

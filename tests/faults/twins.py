@@ -76,13 +76,12 @@ class Twins:
     Parameters
     ----------
     connection : psycopg.Connection
-    layout : {"table", "column"}
     access : {"scan", "landmarks"}
     keys : {"id", "part, id"}
         The primary key, by which the index knows rows.
     """
 
-    def __init__(self, connection, layout, access, keys="id"):
+    def __init__(self, connection, access, keys):
         self.connection = connection
         connection.execute("CREATE SCHEMA plain")
         connection.execute(_FUNCTIONS)
@@ -94,7 +93,7 @@ class Twins:
         )
         index = HashIndex.create(
             connection, "items_idx", table="public.items", column="embedding", model="lsh",
-            layout=layout, access=access,  # type: ignore[arg-type]
+            access=access,  # type: ignore[arg-type]
         )  # fmt: skip
         index.encode()
         self.index = HashIndex.open(connection, "items_idx")

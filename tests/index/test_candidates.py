@@ -26,12 +26,8 @@ pytestmark = pytest.mark.newest
 QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
 # Codes of 4 levels cannot be ranked by Hamming distance.
 KINDS = [
-    *(
-        (r, 2, a)
-        for r in ("hamming", "asymmetric", "weighted")
-        for a in ("scan", "column", "landmarks")
-    ),
-    *(("asymmetric", 4, a) for a in ("scan", "column", "landmarks")),
+    *((r, 2, a) for r in ("hamming", "asymmetric", "weighted") for a in ("scan", "landmarks")),
+    *(("asymmetric", 4, a) for a in ("scan", "landmarks")),
 ]
 
 
@@ -48,7 +44,7 @@ def model_of(ranking, levels):
     )
 
 
-def distances(model, ranking, vectors, query, access):
+def distances(model, ranking, vectors, query):
     """How far each row is from a query by code, and by the numbers beside codes of 4 levels."""
     codes, own = model.encode(vectors), model.encode(query[None])
     if ranking == "hamming":
@@ -56,7 +52,7 @@ def distances(model, ranking, vectors, query, access):
     if ranking == "weighted":
         assert model.bit_weights is not None
         asked, weights = weighted_query_codes(own, model.bit_weights)
-    elif model.levels == 4 and access != "column":
+    elif model.levels == 4:
         order = model.numbered_order(query[None], "l2")
         numbers = row_numbers(model.project(vectors))
         # Python and SQL differ in the last digits.
@@ -70,7 +66,6 @@ class Ranked(NamedTuple):
     connection: Connection
     model: Model
     ranking: str
-    access: str
 
     def ids(self, query, n, *rest):
         marks = ", ".join(["%s"] * (2 + len(rest)))
@@ -89,18 +84,16 @@ def codes_of(connection):
 
 def make(connection, ranking, levels, access, **options):
     model = store.save(connection, model_of(ranking, levels))
-    layout = "column" if access == "column" else "table"
     index = indexed(
         connection,
         model=model.name,
-        layout=layout,
-        access="scan" if access == "column" else access,
+        access=access,
         ranking=ranking,
         **options,
     )
     index = HashIndex.open(connection, "items_idx")
     assert index.building is None
-    return index, Ranked(connection, model, ranking, access)
+    return index, Ranked(connection, model, ranking)
 
 
 @pytest.mark.parametrize(("ranking", "levels", "access"), KINDS)
@@ -108,7 +101,7 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, levels, ac
     _, ranked = make(connection, ranking, levels, access)
     same = places = 0
     for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query, access)
+        wanted = distances(ranked.model, ranking, vectors, query)
         for n in (1, 20, 300, 1000):
             found = ranked.ids(query, n, 1000)
             assert len(found) == len(set(found)) == min(n, 300)
@@ -126,7 +119,7 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, levels, ac
 
 @pytest.mark.parametrize(
     ("ranking", "levels", "access"),
-    [kind for kind in KINDS if kind[0] != "weighted" and kind[2] != "column"],
+    [kind for kind in KINDS if kind[0] != "weighted"],
 )
 def test_the_order_of_candidates_that_a_filter_holds_for(
     connection, items, vectors, ranking, levels, access
@@ -135,7 +128,7 @@ def test_the_order_of_candidates_that_a_filter_holds_for(
     _, ranked = make(connection, ranking, levels, access, filter_columns=["category"])
     matching = np.arange(300) % 3 == 1
     for query in QUERIES:
-        wanted = distances(ranked.model, ranking, vectors, query, access)
+        wanted = distances(ranked.model, ranking, vectors, query)
         for n in (1, 20, 300):
             found = np.array(ranked.ids(query, n, 1000, "category = 'b' -- b")) - 1
             assert len(found) == min(n, 100)
@@ -154,7 +147,7 @@ def test_one_probe_reads_one_list(connection, items, vectors):
     assert sum(map(len, lists.values())) == 300
     for query in QUERIES:
         (found,) = ranked.ids(query, 1, 1)
-        wanted = distances(ranked.model, "hamming", vectors, query, "landmarks")
+        wanted = distances(ranked.model, "hamming", vectors, query)
         own = next(keys for keys in lists.values() if found in keys)
         assert wanted[found - 1] == min(wanted[key - 1] for key in own)
         assert len(ranked.ids(query, 299, 1)) == 299
@@ -203,7 +196,7 @@ BAD_PROBES = [
 ]
 
 
-@pytest.mark.parametrize("access", ["scan", "column", "landmarks"])
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_arguments_out_of_range(connection, items, access):
     make(connection, "asymmetric", 2, access)
     values = {"q": Vector(QUERIES[0])}

@@ -1,6 +1,5 @@
 """Creating and dropping indexes: what is refused, under which names, and what is left behind."""
 
-import itertools
 import re
 import subprocess
 
@@ -22,8 +21,6 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex, list_indexes
-
-LAYOUTS = ("table", "column")
 
 
 def create(connection, name="fine", **changes):
@@ -59,8 +56,6 @@ def undone(connection):
         ({"name": "my idx!"}, InvalidInputError, 'index name "my idx!" is not .* Choose another'),
         ({"name": "-x"}, InvalidInputError, 'index name "-x" is not'),
         ({"name": "é"}, InvalidInputError, 'index name "é" is not'),
-        ({"layout": "heap"}, InvalidInputError, 'layout "heap" is unknown; Use table or column'),
-        ({"layout": None}, InvalidInputError, 'layout "<NULL>" is unknown'),
         ({"metric": "l1"}, InvalidInputError, 'metric "l1" is unknown; Use l2, cosine or ip'),
         ({"table": "nowhere"}, InvalidInputError, 'relation "nowhere" does not exist'),
         ({"table": "no.where"}, InvalidInputError, 'relation "no.where" does not exist'),
@@ -100,22 +95,14 @@ def test_null_is_refused(connection, items, model, missing):
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize("second", LAYOUTS)
 @pytest.mark.reads
-def test_a_taken_name_is_refused(index, second):
+def test_a_taken_name_is_refused(index):
     assert_refused(
         index.connection,
         DuplicateNameError,
         'index "items_idx" exists already; Choose another name',
         name="items_idx",
-        layout=second,
     )
-
-
-def test_a_taken_code_column_is_refused(connection, items, model):
-    connection.execute("ALTER TABLE items ADD COLUMN fine_code text")
-    assert_refused(connection, DuplicateNameError, '"fine_code".* already exists', layout="column")
-    create(connection, layout="table")
 
 
 @pytest.mark.newest
@@ -152,9 +139,7 @@ def test_a_taken_code_column_is_refused(connection, items, model):
 @pytest.mark.reads
 def test_tables_that_are_refused(undone, model, definition, key, message):
     undone.execute(f"CREATE TABLE things ({definition})".encode())
-    assert_refused(
-        undone, InvalidInputError, message, table="things", key_columns=key, layout="column"
-    )
+    assert_refused(undone, InvalidInputError, message, table="things", key_columns=key)
 
 
 @pytest.mark.newest
@@ -239,13 +224,11 @@ def test_an_untyped_column_with_a_wrong_row(connection, model):
         "INSERT INTO things VALUES (1, '[1,2,3,4,5,6,7,8]'), (2, NULL), (3, '[1,2,3]')"
     )
     message = "holds vectors of 3 dimensions, the model takes 8; Train a model on this column"
-    for layout in LAYOUTS:
-        assert_refused(connection, InvalidInputError, message, table="things", layout=layout)
+    assert_refused(connection, InvalidInputError, message, table="things")
     connection.execute("DELETE FROM things WHERE id = 3")
-    for layout in LAYOUTS:
-        index = create(connection, layout, table="things", layout=layout)
-        assert index.encode() == 1
-        assert_fresh(index)
+    index = create(connection, table="things")
+    assert index.encode() == 1
+    assert_fresh(index)
 
 
 @pytest.mark.newest
@@ -266,10 +249,9 @@ def test_not_a_table(undone, items, model, statement):
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_names_of_full_length_that_differ_in_the_last_byte(connection, items, model, layout):
+def test_two_names_of_full_length_that_differ_in_the_last_byte(connection, items, model):
     before = catalog(connection)
-    indexes = [create(connection, "n" * 39 + last, layout=layout) for last in "ab"]
+    indexes = [create(connection, "n" * 39 + last) for last in "ab"]
     for index in indexes:
         assert index.encode() == 300
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1")
@@ -309,27 +291,23 @@ def test_drop_leaves_the_table_as_it_was(connection, items, model):
     )
     rows = "SELECT id, category, embedding::text FROM items ORDER BY id"
     before, rows_before = contents(connection), connection.execute(rows).fetchall()
-    for layout in LAYOUTS:
-        index = create(connection, layout=layout)
-        index.encode()
-        index.drop()
-        assert contents(connection) == before
-        assert connection.execute(rows).fetchall() == rows_before
+    index = create(connection)
+    index.encode()
+    index.drop()
+    assert contents(connection) == before
+    assert connection.execute(rows).fetchall() == rows_before
     with pytest.raises(UnknownIndexError, match="index 'fine' does not exist"):
         index.drop()
 
 
 def test_drop_of_one_leaves_the_other(connection, items, model):
-    kept = [create(connection, f"kept_{layout}", layout=layout) for layout in LAYOUTS]
+    kept = create(connection, "kept")
     before = contents(connection)
-    for layout in LAYOUTS:
-        create(connection, "gone", layout=layout).drop()
+    create(connection, "gone").drop()
     assert contents(connection) == before
-    for index in kept:
-        assert index.encode() == 300
+    assert kept.encode() == 300
     connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
-    for index in kept:
-        assert_fresh(index)
+    assert_fresh(kept)
 
 
 def test_drop_after_the_table_was_dropped(index):
@@ -351,28 +329,26 @@ def test_drop_after_a_partition_came_and_went(connection, model):
         "CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (1000)"
     )
     before = catalog(connection)
-    for layout in LAYOUTS:
-        index = create(connection, table="parts", layout=layout)
-        connection.execute(
-            "CREATE TABLE more PARTITION OF parts FOR VALUES FROM (1000) TO (2000);DROP TABLE more"
-        )
-        index.drop()
-        assert catalog(connection) == before
+    index = create(connection, table="parts")
+    connection.execute(
+        "CREATE TABLE more PARTITION OF parts FOR VALUES FROM (1000) TO (2000);DROP TABLE more"
+    )
+    index.drop()
+    assert catalog(connection) == before
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_part_of_the_caller_s_transaction(connection, items, model, layout):
+def test_part_of_the_caller_s_transaction(connection, items, model):
     before = contents(connection)
     with connection.transaction(force_rollback=True):
-        index = create(connection, layout=layout)
+        index = create(connection)
         connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1")
         assert index.search(np.arange(1, 9), 1)[0].id == 1
     assert contents(connection) == before
     with connection.transaction():
         with pytest.raises(DuplicateNameError):
-            create(connection, layout=layout)
-            create(connection, layout=layout)
-        index = create(connection, "other", layout=layout)
+            create(connection)
+            create(connection)
+        index = create(connection, "other")
     assert [found.name for found in list_indexes(connection)] == ["fine", "other"]
     with connection.transaction(force_rollback=True):
         index.drop()
@@ -380,9 +356,8 @@ def test_part_of_the_caller_s_transaction(connection, items, model, layout):
     assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_summary_of_an_index(connection, items, model, layout):
-    index = create(connection, "told", layout=layout, metric="cosine")
+def test_summary_of_an_index(connection, items, model):
+    index = create(connection, "told", metric="cosine")
     assert (index.model, index.model_version, index.method) == ("lsh", 1, "lsh")
     assert (index.n_bits, index.dimension, index.metric) == (12, 8, "cosine")
     assert (index.schema_name, index.table_name) == ("public", "items")
@@ -392,7 +367,6 @@ def test_summary_of_an_index(connection, items, model, layout):
         ["bigint"],
     )
     assert index.qualified_table == '"public"."items"'
-    assert index.layout == layout
     assert list_indexes(connection) == [index] == [HashIndex.open(connection, "told")]
 
     summary = index.summary()
@@ -401,10 +375,8 @@ def test_summary_of_an_index(connection, items, model, layout):
     index.encode()
     summary = index.summary()
     assert (summary.rows, summary.codes) == (200, 200)
-    # A vector takes 4 bytes a dimension and a header of 8; a code of 12 bits 2 and at most 8 more.
+    # A vector takes 4 bytes a dimension and a header of 8; a code of 12 bits 2.
     assert 200 * 8 * 4 < summary.vector_bytes <= 200 * (8 * 4 + 8)
-    size = summary.code_bytes if layout == "column" else 0
-    assert 0 <= size <= 200 * (2 + 8)
     assert summary.code_bytes >= 200 * 2
 
 
@@ -427,10 +399,9 @@ def test_versions_of_a_model(connection, items, model):
         assert_fresh(index)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_sql_alone(server, url, connection, items, model, layout):
-    script = f"""
-        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh', layout => '{layout}');
+def test_sql_alone(server, url, connection, items, model):
+    script = """
+        SELECT hashindex.create_index('plain', 'items', 'embedding', 'lsh');
         UPDATE items SET embedding = embedding;
         UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id = 1;
         INSERT INTO items VALUES (1000, 'a', '[1,2,3,4,5,6,7,8]');
@@ -464,10 +435,7 @@ def test_two_creations_of_one_name_at_once(connection, other, items, model):
 
 
 def test_many_indexes_on_one_column(connection, items, model, vectors):
-    indexes = [
-        create(connection, f"{layout}_{metric}", layout=layout, metric=metric)
-        for layout, metric in itertools.product(LAYOUTS, ("l2", "cosine", "ip"))
-    ]
+    indexes = [create(connection, metric, metric=metric) for metric in ("l2", "cosine", "ip")]
     for index in indexes:
         assert index.encode() == 300
     connection.execute("DELETE FROM items WHERE id = 300")
@@ -486,14 +454,13 @@ def test_tables_that_an_index_would_outlive_or_miss(connection, model):
         "CREATE TABLE made (id int PRIMARY KEY, a real[], "
         "v vector(8) GENERATED ALWAYS AS (a::vector(8)) STORED)"
     )
-    for table, layout, message in (
-        ("passing", "table", "temporary table"),
-        ("parent", "table", "inherit from it"),
-        ("arrays", "table", "an array"),
-        ("made", "column", "is generated"),
+    for table, message in (
+        ("passing", "temporary table"),
+        ("parent", "inherit from it"),
+        ("arrays", "an array"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            create_index(connection, "refused", table=table, column="v", layout=layout)
+            create_index(connection, "refused", table=table, column="v")
     connection.execute("INSERT INTO made (id, a) VALUES (1, '{1,2,3,4,5,6,7,8}')")
     index = create_index(connection, "made", table="made", column="v")
     assert index.encode() == 1
@@ -510,33 +477,28 @@ def test_codes_of_an_unlogged_table_are_unlogged(connection, model):
     assert row == ("u",)
 
 
-# What of a table calls shop.norm, how it is named, and the layouts of an index that would meet it.
+# What of a table calls shop.norm, and how it is named if statements of an index would meet it.
 CALLERS = {
     "index": (
         "CREATE INDEX items_norm ON items (shop.norm(category))",
         "index public.items_norm of",
-        LAYOUTS,
     ),
     "predicate": (
         "CREATE INDEX items_norm ON items (id) WHERE shop.norm(category) <> ''",
         "index public.items_norm of",
-        LAYOUTS,
     ),
     "policy": (
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY;"
         "CREATE POLICY seen ON items USING (shop.norm(category) IS NOT NULL)",
         'policy "seen" of',
-        LAYOUTS,
     ),
     "constraint": (
         "ALTER TABLE items ADD CONSTRAINT folded CHECK (shop.norm(category) IS NOT NULL)",
-        'constraint "folded" of',
-        ("column",),
+        None,
     ),
     "generated column": (
         "ALTER TABLE items ADD norm text GENERATED ALWAYS AS (shop.norm(category)) STORED",
-        'generated column "norm" of',
-        ("column",),
+        None,
     ),
 }
 # As many applications make them: the body names another function without its schema.
@@ -551,23 +513,21 @@ SHOP = """
 
 @pytest.mark.parametrize("what", CALLERS)
 def test_names_that_depend_on_the_path_in_expressions_of_the_table(connection, items, model, what):
-    statement, shown, layouts = CALLERS[what]
+    statement, shown = CALLERS[what]
     connection.execute((SHOP + statement).encode())
     # Since PostgreSQL 17 no index can be made with it so; one can become so.
     connection.execute("ALTER FUNCTION shop.norm(text) RESET search_path")
-    message = (
-        f"{re.escape(shown)} public.items calls .*: function fold\\(text\\) does not exist; .* "
-        r"run: ALTER FUNCTION shop.norm\(text\) SET search_path = shop, pg_temp;"
-    )
-    for layout in LAYOUTS:
-        if layout in layouts:
-            assert_refused(connection, InvalidInputError, message, layout=layout)
-    # The cure that the message names.
-    connection.execute("ALTER FUNCTION shop.norm(text) SET search_path = shop, pg_temp")
-    for layout in LAYOUTS:
-        index = create(connection, layout, layout=layout)
-        assert index.encode() == len(index.search(np.ones(8), k=300))
-        assert_fresh(index)
+    if shown is not None:
+        message = (
+            f"{re.escape(shown)} public.items calls .*: function fold\\(text\\) does not exist; .* "
+            r"run: ALTER FUNCTION shop.norm\(text\) SET search_path = shop, pg_temp;"
+        )
+        assert_refused(connection, InvalidInputError, message)
+        # The cure that the message names.
+        connection.execute("ALTER FUNCTION shop.norm(text) SET search_path = shop, pg_temp")
+    index = create(connection)
+    assert index.encode() == len(index.search(np.ones(8), k=300))
+    assert_fresh(index)
 
 
 def test_expressions_that_find_their_names_are_not_refused(connection, model):
@@ -581,5 +541,4 @@ def test_expressions_that_find_their_names_are_not_refused(connection, model):
         "ALTER TABLE things ENABLE ROW LEVEL SECURITY;"
         "CREATE POLICY seen ON things USING (EXISTS (SELECT FROM pg_roles WHERE name = rolname))"
     )
-    for layout in LAYOUTS:
-        assert create(connection, layout, table="things", layout=layout).encode() == 0
+    assert create(connection, table="things").encode() == 0

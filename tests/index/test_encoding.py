@@ -17,10 +17,9 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
 
 
-@pytest.fixture(params=["table", "column"])
-def unencoded(request, connection, items, model):
-    layout = request.param
-    return create_index(connection, layout=layout)
+@pytest.fixture
+def unencoded(connection, items, model):
+    return create_index(connection)
 
 
 def test_encodes_every_row_once(unencoded):
@@ -127,10 +126,7 @@ def test_beside_live_writers(unencoded, url):
         "FROM generate_series(1, 5000) n"
     )
     # The rows as they are before an index exists.
-    if unencoded.layout == "table":
-        unencoded.connection.execute("TRUNCATE hashindex.items_idx_codes")
-    else:
-        unencoded.connection.execute("UPDATE items SET items_idx_code = NULL")
+    unencoded.connection.execute("TRUNCATE hashindex.items_idx_codes")
     stop = threading.Event()
     written = [0, 0, 0]
     errors = []

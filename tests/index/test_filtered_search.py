@@ -101,17 +101,16 @@ def shop(connection, vectors, model):
     return "shop"
 
 
-@pytest.fixture(params=["scan", "landmarks", "column", "bare"])
+@pytest.fixture(params=["scan", "landmarks", "bare"])
 def index(request, connection, shop):
-    """An index of every access path; and two that keep no column: codes in the table, and bare."""
+    """An index of every access path; and one that keeps no column."""
     kind = request.param
     indexed(
         connection,
         "shop_idx",
         table=shop,
-        layout="column" if kind == "column" else "table",
-        access="scan" if kind in ("column", "bare") else kind,
-        filter_columns=[] if kind in ("column", "bare") else KEPT,
+        access="scan" if kind == "bare" else kind,
+        filter_columns=[] if kind == "bare" else KEPT,
     )
     return HashIndex.open(connection, "shop_idx")
 
@@ -280,8 +279,7 @@ def test_functions_that_are_not_stable(connection, index):
 
 def kept(connection, index):
     codes = connection.execute(
-        "SELECT format('%I.%I', code_schema, code_table) FROM hashindex.index "
-        "WHERE name = 'shop_idx'"
+        "SELECT format('hashindex.%I', code_table) FROM hashindex.index WHERE name = 'shop_idx'"
     ).fetchone()
     return connection.execute(
         f"SELECT id, {', '.join(f'filter_{n}::text' for n in range(1, 6))} "
@@ -486,7 +484,7 @@ def test_filters_that_are_evaluated_beside_the_codes(connection, items, model):
 
 
 def test_operators_of_an_extension(connection, items, model):
-    """The codes are in the table, and so is a column whose = is found by the caller's path."""
+    """The = of a column is found by the caller's path."""
     connection.execute(
         """
         CREATE TYPE citext;
@@ -503,7 +501,7 @@ def test_operators_of_an_extension(connection, items, model):
             USING CASE id % 2 WHEN 0 THEN upper(category) ELSE category END
         """
     )
-    index = indexed(connection, layout="column")
+    index = indexed(connection)
     look_codes_up(connection)
     hits = index.search(QUERY, 100, filter="category = 'a'", candidates=300)
     assert sorted(hit.id for hit in hits) == list(range(1, 301, 3))

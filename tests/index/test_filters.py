@@ -26,13 +26,8 @@ def test_tables_and_functions_of_the_caller_s_path(connection, items, model):
         "CREATE FUNCTION mine.is_liked(bigint) RETURNS boolean LANGUAGE sql "
         "RETURN $1 BETWEEN 5 AND 9; SET search_path TO mine, public"
     )
-    for layout in ("table", "column"):
-        index = indexed(
-            connection,
-            f"by_{layout}",
-            layout=layout,
-            filter_columns=["category"] if layout == "table" else [],
-        )
+    for name, kept in (("kept", ["category"]), ("bare", [])):
+        index = indexed(connection, name, filter_columns=kept)
         for codes_first in (False, True):
             if codes_first:
                 look_codes_up(connection)

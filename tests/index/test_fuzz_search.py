@@ -16,11 +16,11 @@ from pg_hashindex.index.handle import HashIndex
 pytestmark = pytest.mark.newest
 
 PATHS = (
-    ("scan", "table", "l2"),
-    ("scan", "column", "cosine"),
-    ("landmarks", "table", "l2"),
-    ("landmarks", "table", "cosine"),
-    ("landmarks", "table", "ip"),
+    ("scan", "l2"),
+    ("scan", "cosine"),
+    ("landmarks", "l2"),
+    ("landmarks", "cosine"),
+    ("landmarks", "ip"),
 )
 OPERATORS = {"l2": "<->", "cosine": "<=>", "ip": "<#>"}
 MOST = 2**31 - 1
@@ -33,8 +33,8 @@ counts = st.one_of(
 @pytest.fixture(params=PATHS, ids="-".join)
 def fuzzed(request, connection, items, model):
     """Rows as they come, and zeros, the least and the greatest, and many of one kind."""
-    access, layout, metric = request.param
-    indexed(connection, layout=layout, metric=metric, access=access)
+    access, metric = request.param
+    indexed(connection, metric=metric, access=access)
     connection.execute(
         "INSERT INTO items SELECT 400 + n, NULL, array_fill(v, ARRAY[8])::vector "
         "FROM unnest('{0,-0,1e-45,1e-40,1e19,-1e19}'::real[]) WITH ORDINALITY u(v, n);"

@@ -12,12 +12,12 @@ from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 
-CASES = [("scan", "table", "l2"), ("scan", "column", "cosine"), ("landmarks", "table", "cosine")]
+CASES = [("scan", "l2"), ("scan", "cosine"), ("landmarks", "cosine")]
 
 
-@pytest.mark.parametrize(("access", "layout", "metric"), CASES)
-def test_all_ways_to_search(connection, halves, whole_rows, access, layout, metric):
-    index = make_index(connection, layout=layout, metric=metric, access=access)
+@pytest.mark.parametrize(("access", "metric"), CASES)
+def test_all_ways_to_search(connection, halves, whole_rows, access, metric):
+    index = make_index(connection, metric=metric, access=access)
     assert index.access == access
     assert_coded(index)
     # Written, changed, emptied and taken away: by the triggers.

@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-from fixtures.items import one_layout
 
 from pg_hashindex import HashIndex
 from pg_hashindex.errors import InvalidInputError, UnknownIndexError
@@ -114,7 +113,6 @@ async def test_with_asyncio(index, url, vectors):
         assert await opened.hybrid(vectors[3], "fox", "text", 4) == expected
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [

@@ -59,7 +59,6 @@ def wanted(index):
 def test_landmarks_from_10000_rows_on(many):
     assert wanted(create(many)) == "landmarks"
     assert wanted(create(many, access="scan")) == "scan"
-    assert wanted(create(many, layout="column")) == "scan"
     # Labels are not ranked by lists of near vectors.
     assert wanted(create(many, model="taught")) == "scan"
     assert wanted(create(many, model="taught", access="landmarks")) == "landmarks"
@@ -140,9 +139,7 @@ def test_candidates_of_another_order_were_not_measured(many):
         return found
 
     assert candidates(model=four) == 31
-    # Codes in a column have no numbers.
-    assert candidates(model=four, layout="column") == 200
-    assert candidates(model=measured(many, "two", training), layout="column") == 31
+    assert candidates(model=measured(many, "two", training)) == 31
     assert candidates(model=four, metric="cosine") == 200
     assert candidates(model="taught") == 200
 
@@ -153,8 +150,7 @@ def test_more_answers_need_more_candidates(many):
     query = np.array([0.3, -0.1, 0.2, 0.5], np.float32)
     for k in (1, 10):
         assert index.search(query, k) == index.search(query, k, candidates=30)
-    for layout in ("plain", "filtered"):
-        options = {"filter": "id >= 0"} if layout == "filtered" else {}
+    for options in ({}, {"filter": "id >= 0"}):
         found = index.search(query, 50, **options)
         assert found == index.search(query, 50, candidates=150, **options)
         assert found != index.search(query, 50, candidates=50, **options)

@@ -353,13 +353,6 @@ def test_an_empty_table_has_nothing_to_train_on(connection, model):
     assert [hit.id for hit in index.search(np.ones(8))] == [1]
 
 
-def test_codes_in_a_column_have_no_landmarks(connection, items, model):
-    with pytest.raises(InvalidInputError, match=r"codes in a column.* layout table"):
-        create_index(connection, "c", layout="column", access="landmarks")
-    row = connection.execute("SELECT count(*) FROM hashindex.index").fetchone()
-    assert row == (0,)
-
-
 def test_dropping_the_index_leaves_nothing(index):
     index.drop()
     assert relations(index.connection) == set()

@@ -95,16 +95,13 @@ def test_a_writer_with_a_snapshot_from_before_the_landmarks(connection, items, m
     assert_listed(index)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_snapshot_from_before_the_model_spoils_no_later_write(
-    connection, items, model, url, layout
-):
+def test_a_snapshot_from_before_the_model_spoils_no_later_write(connection, items, model, url):
     """A session's plans must not keep, folded in, that the model was not there."""
     with psycopg.connect(url) as old:
         old.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         old.execute("SELECT count(*) FROM pg_class")
         again = store.save(connection, Model("late", "byhand", 8, model.layers))
-        index = indexed(connection, "late", model=again.name, layout=layout)
+        index = indexed(connection, "late", model=again.name)
         write = "INSERT INTO items VALUES (%s, 'z', '[1,1,1,1,1,1,1,1]')"
         with pytest.raises(
             psycopg.errors.SerializationFailure, match="visible to this|altered since"

@@ -104,15 +104,6 @@ def test_no_row(connection, index):
     assert connection.execute("SELECT access FROM hashindex.index").fetchone() == ("scan",)
 
 
-def test_an_index_with_its_codes_in_a_column(connection, items, model):
-    connection.execute(
-        "SELECT hashindex.create_index("
-        "'items_idx', 'items', 'embedding', 'lsh', layout => 'column')"
-    )
-    with pytest.raises(psycopg.Error, match="landmarks need them in a table"):
-        build(connection)
-
-
 def test_a_snapshot_that_would_miss_rows(connection, index):
     with (
         pytest.raises(psycopg.Error, match="does not see rows that others write after it began"),

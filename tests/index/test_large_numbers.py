@@ -37,8 +37,7 @@ def models(connection, items, vectors):
 
 def coded(connection, index):
     codes = HashIndex.open(connection, index.name).codes.as_string(connection)
-    column = "" if index.layout == "table" else "WHERE items_idx_code IS NOT NULL"
-    return {row[0] for row in connection.execute(f"SELECT id FROM {codes} {column}".encode())}
+    return {row[0] for row in connection.execute(f"SELECT id FROM {codes}".encode())}
 
 
 def all_but(*keys):
@@ -52,12 +51,10 @@ LEFT_OUT = (
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize(
-    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
-)
-def test_encode_leaves_them_out(connection, layout, access):
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_encode_leaves_them_out(connection, access):
     enlarge(connection, 5, 200)
-    index = create_index(connection, model="lengths", metric="l2", layout=layout, access=access)
+    index = create_index(connection, model="lengths", metric="l2", access=access)
     with pytest.warns(RowsLeftOutWarning, match=LEFT_OUT):
         index.encode()
     assert coded(connection, index) == all_but(5, 200)
@@ -75,10 +72,9 @@ def test_encode_leaves_them_out(connection, layout, access):
 
 
 @pytest.mark.usefixtures("models")
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_encode_rows_in_sql_leaves_them_out(connection, layout, notices):
+def test_encode_rows_in_sql_leaves_them_out(connection, notices):
     enlarge(connection, 5, 200)
-    index = create_index(connection, model="lengths", metric="l2", layout=layout)
+    index = create_index(connection, model="lengths", metric="l2")
     connection.execute("SELECT hashindex.encode_rows('items_idx')")
     assert coded(connection, index) == all_but(5, 200)
     assert notices == [

@@ -80,10 +80,10 @@ def expected(vectors, hashed):
     return result
 
 
-@pytest.fixture(params=["table", "column"])
-def taught(request, connection, items, trained):
+@pytest.fixture
+def taught(connection, items, trained):
     store.save(connection, trained)
-    index = create_index(connection, model="taught", layout=request.param)
+    index = create_index(connection, model="taught")
     assert index.encode() == 300
     return index
 
@@ -147,9 +147,7 @@ def test_a_vector_that_changes_while_its_batch_is_encoded(
     taught, other, monkeypatch, vectors, expected, hashed
 ):
     place = learned_row(expected, hashed)
-    set_code(taught, "NULL", "true") if taught.layout == "column" else taught.connection.execute(
-        "DELETE FROM hashindex.items_idx_codes"
-    )
+    taught.connection.execute("DELETE FROM hashindex.items_idx_codes")
     row_codes = Model.row_codes
 
     def meanwhile(self, X, projections=None):

@@ -22,19 +22,13 @@ def finer(connection, lsh_model):
     return store.save(connection, saved)
 
 
-@pytest.fixture(params=["table", "column"])
-def index(request, connection, items, finer):
-    return indexed(connection, "i", model="finer", layout=request.param)
+@pytest.fixture
+def index(connection, items, finer):
+    return indexed(connection, "i", model="finer")
 
 
-def kept_codes(connection, index):
-    key = "id" if index.layout == "column" else "c.id"
-    return dict(
-        connection.execute(
-            f"SELECT {key}, {index.code_column}::text FROM "
-            f"{index.code_schema}.{index.code_table} c".encode()
-        ).fetchall()
-    )
+def kept_codes(connection):
+    return dict(connection.execute("SELECT id, code::text FROM hashindex.i_codes").fetchall())
 
 
 def as_text(model, rows):
@@ -66,28 +60,21 @@ def test_changed_levels_are_noticed(connection, lsh_model):
 
 def test_rows_are_encoded_and_kept_fresh(connection, index, finer, vectors):
     expected = dict(enumerate(as_text(finer, vectors), 1))
-    assert kept_codes(connection, index) == expected
+    assert kept_codes(connection) == expected
     connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(-vectors[4])])
     connection.execute("UPDATE items SET embedding = %s WHERE id = 7", [Vector(3 * vectors[8])])
     changed = as_text(finer, np.stack([-vectors[4], 3 * vectors[8]]))
-    assert kept_codes(connection, index) == expected | {1000: changed[0], 7: changed[1]}
+    assert kept_codes(connection) == expected | {1000: changed[0], 7: changed[1]}
 
 
 def test_rows_are_encoded_in_sql(connection, items, finer, vectors):
-    for layout in ("table", "column"):
-        connection.execute(
-            "SELECT hashindex.declare_index('i', %s, 'embedding', 'finer', layout => %s)",
-            [items, layout],
-        )
-        made = HashIndex.open(connection, "i")
-        found = kept_codes(connection, made)
-        assert found == dict(enumerate(as_text(finer, vectors), 1))
-        assert made.encode() == 0
-        made.drop()
+    connection.execute("SELECT hashindex.declare_index('i', %s, 'embedding', 'finer')", [items])
+    assert kept_codes(connection) == dict(enumerate(as_text(finer, vectors), 1))
+    assert HashIndex.open(connection, "i").encode() == 0
 
 
 def test_check_and_repair(connection, index, finer):
-    before = kept_codes(connection, index)
+    before = kept_codes(connection)
     for full in (False, True):
         assert findings(connection, full)["wrong_codes"][0] == "ok"
     # A bit of the second half, which no sign tells.
@@ -98,17 +85,15 @@ def test_check_and_repair(connection, index, finer):
     place = int((np.abs(projections[9]) / deviation[9] - 1).argmax())
     wrong = list(before[10])
     wrong[finer.n_projections + place] = "10"[int(wrong[finer.n_projections + place])]
-    target = f"{index.code_schema}.{index.code_table}"
     connection.execute(
-        f"UPDATE {target} SET {index.code_column} = %s::bit varying WHERE id = 10".encode(),
-        ["".join(wrong)],
+        "UPDATE hashindex.i_codes SET code = %s::bit varying WHERE id = 10", ["".join(wrong)]
     )
     assert findings(connection, True)["wrong_codes"] == (
         "broken",
         "1 of 300 codes are not what the model gives their rows",
     )
     operations.repair(index, full=True)
-    assert kept_codes(connection, index) == before
+    assert kept_codes(connection) == before
     assert findings(connection, True)["wrong_codes"][0] == "ok"
 
 

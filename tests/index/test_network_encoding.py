@@ -58,7 +58,6 @@ def remake(index, model):
         table=row.qualified_table,
         column=row.column_name,
         model=model,
-        layout=row.layout,
     )
 
 

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from fixtures.indexes import create_index, indexed
-from fixtures.items import one_layout
 from pgvector import Vector
 from psycopg import sql
 
@@ -76,7 +75,6 @@ def test_defaults_of_the_index(index, vectors):
     assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
 
 
-@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -95,7 +93,6 @@ def test_defaults_that_are_refused(index, change, message):
     assert index.open(index.connection, index.name).ranking == "asymmetric"
 
 
-@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -167,7 +164,6 @@ def test_where_equals(index, vectors):
     assert generic(index, query) == expected(index, vectors, query, 30, 200)
 
 
-@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("where", "message"),
@@ -188,7 +184,6 @@ def test_where_equals_refuses(index, where, message):
     assert message in f"{caught.value.diag.message_primary} {caught.value.diag.message_hint}"
 
 
-@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -208,7 +203,6 @@ def test_refused_from_python(index, arguments, message):
         index.search(*arguments)
 
 
-@one_layout
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("call", "message"),
@@ -287,8 +281,7 @@ def test_search_works_on_a_connection_of_the_caller_s_own(url, index):
         assert HashIndex.open(ours, "items_idx").search(np.ones(8)) == hits
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_tables_named_like_parts_of_the_query(connection, model, layout):
+def test_tables_named_like_parts_of_the_query(connection, model):
     for name in ("c", "query_code", "query"):
         connection.execute(
             f"CREATE TABLE {name} (id int PRIMARY KEY, k int, candidates int, query_code bit(12), "
@@ -298,7 +291,7 @@ def test_tables_named_like_parts_of_the_query(connection, model, layout):
             f"INSERT INTO {name} SELECT n, n % 3, 1, repeat('1', 12)::bit(12), "
             f"ARRAY[n, 1, 2, 3, -n, 5, 6, 7]::vector FROM generate_series(-50, 50) n"
         )
-        index = indexed(connection, f"i_{name}", table=name, column="c", layout=layout)
+        index = indexed(connection, f"i_{name}", table=name, column="c")
         assert [hit.id for hit in index.search([3, 1, 2, 3, -3, 5, 6, 7], 1)] == [3]
         table = sa.Table(name, sa.MetaData(), sa.Column("k", sa.Integer))
         assert index.search([3, 1, 2, 3, -3, 5, 6, 7], 1, where=table.c.k == 0)[0].id == 3

@@ -1,4 +1,4 @@
-"""Indexes on tables whose key has several columns, for each layout and access path."""
+"""Indexes on tables whose key has several columns, for each access path."""
 
 import json
 import re
@@ -40,16 +40,11 @@ EVENTS = """
     FROM items;
 """
 
-KINDS = {
-    "scan": ("table", "scan"),
-    "landmarks": ("table", "landmarks"),
-    "column": ("column", "scan"),
-}
+KINDS = ("scan", "landmarks")
 
 
-def make(connection, kind="scan", **options):
-    layout, access = KINDS[kind]
-    named = {"table": "posts", "column": "embedding", "model": "lsh", "layout": layout} | options
+def make(connection, access="scan", **options):
+    named = {"table": "posts", "column": "embedding", "model": "lsh"} | options
     index = HashIndex.create(connection, "posts_idx", access=access, **named)
     index.encode()
     return HashIndex.open(connection, "posts_idx")
@@ -346,9 +341,8 @@ def test_a_swap_keeps_a_type_for_each_storage(index):
     connection = index.connection
     before = objects(connection)
     assert "type key_posts_idx" in before
-    if index.layout == "table":
-        connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
-        assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
+    connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
+    assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
     swapped = HashIndex.open(connection, "posts_idx")
     assert_fresh(swapped)
     connection.execute("UPDATE posts SET embedding = %s WHERE id < 5", [vector(8)])

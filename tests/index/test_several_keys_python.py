@@ -49,9 +49,9 @@ def create(connection, name="things_idx", **options):
     return made
 
 
-@pytest.fixture(params=["table", "column"])
-def index(request, connection, things):
-    return create(connection, layout=request.param)
+@pytest.fixture
+def index(connection, things):
+    return create(connection)
 
 
 def exact(vectors, query, k=10, keep=lambda key: True):
@@ -166,22 +166,16 @@ def test_it_is_checked_and_repaired(index):
     connection = index.connection
     row = index.row
     connection.execute("ALTER TABLE things DISABLE TRIGGER ALL")
-    if index.layout == "table":
-        codes = row.codes.as_string(connection)
-        connection.execute(
-            f"UPDATE {codes} SET code = ~code WHERE id_1 = 1 AND id_2 < 5;"
-            f"DELETE FROM {codes} WHERE id_1 = 2 AND id_2 < 3;"
-            "DELETE FROM things WHERE tenant_id = 0 AND id < 4".encode()
-        )
-    else:
-        connection.execute(
-            "UPDATE things SET things_idx_code = ~things_idx_code WHERE tenant_id = 1 AND id < 5;"
-            "UPDATE things SET things_idx_code = NULL WHERE tenant_id = 2 AND id < 3"
-        )
+    codes = row.codes.as_string(connection)
+    connection.execute(
+        f"UPDATE {codes} SET code = ~code WHERE id_1 = 1 AND id_2 < 5;"
+        f"DELETE FROM {codes} WHERE id_1 = 2 AND id_2 < 3;"
+        "DELETE FROM things WHERE tenant_id = 0 AND id < 4".encode()
+    )
     connection.execute("ALTER TABLE things ENABLE TRIGGER ALL")
     found = {one.check: one for one in operations.check(index, full=True).findings}
     assert (found["wrong_codes"].status, found["rows_without_code"].value) == ("broken", 3)
-    assert found["codes_without_row"].value == (4 if index.layout == "table" else 0)
+    assert found["codes_without_row"].value == 4
     assert operations.repair(index, full=True).left == ()
     assert_fresh(index)
     assert operations.check(index, full=True).status == "ok"

@@ -348,7 +348,6 @@ def test_a_swap_keeps_the_tenants(index):
     ("options", "message"),
     [
         ({"tenant": "nobody"}, 'no column "nobody"'),
-        ({"tenant": "tenant", "layout": "column"}, "in the table itself"),
         ({"tenant": "shape"}, "have no order"),
         ({"tenant": "id"}, "key or the vector"),
         ({"tenant": "embedding"}, "key or the vector|no order"),

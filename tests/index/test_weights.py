@@ -23,10 +23,10 @@ def weighted_model(weights=WEIGHTS):
     return Model("weighted", "byhand", 8, [affine(directions)], bit_weights=weights)
 
 
-@pytest.fixture(params=["table", "column"])
-def index(request, connection, items):
+@pytest.fixture
+def index(connection, items):
     store.save(connection, weighted_model())
-    return indexed(connection, model="weighted", layout=request.param)
+    return indexed(connection, model="weighted")
 
 
 def test_planes_of_weights(connection):

@@ -7,7 +7,6 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from fixtures.indexes import create_index, indexed
-from fixtures.items import one_layout
 from pgvector import Vector
 
 from pg_hashindex import operations
@@ -34,14 +33,9 @@ def assert_exact(connection, query):
         assert connection.execute(search.encode(), values).fetchall() == exact, search
 
 
-@pytest.mark.parametrize(
-    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
-)
-def test_an_index_that_is_not_encoded(
-    connection, items, model, vectors,
-    layout, access
-):  # fmt: skip
-    index = create_index(connection, layout=layout, access=access)
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_an_index_that_is_not_encoded(connection, items, model, vectors, access):
+    index = create_index(connection, access=access)
     assert not index.encoded
     assert_exact(connection, -vectors[0])
     # Rows that are written now have codes, and others have none.
@@ -88,7 +82,6 @@ def test_a_table_that_is_still_empty(connection, items, model):
     assert_fresh(index)
 
 
-@one_layout
 def test_a_swap_takes_over_what_is_encoded(index, model):
     operations.swap(index, "lsh", force=True, access="landmarks")
     index = HashIndex.open(index.connection, index.name)
@@ -99,10 +92,7 @@ def test_a_swap_takes_over_what_is_encoded(index, model):
 def test_codes_that_are_missing(index, connection, vectors):
     """As after a restore with triggers off."""
     connection.execute("SET session_replication_role = replica")
-    if index.layout == "table":
-        connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 5")
-    else:
-        connection.execute("UPDATE items SET items_idx_code = NULL WHERE id > 5")
+    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 5")
     connection.execute("RESET session_replication_role")
     assert_exact(connection, vectors[0])
 
@@ -176,7 +166,6 @@ def test_only_partitions_of_candidates_are_locked(connection, parts, vectors):
 
 
 @pytest.mark.parametrize("how", ["search", "filtered", "detached"])
-@one_layout
 def test_a_table_that_is_filled_again_while_a_search_waits(url, connection, index, vectors, how):
     """Its snapshot sees neither the rows of before nor those of after."""
     search = {
@@ -206,7 +195,6 @@ def test_a_table_that_is_filled_again_while_a_search_waits(url, connection, inde
         assert searching.execute(search.encode(), [Vector(vectors[0])]).fetchone() == (10,)
 
 
-@one_layout
 def test_python_asks_again_where_the_table_was_filled_again(url, connection, index, vectors):
     connection.execute("CREATE TABLE kept AS TABLE items")
     found = []
@@ -231,7 +219,6 @@ def test_python_asks_again_where_the_table_was_filled_again(url, connection, ind
     assert found == [10]
 
 
-@one_layout
 def test_a_table_that_is_emptied_and_stays_empty(connection, index, vectors):
     connection.execute("TRUNCATE items")
     assert index.search(vectors[0]) == []
@@ -258,7 +245,6 @@ def test_typed_keys_with_filters(connection, index, vectors):
         assert found == exact, arguments
 
 
-@one_layout
 def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(connection, index, vectors):
     for condition in (
         "true)) OR ((true",
@@ -275,7 +261,6 @@ def test_a_filter_cannot_cancel_the_columns_that_are_to_equal_values(connection,
             )
 
 
-@one_layout
 def test_columns_that_are_to_equal_values_are_columns(connection, index, vectors):
     """To PostgreSQL items.shout is shout(items), if there is no such column."""
     connection.execute(
@@ -300,7 +285,6 @@ def test_columns_that_are_to_equal_values_are_columns(connection, index, vectors
         "%(text)s",
     ],
 )
-@one_layout
 def test_a_query_in_any_form(connection, index, vectors, query):
     numbers = [1.0, 2.0, 0.5, -3.0, 0.0, 1.5, -0.25, 4.0]
     text = str(numbers)
@@ -322,7 +306,6 @@ def test_a_query_in_any_form(connection, index, vectors, query):
         assert found
 
 
-@one_layout
 def test_a_query_that_is_not_a_vector(connection, index):
     for query, message in (
         ("'{}'", "malformed|invalid input syntax for type vector"),

@@ -60,16 +60,16 @@ def trained(rows, method, **parameters):
     )
 
 
-def index_of(connection, name, layout):
-    return HashIndex.create(connection, name, table="things", column="v", model="m", layout=layout)
+def index_of(connection, name="i"):
+    return HashIndex.create(connection, name, table="things", column="v", model="m")
 
 
-@pytest.mark.parametrize(("method", "layout"), [("bgdh", "table"), ("dpsh", "column")])
+@pytest.mark.parametrize("method", ["bgdh", "dpsh"])
 @pytest.mark.usefixtures("things")
-def test_layers_are_evaluated_in_sql(connection, method, layout):
+def test_layers_are_evaluated_in_sql(connection, method):
     """The same bits as in Python, save where rounding decides; triggers encode new rows."""
     model = store.save(connection, trained(X, method))
-    index = index_of(connection, "i", layout)
+    index = index_of(connection)
     assert (index.encoded_in, index.network) == ("sql", None)
     index.encode()
     insert(connection, NEW, LABELS[:20], 1000)
@@ -84,15 +84,14 @@ def test_layers_are_evaluated_in_sql(connection, method, layout):
     assert index.search(NEW[3], 1)[0].id == 1003
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
 @pytest.mark.usefixtures("things")
-def test_codes_of_known_rows_go_into_the_index(connection, layout):
+def test_codes_of_known_rows_go_into_the_index(connection):
     """New rows wait until a model was trained with them."""
     transductive = {"variant": "transductive", "batch_contexts": 1024}
     model = trained(X, "bgdh", **transductive)
     stored = store.save(connection, model)
     assert store.load(connection, "m").checksum == stored.checksum == model.checksum
-    index = index_of(connection, "i", layout)
+    index = index_of(connection)
     assert (index.encoded_in, index.network) == ("python", "rows")
     assert index.encode() == 400
     assert_queued(index, [])
@@ -108,7 +107,7 @@ def test_codes_of_known_rows_go_into_the_index(connection, layout):
         index.search(NEW[3], 5)
 
     store.save(connection, trained(np.concatenate([X, NEW]), "bgdh", **transductive))
-    after = index_of(connection, "after", layout)
+    after = index_of(connection, "after")
     assert after.encode() == 420
     assert_queued(after, [])
     assert after.search(NEW[3], 1)[0].id == 1003

@@ -210,6 +210,33 @@ def test_a_generated_column(connection, texts):
     )
 
 
+def test_codes_in_the_table_rank_by_labels_and_by_weights(connection, items):
+    """As docs/functions.md has it: by all codes; and with the weights of the model's bits."""
+    weights = np.arange(1, 13, dtype=np.float32)
+    model = store.save(connection, replace(MODELS["lsh, signs"], bit_weights=weights))
+    connection.execute(
+        "SELECT hashindex.create_functions('texts');"
+        "ALTER TABLE items ADD code bit(12) "
+        "GENERATED ALWAYS AS (hashindex.code_texts(embedding)) STORED"
+    )
+    differs = codes.unpack(model.encode(ROWS), 12) != codes.unpack(model.encode(ROWS[5:6]), 12)
+    counts, query = differs.sum(axis=1), Vector(ROWS[5])
+    plain = (
+        "SELECT id FROM items ORDER BY bit_count(code # (SELECT hashindex.code_texts(%s))) LIMIT 60"
+    )
+    found = [id_ - 1 for (id_,) in connection.execute(plain, [query])]
+    assert counts[found].tolist() == sorted(counts)[:60]
+    weighted = (
+        "SELECT id FROM (SELECT id, code # (SELECT hashindex.code_texts(%s)) AS differs FROM items "
+        "ORDER BY bit_count(code # (SELECT hashindex.code_texts(%s))) LIMIT 300) c "
+        "ORDER BY (SELECT sum(w.weight * get_bit(c.differs, w.n::int - 1)) "
+        "FROM unnest(%s::real[]) WITH ORDINALITY w(weight, n)) LIMIT 10"
+    )
+    stored = one(connection, "SELECT bit_weights::real[] FROM hashindex.model")
+    found = [id_ - 1 for (id_,) in connection.execute(weighted, [query, query, stored])]
+    assert (differs @ weights)[found].tolist() == sorted(differs @ weights)[:10]
+
+
 def test_a_partitioned_table(connection, texts):
     connection.execute(
         "CREATE TABLE parts (id bigint, embedding vector(8)) PARTITION BY RANGE (id);"

@@ -85,14 +85,13 @@ def test_a_part_that_is_restored_is_searched_exactly_until_a_repair(
 
 
 def test_from_16_to_18(server, connection, items, model, tmp_path):
-    """An upgrade of the server by dump: both layouts, and pgvector where it was."""
+    """An upgrade of the server by dump: both access paths, and pgvector where it was."""
     if server.version != 16:
         pytest.skip("the dump is taken from PostgreSQL 16")
     queries = [[float(n)] * 8 for n in range(5)]
-    layouts = ("table", "column")
     before = {}
-    for layout in layouts:
-        index = indexed(connection, f"A-{layout}", layout=layout)
+    for access in ("scan", "landmarks"):
+        index = indexed(connection, f"A-{access}", access=access)
         before[index.name] = [index.search(query, 20, candidates=40) for query in queries]
     dump = tmp_path / "dump"
     folder = make_folder("pg_hashindex-newer-")

@@ -98,10 +98,9 @@ def exact(connection, query):
 
 
 @pytest.mark.parametrize("docs", TABLES, indirect=True)
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_searches_and_writes(connection, model, vectors, docs, layout):
-    index = indexed(connection, "docs_idx", table="docs", column="v", layout=layout)
-    for access in ("scan", "landmarks") if layout == "table" else ("scan",):
+def test_searches_and_writes(connection, model, vectors, docs):
+    index = indexed(connection, "docs_idx", table="docs", column="v")
+    for access in ("scan", "landmarks"):
         index.configure(access=access)
         index.encode()
         for query in vectors[250:252]:
@@ -139,15 +138,9 @@ def test_they_move_along(server, url, connection, make_database, model, vectors,
         connection.execute(f"SET search_path TO s_{kind}, public".encode())
         connection.execute(TABLES[kind].encode())
         fill(connection, vectors[:60])
-        for layout, access in (("table", "landmarks"), ("column", "scan")):
-            indexed(
-                connection,
-                f"{kind}_{layout}",
-                table=f"s_{kind}.docs",
-                column="v",
-                layout=layout,
-                access=access,
-            )
+        for access in ("landmarks", "scan"):
+            name, table = f"{kind}_{access}", f"s_{kind}.docs"
+            indexed(connection, name, table=table, column="v", access=access)
     before = {i.name: i.search(vectors[250], 9) for i in list_indexes(connection)}
     restored = make_database("template0")
     run(server, "pg_dump", "--format=custom", "--file", tmp_path / "dump", url)
@@ -165,19 +158,13 @@ def test_they_move_along(server, url, connection, make_database, model, vectors,
         assert operations.repair(indexes[0], full=True).done == ()
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_generated_column_of_vectors(connection, model, layout):
+def test_a_generated_column_of_vectors(connection, model):
     connection.execute(
         "CREATE TABLE docs (id int PRIMARY KEY, parts real[], "
         "v vector(8) GENERATED ALWAYS AS (parts::vector(8)) STORED)"
     )
     connection.execute("INSERT INTO docs (id, parts) VALUES (1, '{1,2,3,4,5,6,7,8}')")
-    create = {"table": "docs", "column": "v", "model": "lsh", "layout": layout}
-    if layout == "column":
-        with pytest.raises(InvalidInputError, match="is generated"):
-            HashIndex.create(connection, "i", **create)  # type: ignore[arg-type]
-        return
-    index = HashIndex.create(connection, "i", **create)  # type: ignore[arg-type]
+    index = create_index(connection, "i", table="docs", column="v")
     assert index.encode() == 1
     connection.execute("INSERT INTO docs (id, parts) VALUES (2, '{-1,2,-3,4,-5,6,-7,8}')")
     connection.execute("UPDATE docs SET parts = '{8,7,6,5,4,3,2,1}' WHERE id = 1")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from fixtures.code_indexes import fill, save_signs
-from fixtures.health import codes_of, findings, index_with_profile, set_code, troubles
+from fixtures.health import findings, index_with_profile, set_code, troubles
 from fixtures.indexes import create_index, indexed
 from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
@@ -16,10 +16,7 @@ pytestmark = pytest.mark.newest
 
 
 def take_codes(index, where):
-    if index.layout == "table":
-        index.connection.execute(f"DELETE FROM hashindex.items_idx_codes WHERE {where}".encode())
-    else:
-        set_code(index, "NULL", where)
+    index.connection.execute(f"DELETE FROM hashindex.items_idx_codes WHERE {where}".encode())
 
 
 def test_rows_without_code(index):
@@ -45,12 +42,10 @@ def test_codes_without_row(index):
     connection.execute("DELETE FROM items WHERE id IN (7, 8)")
     connection.execute("UPDATE items SET embedding = NULL WHERE id IN (17, 18, 19)")
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
-    # With the row its code column went.
-    gone = 2 if index.layout == "table" else 0
     for full in (False, True):
         found = findings(index, full=full)
         assert found["codes_without_row"].status == "warning"
-        assert found["codes_without_row"].value == 3 + gone
+        assert found["codes_without_row"].value == 5
         assert found["rows_without_code"].status == "ok"
     operations.repair(index)
     assert troubles(index) == {}
@@ -112,9 +107,8 @@ def test_codes_that_more_rows_share_than_a_search_looks_at(index):
     assert findings(index.configure(candidates=300))["duplicates"].status == "ok"
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_drifted_rows(connection, items, vectors, lsh_model, layout):
-    index = index_with_profile(connection, lsh_model, vectors, layout)
+def test_drifted_rows(connection, items, vectors, lsh_model):
+    index = index_with_profile(connection, lsh_model, vectors)
     connection.execute(
         "UPDATE items SET embedding = embedding + '[2,2,0,0,0,0,0,0]' WHERE id <= 200"
     )
@@ -170,9 +164,8 @@ def test_a_check_writes_nothing(connection, index):
         assert operations.check(index, full=full).status == "ok"
         with connection.transaction():
             assert operations.check(index, full=full).status == "ok"
-    table, column = codes_of(index)
     with pytest.raises(ReadOnlySqlTransaction):
-        connection.execute(f"UPDATE {table} SET {column} = {column}".encode())
+        set_code(index, "code")
 
 
 def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
@@ -182,35 +175,29 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
         "CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(24), filler text); "
         "ALTER TABLE items ALTER filler SET STORAGE PLAIN"
     )
-    names = {"table": "items_idx", "column": "in_column"}
-    for layout, name in names.items():
-        create_index(connection, name, model="signs", layout=layout)
+    index = create_index(connection, model="signs")
     connection.execute(
         "INSERT INTO items SELECT n, ARRAY(SELECT sin(n * d * d) FROM generate_series(1, 24) d)"
         "::vector, repeat('x', 7000) FROM generate_series(1, 18000) n"
     )
-    by_table, by_column = (HashIndex.open(connection, name) for name in names.values())
-    for index in (by_table, by_column):
-        assert troubles(index) == {}
-        assert "that were drawn" in findings(index)["rows_without_code"].detail
+    assert troubles(index) == {}
+    assert "that were drawn" in findings(index)["rows_without_code"].detail
     connection.execute("ALTER TABLE items DISABLE TRIGGER USER")
     connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id % 20 = 7")
     connection.execute(
         "INSERT INTO hashindex.items_idx_codes (id, code) "
         "SELECT -n, n::bit(24) FROM generate_series(1, 900) n"
     )
-    connection.execute("UPDATE items SET in_column_code = NULL WHERE id % 20 = 7")
     connection.execute("ALTER TABLE items ENABLE TRIGGER USER")
-    for index in (by_table, by_column):
-        found = findings(index)["rows_without_code"]
-        assert found.status == "warning"
-        # 5 % of the 2,000 or more that are drawn: five standard deviations are half of it.
-        assert found.value == pytest.approx(900, rel=0.5)
-        assert found.detail.startswith("about ")
-    assert findings(by_table)["codes_without_row"].value == pytest.approx(900, rel=0.5)
+    found = findings(index)["rows_without_code"]
+    assert found.status == "warning"
+    # 5 % of the 2,000 or more that are drawn: five standard deviations are half of it.
+    assert found.value == pytest.approx(900, rel=0.5)
+    assert found.detail.startswith("about ")
+    assert findings(index)["codes_without_row"].value == pytest.approx(900, rel=0.5)
     # Keys of pages that all can see are read without the rows, and all compared.
     connection.execute("VACUUM items")
-    found = findings(by_table)
+    found = findings(index)
     assert (found["rows_without_code"].value, found["codes_without_row"].value) == (900, 900)
     assert found["rows_without_code"].detail.startswith("900 of 18000 rows:")
     # Rows without a vector need no code: half of those that have one are not found.
@@ -221,7 +208,7 @@ def test_a_table_of_many_pages_is_looked_at_by_samples(connection):
         "ALTER TABLE items ENABLE TRIGGER USER"
     )
     connection.execute("VACUUM items")
-    found = findings(by_table)["rows_without_code"]
+    found = findings(index)["rows_without_code"]
     (missing,) = connection.execute(
         "SELECT count(*) FROM items i WHERE embedding IS NOT NULL "
         "AND NOT EXISTS (SELECT FROM hashindex.items_idx_codes c WHERE c.id = i.id)"

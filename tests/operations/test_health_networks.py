@@ -14,18 +14,18 @@ from pg_hashindex.models.model import Model
 pytestmark = pytest.mark.newest
 
 
-def index_of(connection, model, layout):
+def index_of(connection, model):
     store.save(connection, model)
-    created = create_index(connection, model=model.name, layout=layout)
+    created = create_index(connection, model=model.name)
     # Rows that the model does not know.
     connection.execute("DELETE FROM items WHERE id > 290")
     created.encode()
     return created
 
 
-@pytest.fixture(params=["table", "column"])
-def index(request, connection, items, vectors, known_model):
-    return index_of(connection, profiled(known_model, vectors[:290], "known"), request.param)
+@pytest.fixture
+def index(connection, items, vectors, known_model):
+    return index_of(connection, profiled(known_model, vectors[:290], "known"))
 
 
 def test_sql_looks_at_all_but_the_codes(index):

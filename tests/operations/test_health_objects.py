@@ -1,9 +1,8 @@
 """Faults of what an index consists of: its table, triggers, functions, access path, swaps."""
 
 import pytest
-from fixtures.health import codes_of, findings, troubles
+from fixtures.health import findings, troubles
 from fixtures.indexes import create_index, indexed
-from fixtures.items import one_layout
 from fixtures.landmarks import tables_of
 from fixtures.roles import denied
 
@@ -80,21 +79,18 @@ def test_another_table_of_that_name(connection, items, model):
 
 
 def test_codes_that_were_dropped(connection, index):
-    table, column = codes_of(index)
-    if index.layout == "table":
-        connection.execute(f"DROP TABLE {table}".encode())
-        said = "code table hashindex.items_idx_codes is gone"
-    else:
-        connection.execute(f"ALTER TABLE {table} DROP {column}".encode())
-        said = 'code column "items_idx_code" of public.items is gone'
-    assert findings(index)["table"].detail == said
+    with connection.transaction(force_rollback=True):
+        connection.execute("ALTER TABLE hashindex.items_idx_codes DROP code")
+        said = 'column "code" of hashindex.items_idx_codes is gone'
+        assert findings(index)["table"].detail == said
+    connection.execute("DROP TABLE hashindex.items_idx_codes")
+    assert findings(index)["table"].detail == "code table hashindex.items_idx_codes is gone"
     assert troubles(index) == {"table": "broken"}
 
 
 def test_codes_of_another_width(connection, index):
-    table, column = codes_of(index)
     connection.execute(
-        f"ALTER TABLE {table} ALTER {column} TYPE bit(5) USING {column}::bit(5)".encode()
+        "ALTER TABLE hashindex.items_idx_codes ALTER code TYPE bit(5) USING code::bit(5)"
     )
     assert "is of type bit(5), the model gives bit(12)" in findings(index)["table"].detail
 
@@ -106,7 +102,7 @@ def test_codes_without_a_primary_key(connection, items, model):
 
 
 def test_triggers(connection, index):
-    name = {"table": "hashindex_items_idx_update", "column": "zz_hashindex_items_idx"}[index.layout]
+    name = "hashindex_items_idx_update"
     for statement, said in (
         (f"DROP TRIGGER {name} ON items", "is missing"),
         (f"ALTER TABLE items DISABLE TRIGGER {name}", "is disabled"),
@@ -121,25 +117,20 @@ def test_triggers(connection, index):
     assert troubles(index) == {}
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_triggers_of_partitions(connection, model, layout):
+def test_triggers_of_partitions(connection, model):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100)"
     )
-    index = create_index(connection, "parts", table="parts", layout=layout)
+    index = create_index(connection, "parts", table="parts")
     connection.execute("CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (100) TO (200)")
-    if layout == "column":
-        # PostgreSQL makes triggers for rows itself.
-        assert troubles(index) == {}
-    else:
-        found = findings(index)["triggers"]
-        assert (found.status, found.value) == ("warning", 4)
-        assert "straight to these partitions" in found.detail
-        operations.repair(index)
-        assert troubles(index) == {}
+    found = findings(index)["triggers"]
+    assert (found.status, found.value) == ("warning", 4)
+    assert "straight to these partitions" in found.detail
+    operations.repair(index)
+    assert troubles(index) == {}
     connection.execute("ALTER TABLE parts_low DISABLE TRIGGER USER")
-    assert troubles(index) == {"triggers": "warning" if layout == "table" else "broken"}
+    assert troubles(index) == {"triggers": "warning"}
 
 
 def test_functions(connection, index):
@@ -153,7 +144,6 @@ def test_functions(connection, index):
             assert found["triggers"].status == ("broken" if function.startswith("sync") else "ok")
 
 
-@one_layout
 def test_an_access_path(connection, other, index):
     index.configure(access="landmarks")
     found = findings(index)["access"]
@@ -293,17 +283,12 @@ def test_rows_that_the_caller_does_not_see(connection, as_role, index):
         "ALTER TABLE items ENABLE ROW LEVEL SECURITY; "
         "CREATE POLICY own ON items USING (category = 'a')"
     )
-    table, _ = codes_of(index)
-    if index.layout == "table":
-        connection.execute(f"DELETE FROM {table} WHERE id IN (1, 2, 4)".encode())
-    else:
-        connection.execute("UPDATE items SET items_idx_code = NULL WHERE id IN (1, 2, 4)")
+    connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id IN (1, 2, 4)")
     found = findings(HashIndex.open(tenant, "items_idx"))
     # Rows 1, 4, 7, ... are of category a.
     assert found["rows_without_code"].value == 2
     assert found["rows_without_code"].detail.startswith("2 of 100 rows")
     assert "row security hides rows from you" in found["rows_without_code"].detail
     assert found["codes_without_row"].status == "ok"
-    if index.layout == "table":
-        assert found["codes_without_row"].value is None
+    assert found["codes_without_row"].value is None
     assert findings(index)["rows_without_code"].value == 3

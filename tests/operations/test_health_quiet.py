@@ -1,4 +1,4 @@
-"""An index that is well is said to be, whatever its table, layout, access path and names."""
+"""An index that is well is said to be, whatever its table, access path and names."""
 
 import numpy as np
 import pytest
@@ -15,16 +15,13 @@ from pg_hashindex.training import train
 pytestmark = pytest.mark.newest
 
 
-@pytest.mark.parametrize(
-    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
-)
-def test_each_access_path(connection, items, vectors, lsh_model, layout, access):
-    index = index_with_profile(connection, lsh_model, vectors, layout)
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+def test_each_access_path(connection, items, vectors, lsh_model, access):
+    index = index_with_profile(connection, lsh_model, vectors)
     index.configure(access=access).encode()
     assert_quiet(index)
-    found = set(findings(index))
-    wanted = ALWAYS | ({"bloat"} if layout == "table" else set())
-    assert found == wanted | ({"lists", "landmarks"} if access == "landmarks" else set())
+    lists = {"lists", "landmarks"} if access == "landmarks" else set()
+    assert set(findings(index)) == ALWAYS | lists
     connection.execute("DELETE FROM items WHERE id % 10 = 0")
     connection.execute("UPDATE items SET embedding = NULL WHERE id % 10 = 1")
     connection.execute(
@@ -33,12 +30,11 @@ def test_each_access_path(connection, items, vectors, lsh_model, layout, access)
     assert_quiet(index)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_few_rows(connection, lsh_model, layout):
+def test_few_rows(connection, lsh_model):
     fill(connection, "items", np.zeros((0, 8), np.float32))
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((40, 8)).astype(np.float32)
-    index = index_with_profile(connection, lsh_model, rng.standard_normal((5000, 8)), layout)
+    index = index_with_profile(connection, lsh_model, rng.standard_normal((5000, 8)))
     assert_quiet(index)
     assert findings(index)["wrong_codes"].detail == "there are no codes to check"
     for count in (1, 2, 40):
@@ -52,8 +48,7 @@ def test_few_rows(connection, lsh_model, layout):
     assert_quiet(index)
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_table_of_partitions(connection, model, layout):
+def test_a_table_of_partitions(connection, model):
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -66,7 +61,7 @@ def test_a_table_of_partitions(connection, model, layout):
         "INSERT INTO parts SELECT n, ARRAY(SELECT sin(n * d) FROM generate_series(1, 8) d)::vector "
         "FROM generate_series(1, 300) n"
     )
-    index = indexed(connection, "parts", table="parts", layout=layout)
+    index = indexed(connection, "parts", table="parts")
     assert_quiet(index)
     assert findings(index)["rows_without_code"].detail == "none of 300 rows"
 

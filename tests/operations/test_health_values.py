@@ -17,9 +17,7 @@ pytestmark = pytest.mark.newest
 
 def bits_of(index):
     """The codes that are stored, as 0 and 1."""
-    column = "code" if index.layout == "table" else "items_idx_code"
-    table = "hashindex.items_idx_codes" if index.layout == "table" else "items"
-    rows = index.connection.execute(f"SELECT {column}::text FROM {table}".encode()).fetchall()
+    rows = index.connection.execute("SELECT code::text FROM hashindex.items_idx_codes").fetchall()
     return np.array([[float(bit) for bit in row[0]] for row in rows])
 
 
@@ -99,11 +97,10 @@ def test_of_very_long_codes_some_pairs_of_bits_are_compared(connection):
     assert findings(index, full=True)["correlation"].value == pytest.approx(correlation.max())
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_drift(connection, items, vectors, lsh_model, layout):
+def test_drift(connection, items, vectors, lsh_model):
     """A model trained on half of the rows, before and after the rows drift."""
     before = vectors[:150]
-    index = index_with_profile(connection, lsh_model, before, layout)
+    index = index_with_profile(connection, lsh_model, before)
     for moved in (False, True):
         now = vectors
         if moved:

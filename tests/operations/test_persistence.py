@@ -45,8 +45,6 @@ def test_codes_follow_their_table(searched):
 
 
 def test_codes_that_are_kept_after_a_swap_follow_too(connection, index, model):
-    if index.layout == "column":
-        pytest.skip("codes in the table are as the table is")
     operations.swap(index, "lsh")
     connection.execute("ALTER TABLE items SET UNLOGGED")
     assert findings(index)["table"].status == "warning"

@@ -47,9 +47,9 @@ def test_writes_leave_rows_in_the_queue(encoded):
 
 
 def test_a_key_that_changes(encoded):
-    """A code in a column goes along with its row; one in a table is another row's to be."""
+    """The code is another row's to be."""
     encoded.connection.execute("UPDATE items SET id = id + 1000 WHERE id <= 2")
-    assert_queued(encoded, NEVER if encoded.layout == "column" else [*NEVER, 1001, 1002])
+    assert_queued(encoded, [*NEVER, 1001, 1002])
     encoded.connection.execute("INSERT INTO items VALUES (1, 'a', %s)", [vector(0)])
     encoded.encode()
     assert_queued(encoded, NEVER)
@@ -144,11 +144,10 @@ def test_partitions(connection, known_model):
     assert index.summary().codes == 1
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_vector_that_the_model_cannot_take_is_refused(connection, known_model, layout):
+def test_a_vector_that_the_model_cannot_take_is_refused(connection, known_model):
     store.save(connection, known_model)
     connection.execute("CREATE TABLE loose (id int PRIMARY KEY, embedding vector)")
-    index = create_index(connection, "loose", table="loose", model="known", layout=layout)
+    index = create_index(connection, "loose", table="loose", model="known")
     connection.execute("INSERT INTO loose VALUES (1, %s), (2, NULL)", [vector(0)])
     for write in (
         "INSERT INTO loose VALUES (3, '[1,2,3]')",
@@ -169,12 +168,11 @@ def test_comments_say_who_encodes(queued):
     assert "evaluated in Python" in comments["sync_items_idx"]
     assert "pg-hashindex index encode items_idx" in comments["sync_items_idx"]
     assert "query_code is the query's code, from Python" in comments["search_items_idx"]
-    if queued.layout == "table":
-        row = queued.connection.execute(
-            "SELECT obj_description('hashindex.items_idx_codes'::regclass, 'pg_class')"
-        ).fetchone()
-        assert "pg-hashindex index encode" in row[0]
-        assert row[0].endswith("triggers on public.items take away those of rows that change")
+    row = queued.connection.execute(
+        "SELECT obj_description('hashindex.items_idx_codes'::regclass, 'pg_class')"
+    ).fetchone()
+    assert "pg-hashindex index encode" in row[0]
+    assert row[0].endswith("triggers on public.items take away those of rows that change")
 
 
 def test_dropping_leaves_nothing(queued):

@@ -5,7 +5,6 @@ import pytest
 from fixtures.catalog import contents
 from fixtures.checks import assert_fresh
 from fixtures.indexes import create_index, indexed
-from fixtures.items import one_layout
 from fixtures.known import assert_queued
 from fixtures.landmarks import assert_listed, relations, tables_of
 
@@ -55,8 +54,6 @@ def everything(index):
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_where_all_is_well_nothing_changes(index, access):
-    if access == "landmarks" and index.layout == "column":
-        pytest.skip("landmarks need a code table")
     index.configure(access=access)
     index.encode()
     before = everything(index)
@@ -109,10 +106,9 @@ def test_triggers_that_were_away(index, how):
     connection.execute("DELETE FROM items WHERE id BETWEEN 15 AND 20")
     connection.execute("INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')")
     done = "created missing" if how == "DROP" else "enabled"
-    gone = 11 if index.layout == "table" else 5
     assert operations.repair(index).done == (
         f"{done} triggers on public.items",
-        f"removed {gone} codes of rows that are gone or have no vector",
+        "removed 11 codes of rows that are gone or have no vector",
         "removed 9 codes that were not those of their rows",
         "encoded 10 rows",
     )
@@ -132,10 +128,9 @@ def test_triggers_that_always_fire_are_left_so(index):
     assert everything(index) == before
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_partitions_that_came_and_went(connection, model, layout):
+def test_partitions_that_came_and_went(connection, model):
     connection.execute(PARTS)
-    index = indexed(connection, "i", table="parts", layout=layout)
+    index = indexed(connection, "i", table="parts")
     connection.execute(
         "CREATE TABLE more (LIKE parts INCLUDING ALL);"
         "INSERT INTO more (id, embedding) SELECT id + 200, embedding FROM parts WHERE id < 50;"
@@ -143,21 +138,18 @@ def test_partitions_that_came_and_went(connection, model, layout):
         "CREATE TABLE high_2 PARTITION OF parts FOR VALUES FROM (300) TO (400);"
         "INSERT INTO parts SELECT id + 300, embedding FROM parts WHERE id < 20;"
         "ALTER TABLE parts DETACH PARTITION low;"
-        # Straight to partitions that have no triggers yet where codes are in a table.
+        # Straight to partitions that have no triggers yet.
         "UPDATE high_2 SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 305;"
         "DELETE FROM high_2 WHERE id = 319"
     )
     done = operations.repair(index).done
-    if layout == "table":
-        assert sorted(done) == [
-            "created missing triggers on public.high_2, public.more",
-            "dropped triggers on public.low: no part of the table",
-            "encoded 55 rows",
-            "removed 101 codes of rows that are gone or have no vector",
-            "removed 5 codes that were not those of their rows",
-        ]
-    else:
-        assert done == ("encoded 50 rows",)
+    assert sorted(done) == [
+        "created missing triggers on public.high_2, public.more",
+        "dropped triggers on public.low: no part of the table",
+        "encoded 55 rows",
+        "removed 101 codes of rows that are gone or have no vector",
+        "removed 5 codes that were not those of their rows",
+    ]
     assert_fresh(index)
     for table in ("high_2", "more", "high_1", "parts"):
         connection.execute(f"UPDATE {table} SET embedding = '[8,1,1,4,5,6,7,8]'".encode())
@@ -170,11 +162,10 @@ def test_partitions_that_came_and_went(connection, model, layout):
     assert left == []
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_a_detached_partition_writes_no_codes(connection, model, layout):
+def test_a_detached_partition_writes_no_codes(connection, model):
     """It may get rows with keys that are in another partition now."""
     connection.execute(PARTS)
-    index = indexed(connection, "i", table="parts", layout=layout)
+    index = indexed(connection, "i", table="parts")
     connection.execute(
         "ALTER TABLE parts DETACH PARTITION low;"
         "CREATE TABLE low_too PARTITION OF parts FOR VALUES FROM (0) TO (100);"
@@ -195,11 +186,8 @@ def test_a_detached_partition_writes_no_codes(connection, model, layout):
 def test_codes_that_are_not_those_of_their_rows(index):
     """A sample finds codes that became wrong unseen, and --full mends them."""
     connection = index.connection
-    table = f"{index.code_schema}.{index.code_table}"
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
-    connection.execute(
-        f"UPDATE {table} SET {index.code_column} = ~{index.code_column} WHERE id % 3 = 0".encode()
-    )
+    connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code WHERE id % 3 = 0")
     connection.execute("ALTER TABLE items ENABLE TRIGGER ALL")
     found = operations.repair(index)
     assert found.done == ()
@@ -225,22 +213,12 @@ def test_rows_without_codes_and_codes_without_rows(connection, items, model):
     assert_fresh(index)
 
 
-def test_a_missing_code_table_or_column(index):
+def test_a_missing_code_table(index):
     connection = index.connection
     before = index.search(QUERY, 20)
-    connection.execute(
-        (
-            "DROP TABLE hashindex.items_idx_codes"
-            if index.layout == "table"
-            else "ALTER TABLE items DROP items_idx_code"
-        ).encode()
-    )
+    connection.execute("DROP TABLE hashindex.items_idx_codes")
     # Until then, searches are exact without a table of codes.
-    if index.layout == "table":
-        assert index.search(QUERY, 5) == before[:5]
-    else:
-        with pytest.raises(InvalidInputError, match="run pg-hashindex index check items_idx"):
-            index.search(QUERY)
+    assert index.search(QUERY, 5) == before[:5]
     assert operations.repair(index).done == ("recreated the codes", "encoded 300 rows")
     assert index.search(QUERY, 20) == before
     assert_fresh(index)
@@ -294,23 +272,18 @@ def test_leftovers_of_runs(index):
     """An INVALID index, and a table of landmarks that is no longer needed."""
     connection = index.connection
     before = relations(connection)
-    table = f"{index.code_schema}.{index.code_table}"
     connection.execute(
-        f"CREATE INDEX by_length ON {table} (length({index.code_column}));"
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = "
-        f"'{index.code_schema}.by_length'::regclass;"
-        "CREATE TABLE hashindex.items_idx_staged (id int)".encode()
+        "CREATE INDEX by_length ON hashindex.items_idx_codes (length(code));"
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'hashindex.by_length'::regclass;"
+        "CREATE TABLE hashindex.items_idx_staged (id int)"
     )
-    schema = index.code_schema
     assert operations.repair(index).done == (
         "dropped table hashindex.items_idx_staged, which a run had left",
-        *[f"dropped index {schema}.by_length, which a run had left"] * (index.layout == "table"),
+        "dropped index hashindex.by_length, which a run had left",
     )
-    connection.execute(f"DROP INDEX IF EXISTS {schema}.by_length".encode())
     assert relations(connection) == before
 
 
-@one_layout
 def test_an_access_path_that_was_being_built(index):
     index.configure(access="landmarks")
     assert operations.repair(index).done == ("encoded 300 rows", "built the access path landmarks")

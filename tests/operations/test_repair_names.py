@@ -122,8 +122,8 @@ def test_writes_after_the_table_was_renamed_go_on(index, statement):
     ):
         index.connection.execute(change.encode())
     _, *encoded = operations.rebind(reopened(index), table=name[0]).done
-    # Codes in a table of their own wait for the name; those in the row itself need none.
-    assert encoded == (["encoded 17 rows"] if index.layout == "table" else [])
+    # They wait for the name.
+    assert encoded == ["encoded 17 rows"]
     assert_fresh(reopened(index))
 
 
@@ -132,15 +132,10 @@ def test_writes_after_a_column_was_renamed_are_refused_or_encoded(index, column)
     connection = index.connection
     connection.execute(f"ALTER TABLE items RENAME {column} TO other".encode())
     insert = "INSERT INTO items VALUES (1001, 'a', '[1,2,3,4,5,6,7,8]')"
-    if index.layout == "column" and column == "id":
+    # It says which column is missing, and where.
+    with pytest.raises(psycopg.errors.UndefinedColumn, match=f'{column}"? does not|no field') as e:
         connection.execute(insert)
-    else:
-        # It says which column is missing, and where.
-        with pytest.raises(
-            psycopg.errors.UndefinedColumn, match=f'{column}"? does not|no field'
-        ) as e:
-            connection.execute(insert)
-        assert "function hashindex.sync_items_idx()" in str(e.value)
+    assert "function hashindex.sync_items_idx()" in str(e.value)
     operations.rebind(
         reopened(index),
         **{"embedding": {"column": "other"}, "id": {"key_columns": "other"}}[column],
@@ -188,23 +183,6 @@ def test_an_index_without_codes(connection, items, model):
     connection.execute("ALTER TABLE items RENAME embedding TO v")
     assert operations.rebind(index, column="v").done[1:] == ("encoded 300 rows",)
     assert_fresh(reopened(index))
-
-
-def test_a_code_column_that_was_renamed(connection, items, model):
-    """It is made again; the one of another name is left to whoever renamed it."""
-    first, second = (create_index(connection, name, layout="column") for name in ("one", "two"))
-    connection.execute("ALTER TABLE items ADD bits bit(12)")
-    for index in (first, second):
-        index.encode()
-    connection.execute("ALTER TABLE items RENAME one_code TO secret")
-    with pytest.raises(InvalidInputError, match="index check one"):
-        first.search(QUERIES[0])
-    assert operations.repair(first).done == ("recreated the codes", "encoded 300 rows")
-    for index in (first, second):
-        assert_fresh(reopened(index))
-    connection.execute("UPDATE items SET embedding = '[1,2,3,4,5,6,7,8]' WHERE id < 9")
-    for index in (first, second):
-        assert_fresh(reopened(index))
 
 
 @pytest.mark.parametrize(
@@ -314,8 +292,6 @@ def test_a_table_that_took_the_name_of_another(index, vectors, chosen):
     """A repair goes by the name that the index has; rebind takes the table of before."""
     connection = index.connection
     connection.execute("CREATE TABLE items_new (LIKE items INCLUDING INDEXES)")
-    if index.layout == "column":
-        connection.execute("ALTER TABLE items_new DROP items_idx_code")
     connection.execute(
         "INSERT INTO items_new SELECT id + 100, category, "
         "subvector(embedding || embedding, 2, 8) FROM items"
@@ -338,14 +314,12 @@ def test_a_table_that_took_the_name_of_another(index, vectors, chosen):
     now.drop()
 
 
-@pytest.mark.parametrize(
-    ("layout", "access"), [("table", "scan"), ("table", "landmarks"), ("column", "scan")]
-)
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_a_table_made_again_is_not_searched_by_the_codes_of_the_old_one(
-    connection, items, model, layout, access
+    connection, items, model, access
 ):
     """As by loads that drop a table and fill a new one, or that swap names; keys are the same."""
-    index = indexed(connection, "i", layout=layout, access=access)
+    index = indexed(connection, "i", access=access)
     index.search(QUERIES[0])
     connection.execute(
         "CREATE TABLE items_new (LIKE items INCLUDING ALL); "
@@ -401,15 +375,3 @@ def test_an_index_that_only_python_encodes(encoded):
     assert_queued(now, range(291, 301))
     connection.execute("UPDATE things SET v = %s WHERE id = 3", [Vector([1.0] * 8)])
     assert_queued(now, [3, *range(291, 301)])
-
-
-def test_an_index_beside_another_that_is_broken(connection, items, model):
-    """Writes that one needs fire the triggers of the other: the message names it."""
-    first = create_index(connection, "First-1", layout="column")
-    second = indexed(connection, "second")
-    connection.execute("ALTER TABLE items RENAME embedding TO v")
-    with pytest.raises(InvalidInputError, match="a part of index 'second' .* index check second"):
-        operations.rebind(first, column="v")
-    for index in (second, first):
-        operations.rebind(reopened(index), column="v")
-        assert_fresh(reopened(index))

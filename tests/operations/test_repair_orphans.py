@@ -25,7 +25,6 @@ def indexes(connection, items, model):
     return [
         create(connection, "By-Lists", access="landmarks"),
         create(connection, "scanned"),
-        create(connection, "in_column", layout="column"),
     ]
 
 
@@ -56,32 +55,25 @@ def test_the_functions_of_an_index_on_a_distributed_table(connection):
 
 
 def test_objects_of_indexes_whose_rows_were_deleted(connection, items, model):
-    kept = create(connection, "kept", layout="column")
+    kept = create(connection, "kept")
     before = contents(connection)
     lists = create(connection, "By-Lists", access="landmarks")
     create(connection, "scanned")
-    create(connection, "in_column", layout="column")
     codes, landmarks = tables_of(lists)
     connection.execute("DELETE FROM hashindex.index WHERE name <> 'kept'")
     expected = [
         *(Orphan("trigger", f'"hashindex_By-Lists_{event}" ON public.items') for event in EVENTS),
         *(Orphan("trigger", f"hashindex_scanned_{event} ON public.items") for event in EVENTS),
-        Orphan("trigger", "zz_hashindex_in_column ON public.items"),
-        Orphan("column", "public.items.in_column_code"),
         Orphan("function", 'hashindex."candidates_By-Lists"' + CANDIDATES),
         Orphan("function", 'hashindex."refresh_By-Lists"' + REFRESH),
         Orphan("function", 'hashindex."search_By-Lists"' + SEARCH),
         Orphan("function", 'hashindex."sync_by$lists$6c5e892e"()'),
         Orphan("function", 'hashindex."within_By-Lists"' + WITHIN),
         Orphan("function", "hashindex.candidates_scanned" + CANDIDATES),
-        Orphan("function", "hashindex.candidates_in_column" + CANDIDATES),
         Orphan("function", "hashindex.refresh_scanned" + REFRESH),
         Orphan("function", "hashindex.search_scanned" + SEARCH),
-        Orphan("function", "hashindex.search_in_column" + SEARCH),
         Orphan("function", "hashindex.sync_scanned()"),
-        Orphan("function", "hashindex.sync_in_column()"),
         Orphan("function", "hashindex.within_scanned" + WITHIN),
-        Orphan("function", "hashindex.within_in_column" + WITHIN),
         Orphan("table", f'hashindex."{codes}"'),
         Orphan("table", f'hashindex."{landmarks}"'),
         Orphan("table", "hashindex.scanned_codes"),

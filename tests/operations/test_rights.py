@@ -38,17 +38,12 @@ def test_a_reader_searches_and_writes_nothing(connection, as_role, items, model)
             reader.execute(write)
 
 
-@pytest.mark.parametrize("access", ["scan", "landmarks", "column"])
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, access):
     """Not the schema, not the codes; and they cannot call what writes them."""
     writer = as_role("writer")
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
-    index = indexed(
-        connection,
-        layout="column" if access == "column" else "table",
-        access="scan" if access == "column" else access,
-        filter_columns=[] if access == "column" else ["category"],
-    )
+    index = indexed(connection, access=access, filter_columns=["category"])
     index = HashIndex.open(connection, "items_idx")
     # What he was given as a reader.
     index.revoke("writer")
@@ -144,15 +139,14 @@ def test_a_reader_may_not_change_an_index(connection, as_role, items, model):
     assert HashIndex.open(connection, "items_idx").candidates == 200
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_row_level_security_holds(connection, as_role, items, model, layout):
+def test_row_level_security_holds(connection, as_role, items, model):
     """Two tenants see their own rows only, whatever the candidates are."""
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
     tenants = {role: as_role(role) for role in ("a", "b")}
     for role in tenants:
         connection.execute(f"GRANT SELECT ON items TO {role}")
     connection.execute("CREATE POLICY own ON items USING (category = current_user)")
-    indexed(connection, layout=layout)
+    indexed(connection)
     for role, session in tenants.items():
         for search in (SEARCHES[0], SEARCHES[1]):
             ids = search.replace("count(*)", "array_agg(s.id::bigint)") + " s"
@@ -163,12 +157,11 @@ def test_row_level_security_holds(connection, as_role, items, model, layout):
             assert rows == [(role,)]
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, model, layout):
+def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, model):
     """A migration by the superuser, say: the application that owns the table must go on writing."""
     owner = as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
-    index = indexed(connection, layout=layout, trust_owner=True)
+    index = indexed(connection, trust_owner=True)
     owner.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     owner.execute("UPDATE items SET embedding = %s WHERE id = 1", [Vector([1.0] * 8)])
     owner.execute("DELETE FROM items WHERE id = 2")
@@ -179,8 +172,7 @@ def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, m
     assert index.summary().codes == 0
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items, model, layout):
+def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items, model):
     rights = {
         "inserts": ("INSERT", f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')"),
         "updates": ("SELECT, UPDATE", f"UPDATE items SET embedding = '{QUERY}' WHERE id = 1"),
@@ -190,17 +182,16 @@ def test_each_right_alone_is_enough_for_its_statement(connection, as_role, items
     sessions = {role: as_role(role) for role in rights}
     for role, (right, _) in rights.items():
         connection.execute(f"GRANT {right} ON items TO {role}")
-    index = indexed(connection, layout=layout)
+    index = indexed(connection)
     for role, (_, statement) in rights.items():
         sessions[role].execute(statement)
         assert_fresh(index)
     assert index.summary().codes == 0
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_rights_of_everybody(connection, as_role, items, model, layout):
+def test_rights_of_everybody(connection, as_role, items, model):
     connection.execute("GRANT SELECT, INSERT ON items TO PUBLIC")
-    index = indexed(connection, layout=layout)
+    index = indexed(connection)
     anybody = as_role("anybody")
     anybody.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     assert anybody.execute(SEARCHES[0]).fetchone() == (10,)

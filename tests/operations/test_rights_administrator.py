@@ -49,16 +49,13 @@ def owners(connection):
     return {row[0] for row in rows}
 
 
-@pytest.mark.parametrize("layout", ["table", "column"])
-def test_the_administrator_does_everything(administrator, connection, vectors, as_role, layout):
+def test_the_administrator_does_everything(administrator, connection, vectors, as_role):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
-    index = indexed(administrator, layout=layout)
+    index = indexed(administrator)
     assert reader.execute(TYPED).fetchone() == (10,)
     administrator.execute("INSERT INTO items VALUES (1001, 'w', '[1,2,3,4,5,6,7,8]')")
     for access in ("landmarks", "scan"):
-        if (access, layout) == ("landmarks", "column"):
-            continue
         index = index.configure(access=access, candidates=100)
         index.encode()
         index = HashIndex.open(administrator, "items_idx")

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.newest
 TYPED = "SELECT count(*) FROM hashindex.search_items_idx('[1,2,3,4,5,6,7,8]')"
 
 
-@pytest.mark.parametrize(
-    "notes",
-    [("scan", "column"), ("scan", "table"), ("landmarks", "table")],
-    ids="-".join,
-    indirect=True,
-)
 def test_a_reader_of_two_columns(notes, connection, as_role):
     """Searching reads the key and the vectors, and nothing else of the table."""
     connection.execute("ALTER TABLE notes DISABLE ROW LEVEL SECURITY")
@@ -52,10 +46,8 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
         for what, right in rights(connection, "reader") - before - {("notes.kind", "SELECT")}
     }
     landmarks = {"hashindex.notes_idx_landmarks"} if notes.access == "landmarks" else set()
-    granted_parts = {"hashindex.notes_idx_codes"} | landmarks
     # The model is read by a view, which looks at the rights on the codes.
-    code = {"notes.notes_idx_code"} if notes.layout == "column" else granted_parts
-    assert granted == {(what, "SELECT") for what in code}
+    assert granted == {(what, "SELECT") for what in {"hashindex.notes_idx_codes"} | landmarks}
     HashIndex.open(connection, "notes_idx").revoke("reader")
     assert rights(connection, "reader") == before | {("notes.kind", "SELECT")}
     assert_sees(reader, ("few",), names=["typed", "by name", "where_equals", "filter"])
@@ -65,7 +57,7 @@ def test_a_reader_of_two_columns(notes, connection, as_role):
 
 @pytest.fixture
 def one(connection, items, model):
-    """An index with its codes in a table, where a test needs it of one layout only."""
+    """An index of items."""
     return indexed(connection)
 
 

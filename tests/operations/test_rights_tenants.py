@@ -18,14 +18,6 @@ BOTH = ("many", "few")
 GRANTED = "GRANT SELECT ON notes TO app; SELECT hashindex.grant_reader('notes_idx', 'app', true)"
 TYPED = "SELECT id, distance FROM hashindex.search_notes_idx"
 
-# Paths that search in ways of their own under row security.
-SOME_PATHS = pytest.mark.parametrize(
-    "notes",
-    [("scan", "table"), ("scan", "column"), ("landmarks", "table")],
-    ids="-".join,
-    indirect=True,
-)
-
 
 def become(session, tenant):
     session.execute("SELECT set_config('app.tenant', %s, false)", [tenant])
@@ -56,7 +48,6 @@ def test_each_sees_his_own(notes, connection, as_role):
         assert_sees(app, (tenant,) if tenant in ROWS else ())
 
 
-@SOME_PATHS
 def test_bypassing_row_security_sees_all(notes, connection, as_role):
     owner, auditor = as_role("owner"), as_role("auditor")
     connection.execute(
@@ -78,7 +69,6 @@ def test_bypassing_row_security_sees_all(notes, connection, as_role):
     assert_sees(auditor, ("few",))
 
 
-@SOME_PATHS
 def test_one_session_that_changes_its_role(notes, connection, as_role):
     """A pool that connects as one role, and sets another for each request."""
     as_role("tenant")
@@ -102,7 +92,6 @@ def test_one_session_that_changes_its_role(notes, connection, as_role):
             assert len(cursor.execute(execute, [str(QUERY.tolist())]).fetchall()) == seen
 
 
-@SOME_PATHS
 def test_rows_that_change_hands(notes, connection, as_role):
     app = as_role("app")
     connection.execute(GRANTED)
@@ -120,7 +109,6 @@ def test_rows_that_change_hands(notes, connection, as_role):
     assert_sees(app, BOTH)
 
 
-@SOME_PATHS
 def test_row_security_that_is_off_is_an_error(notes, connection, as_role):
     """As of the table itself: not a way round the policy."""
     app = as_role("app")
@@ -131,7 +119,6 @@ def test_row_security_that_is_off_is_an_error(notes, connection, as_role):
             SEARCHES[name].run(app, 5)
 
 
-@SOME_PATHS
 def test_after_the_model_was_swapped(notes, connection, as_role, vectors):
     """Codes that come later are granted, and hidden, as the first were."""
     app = as_role("app")

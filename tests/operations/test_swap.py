@@ -91,7 +91,7 @@ def test_a_swap_gives_the_index_the_codes_of_the_other_model(index, other, vecto
     assert done.before is not None
     assert done.after is not None
     now = reopened(index)
-    assert (now.model, now.n_bits, now.layout) == ("other", 20, index.layout)
+    assert (now.model, now.n_bits) == ("other", 20)
     assert (now.storage, now.swap_of) == ("items_idx~2", None)
     assert_fresh(now)
     previous = HashIndex.open(index.connection, "items_idx~2")
@@ -219,19 +219,13 @@ def test_the_access_path_comes_along(connection, items, model, other, access):
 
 @pytest.mark.newest
 def test_another_access_path_may_be_asked_for(index, other):
-    if index.layout == "table":
-        operations.swap(index, "other", access="landmarks", force=True)
-        assert reopened(index).access == "landmarks"
-        operations.prune(index)
+    operations.swap(index, "other", access="landmarks", force=True)
+    assert reopened(index).access == "landmarks"
+    operations.prune(index)
     operations.swap(index, "other", force=True)
     operations.prune(index)
     operations.swap(index, "other", access="scan", force=True)
     assert reopened(index).access == "scan"
-    if index.layout == "column":
-        operations.prune(index)
-        with pytest.raises(InvalidInputError, match="landmarks need them in a table"):
-            operations.swap(index, "other", access="landmarks", force=True)
-        assert swap_row(index, ["next", "ready", "previous"]) is None
 
 
 def test_a_model_of_less_recall_is_refused(index, poor, vectors):

@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from fixtures.items import one_layout
 
 from pg_hashindex import metrics, store
 from pg_hashindex.errors import InvalidInputError
@@ -88,7 +87,6 @@ def test_the_nearest_by_cosine(connection, items, model, vectors):
     assert scores.values["MAP"] == pytest.approx(metrics.mean_average_precision(*codes, relevant))
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("options", "message"),
     [

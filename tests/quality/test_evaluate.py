@@ -3,7 +3,6 @@
 import numpy as np
 import psycopg
 import pytest
-from fixtures.items import one_layout
 from fixtures.recall import brute_force_recall
 from pgvector import Vector
 
@@ -96,7 +95,6 @@ def test_fewer_rows_than_k(connection, model):
         evaluate(index)
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -113,7 +111,6 @@ def test_refused(index, arguments, message):
         evaluate(index, **arguments)  # type: ignore[arg-type]
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -162,10 +159,7 @@ def test_rows_without_a_vector_are_neither_queries_nor_answers(index):
 
 def test_codes_that_are_not_there_cost_recall(index):
     """The measure looks at answers, not at codes: what is not encoded is not found."""
-    if index.layout == "table":
-        index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
-    else:
-        index.connection.execute("UPDATE items SET items_idx_code = NULL WHERE id > 150")
+    index.connection.execute("DELETE FROM hashindex.items_idx_codes WHERE id > 150")
     assert 0.3 < evaluate(index, queries=300, k=10, candidates=[300]).points[0].recall < 0.7
     index.encode()
     assert evaluate(index, queries=50, k=10, candidates=[300]).points[0].recall == 1

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import psycopg
 import pytest
-from fixtures.items import one_layout
 from fixtures.recall import brute_force_recall
 
 from pg_hashindex.db.connection import connect
@@ -26,7 +25,6 @@ def lsh_model(vectors):
     return LSH(n_bits=400, random_state=3).fit(vectors).to_model("lsh")
 
 
-@one_layout
 @pytest.mark.parametrize("goal", [0.7, 0.97])
 def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal):
     index = index.configure(ranking="hamming")
@@ -44,7 +42,6 @@ def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal
     assert again.own.candidates == again.best.candidates == tuned.best.candidates
 
 
-@one_layout
 def test_searches_for_many_rows_keep_more_in_proportion(index):
     tuned = tune(index, 0.9, queries=100, k=50)
     # 200 are for ten rows.
@@ -69,7 +66,6 @@ def test_lists_of_landmarks(connection, items, model):
     assert point.recall == tuned.best.recall
 
 
-@one_layout
 def test_a_session_that_only_reads(index, url):
     before = index.connection.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())").fetchone()
     with connect(url) as session:
@@ -83,7 +79,6 @@ def test_a_session_that_only_reads(index, url):
     assert after == before
 
 
-@one_layout
 def test_a_reader(index, connection, as_role):
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
@@ -91,7 +86,6 @@ def test_a_reader(index, connection, as_role):
     assert tuned.remedy == "allow more time, or a lower recall"
 
 
-@one_layout
 def test_other_queries(index, vectors):
     """Not left out of their own answers: the row itself is found, too."""
     log = queries.of_log(index, "SELECT embedding FROM items WHERE id < 9")
@@ -110,7 +104,6 @@ def test_within_tenants(connection, items, model):
     assert {point.recall for point in tuned.points if point.candidates >= 100} == {1}
 
 
-@one_layout
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

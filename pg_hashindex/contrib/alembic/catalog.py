@@ -11,7 +11,7 @@ from ..sqlalchemy.specification import IndexSpec
 
 _INDEXES = """
     SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
-           i.key_columns AS key, i.metric, i.layout,
+           i.key_columns AS key, i.metric,
            coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
            CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
            pg_catalog.array_remove(i.filter_columns, i.tenant_column) AS filter_columns,
@@ -23,16 +23,6 @@ _INDEXES = """
     LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.schema_name
     LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.table_name
     WHERE i.swap_of IS NULL ORDER BY i.name
-"""
-
-# With layout column: the columns of codes, those of swaps too.
-_COLUMNS = """
-    SELECT i.code_schema AS schema, i.code_table AS relation, i.code_column AS name,
-           coalesce(pg_table_is_visible(c.oid), false) AS visible
-    FROM hashindex.index i
-    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = i.code_schema
-    LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = i.code_table
-    WHERE i.layout = 'column'
 """
 
 _MODELS = "SELECT m.name, m.version, m.dimension FROM hashindex.model m ORDER BY m.version"
@@ -92,20 +82,3 @@ def model_sizes(connection: sa.Connection) -> ModelSize:
     """Read the dimensions of models; for each name, the latest version comes last."""
     rows = _read(connection, _MODELS)
     return {(row["name"], row["version"]): row["dimension"] for row in rows}
-
-
-def code_columns(
-    connection: sa.Connection, default_schema: str | None
-) -> set[tuple[str | None, str, str]]:
-    """Read the columns that hash indexes add to users' tables, with their schemas and tables.
-
-    If the search_path finds the table, there is a second entry without its schema.
-    """
-    return {
-        (schema, row["relation"], row["name"])
-        for row in _read(connection, _COLUMNS)
-        for schema in (
-            None if row["visible"] else row["schema"],
-            None if row["schema"] == default_schema else row["schema"],
-        )
-    }

@@ -14,7 +14,7 @@ from pgvector.sqlalchemy import VECTOR
 
 from ..sqlalchemy.declared import HashIndex, declared_on
 from ..sqlalchemy.specification import SETTINGS, IndexSpec
-from .catalog import Existing, ModelSize, code_columns, existing_indexes, model_sizes
+from .catalog import Existing, ModelSize, existing_indexes, model_sizes
 from .operations import (
     ChangeHashIndexOps,
     ConfigureHashIndexOp,
@@ -53,7 +53,7 @@ def _compare(
     if connection is None or connection.dialect.name != "postgresql":
         return
     default_schema = connection.dialect.default_schema_name
-    _leave_code_columns(upgrade_ops, code_columns(connection, default_schema))
+    _leave_out_ours(upgrade_ops)
     existing = existing_indexes(connection, default_schema)
     sizes = model_sizes(connection)
     dropped, made = [], []
@@ -210,7 +210,7 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
     was = found.spec
-    place = attrgetter("schema", "table", "column", "layout", "tenant")
+    place = attrgetter("schema", "table", "column", "tenant")
     if spec.key_columns is not None and not _same(spec.key_columns, was.key_columns):
         return True
     return place(spec) != place(was) or spec.metric not in (None, was.metric)
@@ -261,35 +261,14 @@ def _is_ours(schema: str | None) -> bool:
     return schema == "hashindex"
 
 
-def _leave_code_columns(
-    upgrade_ops: ops.UpgradeOps, columns: set[tuple[str | None, str, str]]
-) -> None:
-    """Remove alembic's operations on columns that belong to hash indexes."""
-
-    def drops_codes(operation: MigrateOperation) -> bool:
-        return (
-            isinstance(operation, ops.DropColumnOp)
-            and (operation.schema, operation.table_name, operation.column_name) in columns
-        )
-
-    kept: list[MigrateOperation] = []
+def _leave_out_ours(upgrade_ops: ops.UpgradeOps) -> None:
+    """Remove what belongs to hash indexes from alembic's own operations."""
+    upgrade_ops.ops[:] = [
+        operation
+        for operation in upgrade_ops.ops
+        if not _is_ours(getattr(operation, "schema", None))
+    ]
     for operation in upgrade_ops.ops:
-        if _is_ours(getattr(operation, "schema", None)):
-            continue
         if isinstance(operation, ops.CreateTableOp):
             # Otherwise it would be written as an argument.
             operation.info.pop("hash_indexes", None)
-        if isinstance(operation, ops.DropTableOp) and operation._reverse is not None:
-            # A downgrade makes them together with the index.
-            place = (operation.schema, operation.table_name)
-            operation._reverse.columns = [
-                item
-                for item in operation._reverse.columns
-                if not (isinstance(item, sa.Column) and (*place, item.name) in columns)
-            ]
-        if isinstance(operation, ops.ModifyTableOps):
-            operation.ops[:] = [inner for inner in operation.ops if not drops_codes(inner)]
-            if operation.is_empty():
-                continue
-        kept.append(operation)
-    upgrade_ops.ops[:] = kept

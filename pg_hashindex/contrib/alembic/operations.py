@@ -339,8 +339,7 @@ def create_hash_index(
         Whether to encode the rows that are there.
     schema : str, optional
         The schema of the table; found by the search_path by default.
-    key, metric, layout, access, ranking, candidates, probes, filter_columns : optional
-    tenant : optional
+    key, metric, access, ranking, candidates, probes, filter_columns, tenant : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     trust_owner : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
@@ -372,7 +371,7 @@ def drop_hash_index(
     ----------
     if_exists
         Whether to do nothing if there is no such index.
-    table, column, model, schema, key, metric, layout, access, ranking, candidates, probes,
+    table, column, model, schema, key, metric, access, ranking, candidates, probes,
     filter_columns, tenant, defer, trust_owner : optional
         The settings of the index, so that the operation can be reversed; not needed to drop it.
 

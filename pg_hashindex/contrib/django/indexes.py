@@ -30,9 +30,7 @@ from ..sqlalchemy.statements import (
 _log = logging.getLogger("pg_hashindex.django")
 
 # Changes of these need another index.
-_FIXED = (
-    "schema", "table", "column", "key", "metric", "layout", "filter_columns", "tenant",
-)  # fmt: skip
+_FIXED = ("schema", "table", "column", "key", "metric", "filter_columns", "tenant")
 
 # Django drops a table without a word to its indexes: the triggers go, and the codes stay.
 DROP_LEFT = (
@@ -79,7 +77,7 @@ class HashIndex(models.Index):  # type: ignore[misc]
     tenant : str, optional
         The field of tenants, as for `pg_hashindex.HashIndex.create`; a foreign key, say.
     **options
-        ``metric``, ``layout``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
+        ``metric``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
         ``trust_owner``: as `pg_hashindex.contrib.sqlalchemy.HashIndex`.
 
     Raises

@@ -38,8 +38,6 @@ class HashIndex(SchemaItem):
         A column, or several, that are unique together and NOT NULL; the primary key by default.
     metric : {"l2", "cosine", "ip"}, optional
         The exact distance of answers; the model's by default.
-    layout : {"table", "column"}
-        Codes in a table of their own, or in a column of the table, which must not be mapped.
     access : {"scan", "landmarks"}, optional
         How searches find candidates; by default as for `pg_hashindex.HashIndex.create`, by the
         rows that the table has then. Landmarks are built by ``pg-hashindex index encode``.
@@ -49,7 +47,7 @@ class HashIndex(SchemaItem):
         Defaults of searches.
     filter_columns : sequence of str, optional
         Columns of the table that are copied beside the codes, so that filters on them drop rows
-        before these are read; for layout ``table``.
+        before these are read.
     tenant : str, optional
         The column of tenants, as for `pg_hashindex.HashIndex.create`.
     defer : bool

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from ...db.keys import KeyColumns, as_key_columns
 from ...errors import InvalidInputError
-from ...index.catalog import Access, Layout, check_index_name
+from ...index.catalog import Access, check_index_name
 from ...models.model import Metric
 from ...models.quantization import Ranking
 
@@ -18,12 +18,7 @@ SETTINGS = ("access", "ranking", "candidates", "probes")
 
 _REFERENCE = re.compile(r"[^:\x01-\x1f]{1,63}(:[1-9][0-9]{0,8})?")
 
-_CHOICES: dict[str, Any] = {
-    "metric": Metric,
-    "layout": Layout,
-    "access": Access,
-    "ranking": Ranking,
-}
+_CHOICES: dict[str, Any] = {"metric": Metric, "access": Access, "ranking": Ranking}
 
 
 class IndexOptions(TypedDict, total=False):
@@ -31,7 +26,6 @@ class IndexOptions(TypedDict, total=False):
 
     key: KeyColumns
     metric: Metric | None
-    layout: Layout
     access: Access | None
     ranking: Ranking | None
     candidates: int | None
@@ -59,7 +53,6 @@ class IndexSpec:
     schema: str | None = None
     key: KeyColumns = None
     metric: Metric | None = None
-    layout: Layout = "table"
     access: Access | None = None
     ranking: Ranking | None = None
     candidates: int | None = None
@@ -78,7 +71,7 @@ class IndexSpec:
             )
         for argument, choice in _CHOICES.items():
             value = getattr(self, argument)
-            if value not in get_args(choice) and (value is not None or argument == "layout"):
+            if value is not None and value not in get_args(choice):
                 raise InvalidInputError(
                     f"{argument} {value!r} of index {self.name!r} is unknown; use one of: "
                     f"{', '.join(get_args(choice))}"

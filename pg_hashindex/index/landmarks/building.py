@@ -338,16 +338,15 @@ class LandmarkBuild:
     def _left_off(self) -> int | None:
         """Return the place that a previous run has reached, None if there was no run."""
         row = self._execute(
-            "SELECT i.next_generation, i.built_pages, i.code_schema, i.code_table "
-            "FROM hashindex.index i "
+            "SELECT i.next_generation, i.built_pages, i.code_table FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
             "WHERE i.name = $1 AND i.storage = $2",
             [self.index.name, self.index.storage],
         ).fetchone()
         if row is None:
             raise configured_otherwise(self.index)
-        generation, place, schema, table = row
-        self._names["codes"] = sql.Identifier(schema, table)
+        generation, place, table = row
+        self._names["codes"] = sql.Identifier("hashindex", table)
         if generation is None or place is None:
             return None
         self._set_generation(generation)
@@ -506,11 +505,11 @@ class LandmarkBuild:
         self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
         row = self._execute(
             "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
-            "RETURNING next_generation, code_schema, code_table",
+            "RETURNING next_generation, code_table",
             [self.index.name, _fingerprint(self._leaves())],
         ).fetchone()
         self._set_generation(row[0])
-        self._names["codes"] = sql.Identifier(*row[1:])
+        self._names["codes"] = sql.Identifier("hashindex", row[1])
 
     def _lock_entry(self) -> None:
         """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
