@@ -15,9 +15,9 @@ DECLARE
 BEGIN
     IF i.layout = 'column' THEN
         EXECUTE format(
-            'UPDATE %s b SET %2$I = hashindex.encode_with($1, b.%3$I::{ext}.vector, $2, $3) WHERE b.%3$I IS NOT NULL AND b.%2$I IS NULL %4$s',
+            'UPDATE %s b SET %2$I = hashindex.encode_with($1, b.%3$I::{ext}.vector, $2) WHERE b.%3$I IS NOT NULL AND b.%2$I IS NULL %4$s',
             base, i.code_column, i.column_name, one
-        ) USING used.layers, used.levels, used.cuts;
+        ) USING used.layers, used.cuts;
         GET DIAGNOSTICS written = ROW_COUNT;
     ELSE
         EXECUTE format(
