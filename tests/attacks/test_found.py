@@ -278,7 +278,7 @@ def plant(mallory, *more):
         )
 
 
-@pytest.mark.parametrize("kind", ["lsh-table", "lsh-column", "agh-table", "lsh4-table"])
+@pytest.mark.parametrize("kind", ["lsh-table", "lsh-column", "agh-table", "lsh3-table"])
 def test_functions_beside_pgvector(connection, keeper, mallory, kind):
     """Who may create where pgvector lives runs nothing as the administrator; a check warns."""
     name, layout = kind.split("-")
@@ -287,8 +287,8 @@ def test_functions_beside_pgvector(connection, keeper, mallory, kind):
     )
     if name == "agh":
         store.save(keeper, AGH(n_bits=4, n_anchors=20).fit(rows).to_model("agh"))
-    elif name == "lsh4":
-        store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh4", levels=4))
+    elif name == "lsh3":
+        store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh3", cuts=3))
     index = create_index(keeper, model=name, layout=layout)
     connection.execute("GRANT CREATE ON SCHEMA public TO mallory; GRANT ALL ON items TO mallory")
     finding = next(f for f in operations.check(index).findings if f.check == "rights")

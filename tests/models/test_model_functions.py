@@ -334,7 +334,6 @@ def test_names(connection, name):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (LSH(n_bits=4, random_state=0).fit(ROWS).to_model("m", levels=4), "keeps 4 levels"),
         (
             SGH(n_bits=4, n_anchors=20, random_state=0).fit(ROWS).to_model("m"),
             "anchors are rows .* every role can read the body",
@@ -346,7 +345,7 @@ def test_names(connection, name):
         (Model("m", "byhand", 3000, [affine(np.ones((1400, 3000)))]), "more than 4000000 weights"),
         (replace(MODELS["sign"], name="m" * 56), "longer than the 63 bytes"),
     ],
-    ids=["levels", "anchors", "network", "large", "long name"],
+    ids=["anchors", "network", "large", "long name"],
 )
 def test_models_that_cannot_be_functions(connection, model, message):
     store.save(connection, model)
