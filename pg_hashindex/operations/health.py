@@ -308,7 +308,8 @@ class CodeChecks:
         detail = (
             f"bit {first_bit + worst} tells the least: it is 1 in {100 * share[worst]:.1f} % of "
             f"codes, an entropy of {entropy[worst]:.3f}; the mean is {entropy.mean():.3f}, shares "
-            f"of ones are {100 * share.min():.1f} to {100 * share.max():.1f} %, by {len(bits)} codes"
+            f"of ones are {100 * share.min():.1f} to {100 * share.max():.1f} %, by {len(bits)} "
+            "codes"
         )
         if silent > 1:
             detail += f"; {silent} bits are nearly the same for all rows"

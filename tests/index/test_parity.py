@@ -186,8 +186,8 @@ def test_small_integers_agree_exactly(connection, name, cuts):
 
 def test_quantize_by_hand(connection):
     found = connection.execute(
-        "SELECT hashindex._quantize(v::vector)::text, hashindex._quantize(v::vector, '{-2,4}')::text "
-        "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,5,-4]', '[0,0,0,0]']) v"
+        "SELECT hashindex._quantize(v)::text, hashindex._quantize(v, '{-2,4}')::text "
+        "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,5,-4]', '[0,0,0,0]']::vector[]) v"
     ).fetchall()
     assert found == [("1010", "10101000"), ("0110", "01100010"), ("0000", "11110000")]
     assert connection.execute(

@@ -17,7 +17,7 @@ from pg_hashindex.models import codes
 from pg_hashindex.models.layers import Layer, affine, normalize, shift
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
-from pg_hashindex.models.quantization import distances_to_edges
+from pg_hashindex.models.quantization import above_cuts
 
 ROWS = np.random.default_rng(7).standard_normal((300, 8)).astype(np.float32)
 MODELS = {
@@ -101,7 +101,7 @@ def test_the_bits_and_numbers_are_those_of_python(connection, name):
     projections = model.project(rows)
     bits = codes.unpack(model.encode(rows), model.n_bits)
     scale = 1e-5 * np.abs(projections).mean()
-    edges = distances_to_edges(projections, 2, model.cuts)
+    edges = np.abs(above_cuts(projections, model.cuts))
     for cast, value in (("vector", Vector), ("halfvec", HalfVector)):
         found = [
             connection.execute(

@@ -153,7 +153,7 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
 
 def test_itq_takes_as_many_bits_as_dimensions(filled, uneven):
     """Although the last dimension does not vary."""
-    W = train(filled, method="itq", bits=DIMENSION).layers[-1].weights
+    W = train(filled, method="itq").layers[-1].weights
     np.testing.assert_allclose(W @ W.T, np.eye(DIMENSION), atol=1e-5)
 
 
@@ -254,7 +254,7 @@ def test_defaults_are_those_of_python(filled):
     assert shape(bits=8) == ("itq", 8, 1)
     assert shape(method="lsh") == ("lsh", 120, 3)
     assert shape(method="lsh", sample=900, force=True) == ("lsh", 90, 3)
-    assert shape(method="sign") == ("sign", 24, 4)
+    assert shape(method="sign") == ("sign", 24, 1)
 
 
 @pytest.mark.newest
