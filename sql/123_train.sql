@@ -210,11 +210,12 @@ BEGIN
             )::{ext}.vector, NULL, NULL)::hashindex.layer
         END;
     IF cuts > 1 THEN
-        -- Multiples of the deviation of all projections, as in Python; of 5,000 rows.
+        -- Multiples of the deviation of all projections, or for inner products of those of a long row, as in Python; of 5,000 rows.
         cut_values := ARRAY(
             SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.8 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
-                SELECT sqrt(sum({ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) / (count(*) * bits)) AS deviation
-                FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
+                SELECT sqrt(CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY p.square) ELSE avg(p.square) END / bits) AS deviation
+                FROM unnest(rows) WITH ORDINALITY r(v, place), LATERAL (SELECT {ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) p(square)
+                WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
             ) d ORDER BY n
         );
     END IF;

@@ -79,6 +79,9 @@ class Hasher(ABC):
     deviation_
         The standard deviation of all projections of these rows about 0, of which cuts are
         multiples.
+    long_deviation_
+        That of the projections of a row that is longer than 99 % of these rows. The greatest inner
+        products are with long rows, so it takes the place of ``deviation_`` for metric ``ip``.
     """
 
     #: The name in the registry and in stored models.
@@ -274,11 +277,13 @@ class Hasher(ABC):
         }
         projections = _profiled(model, rows.untransformed(), seed)
         self.profile_ = Profile.of(projections)
-        self.deviation_ = float(np.sqrt(np.square(projections, dtype=np.float64).mean()))
+        means = np.square(projections, dtype=np.float64).mean(axis=1)
+        self.deviation_ = float(np.sqrt(means.mean()))
+        self.long_deviation_ = float(np.sqrt(np.quantile(means, 0.99, method="inverted_cdf")))
+        kinds = [(n, metric) for n in _STEPS if self.takes_cuts() for metric in ("l2", "ip")]
         self._ones = {
-            n: quantize(projections, self._cuts(n)).sum(axis=0)
-            for n in _STEPS
-            if n == 1 or self.takes_cuts()
+            cuts: quantize(projections, cuts).sum(axis=0)
+            for cuts in {SIGNS, *(self._cuts(*kind) for kind in kinds)}
         }
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
@@ -324,11 +329,12 @@ class Hasher(ABC):
         """Return the cuts of `encode`: the codes of papers are signs."""
         return 1
 
-    def _cuts(self, n_cuts: int) -> Cuts:
+    def _cuts(self, n_cuts: int, metric: Metric) -> Cuts:
         if n_cuts == 1:
             return SIGNS
         places = np.arange(n_cuts) - n_cuts // 2
-        return tuple(float(cut) for cut in places * _STEPS[n_cuts] * self.deviation_)
+        deviation = self.long_deviation_ if metric == "ip" else self.deviation_
+        return tuple(float(cut) for cut in places * _STEPS[n_cuts] * deviation)
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -481,7 +487,8 @@ class Hasher(ABC):
             JSON values to add to ``training_``; they replace its values of the same name.
         cuts : {1, 3, 5}, optional
             Cuts of each projection, each of which takes a bit; they are evenly spaced multiples of
-            ``deviation_``. By default 1, at 0; thermometer has 3 below 768 dimensions.
+            ``deviation_``, or ``long_deviation_`` by inner product. By default 1, at 0; thermometer
+            has 3 below 768 dimensions.
 
         Raises
         ------
@@ -494,6 +501,7 @@ class Hasher(ABC):
             raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
         cuts = self._own_cuts() if cuts is None else cuts
         self.check_cuts(cuts)
+        values = self._cuts(cuts, metric)
         return Model(
             name,
             self.method,
@@ -504,8 +512,8 @@ class Hasher(ABC):
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),
-            profile=replace(self.profile_, ones=self._ones[cuts]),
-            cuts=self._cuts(cuts),
+            profile=replace(self.profile_, ones=self._ones[values]),
+            cuts=values,
         )
 
     def settings(self) -> dict[str, Any]:

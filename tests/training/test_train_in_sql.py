@@ -80,11 +80,15 @@ def test_thermometer_is_that_of_python(filled, uneven, metric, given):
 
 @pytest.mark.newest
 def test_cuts_of_other_methods(filled, uneven):
-    for method, bits in (("itq", 48), ("lsh", 60)):
-        model = train(filled, method=method, bits=bits, cuts=3)
+    for method, bits, metric in (("itq", 48, "l2"), ("lsh", 60, "l2"), ("lsh", 60, "ip")):
+        model = train(filled, method=method, bits=bits, cuts=3, metric=metric)
         assert (model.n_projections, model.n_bits) == (bits // 3, bits)
-        deviation = np.sqrt(np.square(model.project(uneven), dtype=np.float64).mean())
-        np.testing.assert_allclose(model.cuts, [-0.8 * deviation, 0, 0.8 * deviation], rtol=1e-4)
+        means = np.square(model.project(uneven), dtype=np.float64).mean(axis=1)
+        # By inner product the longest rows count.
+        square = np.quantile(means, 0.99, method="inverted_cdf") if metric == "ip" else means.mean()
+        np.testing.assert_allclose(
+            model.cuts, np.sqrt(square) * np.array([-0.8, 0, 0.8]), rtol=1e-4
+        )
         assert model.profile is not None
         bits_of = codes.unpack(model.encode(uneven), model.n_bits)
         assert np.abs(model.profile.ones - bits_of.sum(axis=0)).max() <= 3
