@@ -5,7 +5,7 @@
 Starting is the CPU time of whole processes, the median of 9, beside `import numpy, psycopg` in the
 same run. Training is `model train` of ITQ on a table of 59,000 package descriptions, alone and
 beside one process that keeps a core busy. The curve is recall@10 within 20, 30 and 50 candidates
-of ITQ with 256 x 2 bits, by the rows that it is fitted on and by its rounds. About 10 minutes.
+of ITQ with 256 x 3 bits, by the rows that it is fitted on and by its rounds. About 10 minutes.
 """
 
 import os
