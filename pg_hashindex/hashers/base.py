@@ -280,10 +280,10 @@ class Hasher(ABC):
         means = np.square(projections, dtype=np.float64).mean(axis=1)
         self.deviation_ = float(np.sqrt(means.mean()))
         self.long_deviation_ = float(np.sqrt(np.quantile(means, 0.99, method="inverted_cdf")))
-        kinds = [(n, metric) for n in _STEPS if self.takes_cuts() for metric in ("l2", "ip")]
+        metrics: tuple[Metric, ...] = ("l2", "ip") if self.takes_cuts() else ()
         self._ones = {
             cuts: quantize(projections, cuts).sum(axis=0)
-            for cuts in {SIGNS, *(self._cuts(*kind) for kind in kinds)}
+            for cuts in {SIGNS, *(self._cuts(n, metric) for n in _STEPS for metric in metrics)}
         }
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:

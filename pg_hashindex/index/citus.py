@@ -341,11 +341,8 @@ class ShardVerifier(Verifier):
                   AND b.{code} IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true)
             """
         row = self._execute(EXTENSION).fetchone()
-        names = {
-            "encode": sql.Identifier("hashindex", f"encode_{self.index.storage}"),
-            "ext": sql.Identifier(row[0]),
-        }
-        return int(self._execute(statement, **names).rowcount)
+        encode = sql.Identifier("hashindex", f"encode_{self.index.storage}")
+        return int(self._execute(statement, encode=encode, ext=sql.Identifier(row[0])).rowcount)
 
     def list_missing(self) -> int:
         """Delete codes that are in no list of a landmark; return how many."""

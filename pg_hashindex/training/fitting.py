@@ -201,7 +201,7 @@ def hasher_for(
     return hasher
 
 
-def _cuts_of_bits(method: str, n_bits: int | None) -> int | None:
+def _cuts_of_bits(method: str, n_bits: Any) -> int | None:
     """Return the cuts of codes of so many bits; None if these do not tell."""
     if n_bits is None or method not in HASHERS or method == "thermometer":
         return None
