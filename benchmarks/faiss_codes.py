@@ -42,7 +42,7 @@ def ranked(
     codes, order = model.encode(X), model.orders(Q, "cosine")[ranking]
     lines = [order.distances(slice(q, q + 1), codes)[0] for q in range(len(Q))]
     first = [np.argsort(line, kind="stable")[: max(CANDIDATES)] for line in lines]
-    how = "by Hamming distance" if ranking == "hamming" else "query in 8 steps"
+    how = "by Hamming distance" if ranking == "hamming" else "asymmetric"
     return f"itq, {n} x {cuts}, {how}", codes.shape[1], np.stack(first)
 
 

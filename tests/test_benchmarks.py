@@ -614,7 +614,8 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1100, 16)) @ rng.standard_normal((16, 24))
     np.savez(tmp_path / "packages.npz", X=X / np.linalg.norm(X, axis=1, keepdims=True))
-    monkeypatch.setattr(faiss_codes, "OURS", ((16, 2, "signs"), (16, 2, "8 levels"), (8, 4, "")))
+    ours = ((16, 1, "hamming"), (16, 1, "asymmetric"), (8, 3, "asymmetric"))
+    monkeypatch.setattr(faiss_codes, "OURS", ours)
     monkeypatch.setattr(faiss_codes, "FAISS", {"ITQ16,LSH": "faiss-itq", "RaBitQ": "faiss-rabitq"})
     output = tmp_path / "out.json"
     given = [
@@ -634,7 +635,7 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == len(found) == 5
     sizes = {
         "itq, 16 x 1, by Hamming distance": 2,
-        "itq, 8 x 2 and two numbers": 10,
+        "itq, 8 x 3, asymmetric": 3,
         "faiss-itq": 2,
     }
     assert {name: found[name]["bytes"] for name in sizes} == sizes
