@@ -120,7 +120,7 @@ def train(
     known: dict[str, Any] = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     known["graph_features"] = graph_features
     supervision = [what for what, value in known.items() if value is not None]
-    cuts = cuts or _cuts_of_bits(method, n_bits)
+    cuts = _cuts_of_bits(method, n_bits) if cuts is None else cuts
     hasher = hasher_for(
         method,
         supervision,
@@ -176,6 +176,7 @@ def hasher_for(
     InvalidInputError
         If a parameter cannot be used, or as `check_method_takes`.
     """
+    cuts = _cuts_of_bits(method, n_bits) if cuts is None else cuts
     given = dict(parameters or {})
     if doubled := sorted({"n_bits", "random_state"} & set(given)):
         raise InvalidInputError(

@@ -87,7 +87,7 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     )  # fmt: skip
     assert json.loads(second.stdout)["version"] == 2
     models = json.loads(on("model", "list", "--json").stdout)
-    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 32), ("m", 2, 24)]
+    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
     assert "m:1" in on("model", "show", "m:1").stdout
 
     created = on("index", "create", "docs_idx", *source, "--model", "m:1", "--json")
@@ -425,11 +425,11 @@ def test_demo(run, server, server_folder, monkeypatch):
     for _ in range(2):
         result = run("demo", "--stop", *arguments)
         for word in (
-            "Nearest packages by packages_sgh (512 bits, sgh)",
-            "Nearest packages by packages_itq (512 bits, itq)",
+            "Nearest packages by packages_sgh (768 bits, sgh)",
+            "Nearest packages by packages_itq (768 bits, itq)",
             "candidates",
             "exact search",
-            "One code takes 64 bytes, one vector 1536",
+            "One code takes 96 bytes, one vector 1536",
         ):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr
