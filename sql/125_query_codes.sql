@@ -64,7 +64,7 @@ $$;
 -- Numbers of a query, one for each bit of a code, that the ranking asymmetric compares. In inner products only the linear part of the
 -- projection counts, not what layers add to all rows: the sum over all cuts is then that of the query and the row's levels.
 CREATE OR REPLACE FUNCTION hashindex._compared(used hashindex.model, metric text, projection text) RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN

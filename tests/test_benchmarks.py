@@ -227,7 +227,7 @@ def test_systems_are_measured_and_leave_nothing_behind(retrieval, server, monkey
     found = drawn(retrieval)
     extent = measures.Extent(queries=6, filter_queries=6, single=6, batches=4)
     compared = [
-        systems.Hnsw("hnsw"), systems.Ours("ours", 4, filter_columns=("tenth", "half"), bits=16)
+        systems.Hnsw("hnsw"), systems.Ours("ours", filter_columns=("tenth", "half"), bits=16)
     ]  # fmt: skip
     with retrieval("_server").database(server, found) as opened:
         with opened.session() as session:
@@ -409,9 +409,9 @@ def test_the_fewest_probes_are_looked_for(retrieval, monkeypatch):
 
     monkeypatch.setattr(measures.Searches, "point", point)
     searches = measures.Searches(argparse.Namespace(drawn=drawn(retrieval)), None, measures.QUICK)
-    found, _ = searches.finalists(systems.Ours("ours", 4), 0.95)
+    found, _ = searches.finalists(systems.Ours("ours"), 0.95)
     assert [p["setting"] for p in found] == ["candidates=100 probes=10", "candidates=50 probes=40"]
-    (best,), _ = searches.finalists(systems.Ours("ours", 4), 1.1)
+    (best,), _ = searches.finalists(systems.Ours("ours"), 1.1)
     assert best["recall"] == 1.0
 
 
