@@ -206,7 +206,7 @@ def _cuts_of_bits(method: str, n_bits: Any) -> int | None:
     """Return the cuts of codes of so many bits; None if these do not tell."""
     if n_bits is None or method not in HASHERS or method == "thermometer":
         return None
-    divides = isinstance(n_bits, Integral) and 0 < n_bits <= MAX_BITS and n_bits % 3 == 0
+    divides = isinstance(n_bits, Integral) and int(n_bits) in range(3, MAX_BITS + 1, 3)
     return 3 if divides and HASHERS[method].takes_cuts() else 1
 
 
