@@ -114,7 +114,7 @@ class Run:
             store.describe(self.connection, "itq")
         except UnknownModelError:
             model = ITQ(n_bits=256, normalize="l2", random_state=0).fit(self.rows.block(0, SAMPLE))
-            store.save(self.connection, model.to_model("itq", levels=4, metric="cosine"))
+            store.save(self.connection, model.to_model("itq", cuts=3, metric="cosine"))
         began = time.monotonic()
         HashIndex.create(
             self.connection, self.name, table=self.table, column="embedding", model="itq",

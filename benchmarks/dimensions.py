@@ -7,13 +7,13 @@ storage
     (TOAST); the server's CPU time to insert a row, for the exact query on one process, and to
     compare 100 rows drawn by key.
 search
-    pgvector's HNSW and ours (256 projections of 4 levels, landmarks) at the cheapest setting with a
+    pgvector's HNSW and ours (256 projections, landmarks) at the cheapest setting with a
     recall@10 of .95, with the vectors as pgvector keeps them (EXTERNAL), and again, the same
     indexes, after the table was rewritten with storage MAIN. HNSW indexes a vector of more than
     2,000 dimensions as halfvec; it takes no halfvec of more than 4,000.
 codes
-    The fewest candidates with a recall@10 of .95 and .99, for ITQ with 128 to 512 projections of 2
-    and 4 levels.
+    The fewest candidates with a recall@10 of .95 and .99, for ITQ with 128 to 512 projections and
+    1 or 3 cuts.
 
 Rows come from `retrieval_data.clustered`. CPU times are those of the server's process.
 """
@@ -37,8 +37,6 @@ from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, databa
 from retrieval_systems import Hnsw, Line, Ours, Setting, System
 
 from pg_hashindex.hashers import make_hasher
-from pg_hashindex.models.codes import pack
-from pg_hashindex.models.quantization import code_distances, quantize, query_codes
 
 OUTPUT = RESULTS / "dimensions.json"
 #: Dimensions, the column's type, and the share of ``--rows`` that is drawn.
@@ -171,7 +169,7 @@ def storage(case: Case, name: str) -> Entry:
 def search(case: Case, extent: Extent) -> list[Entry]:
     """Measure HNSW and ours at a recall, with vectors out of line and in their rows."""
     base = case.database
-    systems: list[System] = [OursOf("ours", levels=4)]
+    systems: list[System] = [OursOf("ours")]
     if case.dimension <= _HNSW_MOST:
         systems.append(Hnsw("hnsw", case.kind, case.dimension))
     built = {system.name: system.build(base, SEED).as_json() for system in systems}
@@ -214,14 +212,15 @@ def codes(data: DataSet) -> Iterator[Entry]:
     for projections in PROJECTIONS:
         hasher = make_hasher("itq", n_bits=projections, normalize="l2", random_state=0)
         hasher.fit(X[: min(TRAINED, len(X))])
-        P, asked = hasher.project(X), hasher.project(Q)
-        for levels in (2, 4):
-            distances = code_distances(*query_codes(asked, levels), pack(quantize(P, levels)))
+        for cuts in (1, 3):
+            model = hasher.to_model("m", metric="cosine", cuts=cuts)
+            order = model.orders(Q, "cosine")["asymmetric"]
+            distances = order.distances(slice(None), model.encode(X))
             yield {
                 "dimension": X.shape[1],
                 "rows": len(X),
                 "projections": projections,
-                "levels": levels,
+                "cuts": cuts,
                 "candidates": {str(recall): needed(distances, truth, recall) for recall in RECALLS},
             }
 

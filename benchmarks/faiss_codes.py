@@ -3,26 +3,26 @@
     OMP_NUM_THREADS=1 python benchmarks/faiss_codes.py [--data ../shared/data] [--rows 59500]
 
 Text embeddings of Debian packages, cosine; all train on the same 8,000 rows of the base. Ours are
-ITQ with signs or with 4 levels and two numbers a row (8 bytes); ties in row order. Faiss has ITQ
+ITQ with 1, 3 or 5 cuts of a projection; ties in row order. Faiss has ITQ
 with LSH, and RaBitQ, which keeps 8 bytes of factors a row, 20 with 2 bits a dimension; it needs
 faiss-cpu 1.11 or later (extra `faiss`).
 """
-
-from typing import Any
 
 import faiss
 import numpy as np
 from common import DATA_FOLDER, RESULTS, machine, parser, write
 from numpy.typing import NDArray
 
-from pg_hashindex.models.codes import hamming_distances
-from pg_hashindex.models.quantization import QueryOrder, query_codes, row_numbers
+from pg_hashindex.models.quantization import Ranking
 from pg_hashindex.training import train
 
 TRAINED, K = 8_000, 10
 CANDIDATES = (20, 50, 200)
-#: Projections, levels, and what the query is.
-OURS = ((256, 2, "signs"), (256, 2, "8 levels"), (128, 4, ""), (192, 4, ""), (256, 4, ""))
+#: Projections, cuts, and the ranking.
+OURS = (
+    (256, 1, "hamming"), (256, 1, "asymmetric"), (128, 3, "asymmetric"), (192, 3, "asymmetric"),
+    (256, 3, "hamming"), (256, 3, "asymmetric"), (192, 5, "asymmetric"), (256, 5, "asymmetric"),
+)  # fmt: skip
 FAISS = {
     "ITQ256,LSH": "faiss-itq",
     "RR256,RaBitQ": "faiss-rabitq, 256 random directions",
@@ -34,25 +34,16 @@ FAISS = {
 Rows = NDArray[np.float32]
 
 
-def ranked(X: Rows, Q: Rows, n: int, levels: Any, query: str) -> tuple[str, int, NDArray[np.intp]]:
+def ranked(
+    X: Rows, Q: Rows, n: int, cuts: int, ranking: Ranking
+) -> tuple[str, int, NDArray[np.intp]]:
     """Return the name, the bytes of a row, and the first rows by ours."""
-    model = train(X[:TRAINED], "m", "itq", n_bits=n, levels=levels, metric="cosine")
-    projections = model.project(X)
-    codes = model.row_codes(X, projections)
-    if levels == 4:
-        name, extra = f"itq, {n} x 2 and two numbers", 8
-        order = model.numbered_order(Q, "cosine")
-        numbers = row_numbers(projections)
-        lines = [order.distances(slice(q, q + 1), codes, numbers)[0] for q in range(len(Q))]
-    elif query == "signs":
-        name, extra = f"itq, {n} x 1, by Hamming distance", 0
-        lines = [hamming_distances(own[None], codes)[0] for own in model.encode(Q)]
-    else:
-        name, extra = f"itq, {n} x 1, query in 8 levels", 0
-        plain = QueryOrder(*query_codes(model.project(Q), 2))
-        lines = [plain.distances(slice(q, q + 1), codes)[0] for q in range(len(Q))]
+    model = train(X[:TRAINED], "m", "itq", n_bits=n * cuts, cuts=cuts, metric="cosine")
+    codes, order = model.encode(X), model.orders(Q, "cosine")[ranking]
+    lines = [order.distances(slice(q, q + 1), codes)[0] for q in range(len(Q))]
     first = [np.argsort(line, kind="stable")[: max(CANDIDATES)] for line in lines]
-    return name, codes.shape[1] + extra, np.stack(first)
+    how = "by Hamming distance" if ranking == "hamming" else "asymmetric"
+    return f"itq, {n} x {cuts}, {how}", codes.shape[1], np.stack(first)
 
 
 def found_by(factory: str, X: Rows, Q: Rows) -> tuple[int, NDArray[np.intp]]:

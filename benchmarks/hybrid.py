@@ -103,7 +103,7 @@ def measure(
         connection.execute("CREATE INDEX ON items USING gin (to_tsvector('english', text))")
         connection.execute("CREATE INDEX ON items USING gin (to_tsvector('english', name))")
         connection.execute("VACUUM ANALYZE items")
-        model = train(X, "m", "itq", n_bits=256, levels=2, metric="cosine", random_state=0)
+        model = train(X, "m", "itq", n_bits=256, cuts=1, metric="cosine", random_state=0)
         store.save(connection, model)
         index = HashIndex.create(
             connection, "i", table="items", column="embedding", model="m", access="scan"

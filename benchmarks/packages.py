@@ -53,7 +53,7 @@ def ours(connection: Connection, X: NDArray[np.float32]) -> Iterator[System]:
     for method, bits in OURS:
         start = time.perf_counter()
         name = f"{method}_{bits or DIMENSION}"
-        store.save(connection, train(X, name, method, n_bits=bits, levels=2, metric="cosine"))
+        store.save(connection, train(X, name, method, n_bits=bits, cuts=1, metric="cosine"))
         index = HashIndex.create(
             connection, name, table="items", column="embedding", model=name, access="scan"
         )

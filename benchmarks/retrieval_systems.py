@@ -23,7 +23,7 @@ from pg_hashindex.hashers import PCAH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import systems
 
-#: Projections of every model; each gives one bit with 2 levels and two bits with 4.
+#: Projections of every model; each gives one bit for each cut.
 BITS = 256
 # With fewer rows training has to be forced; only quick trials have so few.
 _ENOUGH_ROWS = 10_000
@@ -347,11 +347,11 @@ class Ours(System):
     nested = True
 
     def __init__(
-        self, name: str, levels: int, filter_columns: Sequence[str] = (), bits: int = BITS
+        self, name: str, cuts: int = 3, filter_columns: Sequence[str] = (), bits: int = BITS
     ) -> None:
         super().__init__(name)
         self.index = name.replace("-", "_")
-        self.levels, self.filter_columns, self.bits = levels, filter_columns, bits
+        self.cuts, self.filter_columns, self.bits = cuts, filter_columns, bits
 
     def build(self, database: Database, seed: int) -> Built:
         built = super().build(database, seed)
@@ -370,8 +370,8 @@ class Ours(System):
         few = " --force" if rows < _ENOUGH_ROWS else ""
         kept = f" --filter-columns {','.join(self.filter_columns)}" if self.filter_columns else ""
         return {
-            "train": f"model train {self.name} --method itq --bits {self.bits} "
-            f"--levels {self.levels} --table items --column embedding --metric cosine "
+            "train": f"model train {self.name} --method itq --bits {self.cuts * self.bits} "
+            f"--cuts {self.cuts} --table items --column embedding --metric cosine "
             f"--seed {seed}{few}",
             "create": f"index create {self.index} --table items --column embedding "
             f"--model {self.name} --access landmarks{kept}",
@@ -492,9 +492,9 @@ SYSTEMS: dict[str, System] = {
     system.name: system
     for system in (
         Hnsw("hnsw"),
-        Ours("ours", levels=4),
-        Ours("ours-2-levels", levels=2),
-        Ours("ours-filter-columns", levels=4, filter_columns=tuple(FILTERS.values())),
+        Ours("ours"),
+        Ours("ours-1-cut", cuts=1),
+        Ours("ours-filter-columns", filter_columns=tuple(FILTERS.values())),
     )
 }
 
@@ -502,7 +502,7 @@ SYSTEMS: dict[str, System] = {
 def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, System]:  # noqa: A002
     """Return all that pgvector offers for a column, and ours.
 
-    ``bits``: Of our model; without it 256, and 512 of more than 512 dimensions.
+    ``bits``: Projections of our model; without it 256, and 512 of more than 512 dimensions.
 
     Returns: HNSW over the vectors is the first.
     """
@@ -515,7 +515,7 @@ def compared(type: str, dimension: int, bits: int | None = None) -> dict[str, Sy
         CodeHnsw("hnsw-code", type),
         ProjectionHnsw("hnsw-projection", type),
         IvfFlat("ivfflat", type),
-        Ours("ours", levels=4, bits=bits or (BITS if dimension <= 512 else 2 * BITS)),
+        Ours("ours", bits=bits or (BITS if dimension <= 512 else 2 * BITS)),
         Exact("exact", type),
     )
     return {system.name: system for system in systems}

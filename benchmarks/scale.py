@@ -112,7 +112,7 @@ class Run:
         new = EXTENT.single + EXTENT.batches * EXTENT.batch
         drawn = draw_blocks(args.folder, rows, EXTENT.queries, EXTENT.fresh, new)
         self.database = Database(server, f"scale_{rows}", drawn)
-        self.ours = Ours("ours", levels=4)
+        self.ours = Ours("ours")
         self.theirs = Hnsw("hnsw", "halfvec", drawn.rows.shape[1])
 
     def run(self) -> None:

@@ -22,9 +22,9 @@ from retrieval_systems import run_command
 OUTPUT = RESULTS / "size.json"
 QUICK_ROWS = 5_000
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("train", "model train first --method itq --bits 128 --levels 2 --table items "
+    ("train", "model train first --method itq --bits 128 --cuts 1 --table items "
               "--column embedding --metric cosine --all-rows"),
-    ("train", "model train second --method sgh --bits 128 --levels 2 --table items "
+    ("train", "model train second --method sgh --bits 128 --cuts 1 --table items "
               "--column embedding --metric cosine --all-rows"),
     ("create", "index create items_idx --table items --column embedding --model first "
                "--access scan --no-encode"),

@@ -5,7 +5,7 @@
 Starting is the CPU time of whole processes, the median of 9, beside `import numpy, psycopg` in the
 same run. Training is `model train` of ITQ on a table of 59,000 package descriptions, alone and
 beside one process that keeps a core busy. The curve is recall@10 within 20, 30 and 50 candidates
-of ITQ with 256 x 2 bits, by the rows that it is fitted on and by its rounds. About 10 minutes.
+of ITQ with 256 x 3 bits, by the rows that it is fitted on and by its rounds. About 10 minutes.
 """
 
 import os
@@ -24,7 +24,6 @@ from retrieval_server import load, served
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import make_hasher
-from pg_hashindex.models.quantization import code_distances, query_codes
 
 TIMES = 9
 PEER = "import numpy, psycopg"
@@ -33,7 +32,7 @@ FITTED_ON = (1_000, 2_500, 5_000, 10_000, 20_000, 50_000)
 ROUNDS = (5, 10, 15, 50)
 CANDIDATES = (20, 30, 50)
 TRAIN = (
-    "model train {} --method itq --bits 192 --levels 2 --table items --column embedding "
+    "model train {} --method itq --bits 192 --cuts 1 --table items --column embedding "
     "--metric cosine"
 )
 CREATE = "index create items_idx --table items --column embedding --model alone0 --access scan"
@@ -96,10 +95,10 @@ def curve(X: np.ndarray) -> list[dict[str, Any]]:
     for fitted_on, rounds in settings:
         hasher = make_hasher("itq", n_bits=256, n_iter=rounds, random_state=0)
         began = time.process_time()
-        model = hasher.fit(rows[drawn[:fitted_on]]).to_model("m", metric="cosine", levels=4)
+        model = hasher.fit(rows[drawn[:fitted_on]]).to_model("m", metric="cosine", cuts=3)
         spent = time.process_time() - began
-        codes, weights = query_codes(model.project(queries), 4)
-        distances = code_distances(codes, weights, model.encode(rows))
+        order = model.orders(queries, "cosine")["asymmetric"]
+        distances = order.distances(slice(None), model.encode(rows))
         entry: dict[str, Any] = {"rows": fitted_on, "rounds": rounds, "cpu_s": spent}
         for n in CANDIDATES:
             nearest = np.argpartition(distances, n, axis=1)[:, :n]

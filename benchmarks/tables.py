@@ -560,8 +560,8 @@ def recalls() -> str:
         return NOT_YET
     builds, rounds = parts["build"]["systems"], parts["search"]["rounds"]
     systems = {
-        "itq 256 bits, 4 levels": "ours",
-        "itq 256 bits": "ours-2-levels",
+        "itq 256 projections": "ours",
+        "itq 256 bits": "ours-1-cut",
         "pgvector's HNSW": "hnsw",
     }
     return table(
@@ -728,7 +728,7 @@ def dimensions_codes() -> str:
         (
             (
                 f"{e['dimension']:,}",
-                f"{e['projections']} x {e['levels'] // 2} bits",
+                f"{e['projections']} x {e['cuts']} bits",
                 f"{e['candidates']['0.95']} / {e['candidates']['0.99']}",
             )
             for e in read("dimensions")["codes"]

@@ -194,14 +194,7 @@ _file = click.Path(path_type=Path)
     default="32",
     show_default=True,
     metavar="N,...",
-    help="Numbers of projections, a bit of the code each.",
-)
-@click.option(
-    "--levels",
-    type=click.Choice(["2", "4"]),
-    default="2",
-    show_default=True,
-    help="Levels kept of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.",
+    help="Bits of codes.",
 )
 @click.option(
     "--preset",
@@ -296,7 +289,6 @@ _file = click.Path(path_type=Path)
 def bench_hash(
     data: Path,
     split_file: Path | None,
-    levels: str,
     truths: Sequence[TruthKind],
     fraction: float,
     nearest: int,
@@ -314,8 +306,7 @@ def bench_hash(
 
     Codes are "hashed" if the hash function makes all of them, and "learned" if the database has
     codes that training made: for supervised methods that were trained on all of it, and for
-    transductive ones, which learn from the queries too, without their labels. Codes of 4 levels are
-    ranked by the asymmetric distance, with the query's projections in 8 levels. Codes of sph are
+    transductive ones, which learn from the queries too, without their labels. Codes of sph are
     ranked by the spherical distance of its paper too.
 
     Arrays are looked for in the split, where they name training rows by their places, then in the
@@ -332,7 +323,6 @@ def bench_hash(
     names = ("methods", "parameters", "choices", "preset", "bits", "seeds", "splits")
     comparison = Comparison(
         **{name: options.pop(name) for name in names},
-        levels=4 if levels == "4" else 2,
         truths=[Truth(kind, amounts[kind]) for kind in dict.fromkeys(truths)],
         fraction=fraction,
         measures=Measures(k, top, radius, neighbours, ties),
@@ -421,7 +411,7 @@ def _check(outcomes: Sequence[Outcome]) -> None:
 
 
 _LINE: _Columns = (("method", lambda one: one.method), ("bits", lambda one: one.n_bits))
-_CODES: _Columns = (*_LINE, *((name, attrgetter(name)) for name in ("levels", "codes", "distance")))
+_CODES: _Columns = (*_LINE, *((name, attrgetter(name)) for name in ("codes", "distance")))
 _COSTS: _Columns = (
     *_LINE,
     ("rows", lambda one: one.train_rows),

@@ -90,11 +90,11 @@ def evaluate(
     recall = next((p.recall for p in result.points if p.candidates == own_candidates), None)
     passed = None if fail_under is None else recall is not None and recall >= fail_under
     if as_json:
-        fields = {"bits": row.n_bits, "levels": row.levels} | result.as_dict()
+        fields = {"bits": row.n_bits, "cuts": len(row.cuts)} | result.as_dict()
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
         probes = f", {row.probes} probes" if row.access == "landmarks" else ""
-        note(f"model {row.model}: {row.n_bits} bits, {row.levels} levels of a projection{probes}")
+        note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{probes}")
         print_evaluation(result)
     if passed is False:
         note(

@@ -501,7 +501,7 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "model": found.model_name,
         "method": found.method,
         "bits": found.n_bits,
-        "levels": found.levels,
+        "cuts": len(found.cuts),
         "dimension": found.dimension,
         "metric": found.metric,
         "encoded": found.encoded,

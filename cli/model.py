@@ -16,7 +16,6 @@ from pg_hashindex.hashers import HASHERS, Preset
 from pg_hashindex.models import functions
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
-from pg_hashindex.models.quantization import bits_of
 from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.quality.systems import GRAPH, of_model
@@ -70,22 +69,15 @@ def model() -> None:
     "--bits",
     "n_bits",
     type=int,
-    help="Projections to learn; 'sign' has one for each dimension.  [default: 256, or 64 to 128 "
-    "for methods that learn from more than rows; fewer if rows or dimensions are few]",
-)
-@click.option(
-    "--levels",
-    type=click.Choice(["2", "4"]),
-    callback=lambda context, option, value: None if value is None else int(value),
-    help="Levels of each projection: 2 (signs) or 4; a code has bits x log2(levels) bits.  "
-    "[default: 4, or 2 for methods that learn from more than rows]",
+    help="Length of a code; 'sign' has a bit for each dimension.  [default: 256 a cut, or 64 to "
+    "128 for methods that learn from more than rows; fewer if rows or dimensions are few]",
 )
 @click.option(
     "--cuts",
     type=click.Choice(["1", "3", "5"]),
     callback=lambda context, option, value: None if value is None else int(value),
-    help="Cuts of each projection, one bit each, for codes that rank by plain Hamming distance; "
-    "--bits is then the length of a code.  [default: 1; 'thermometer' 3 below 768 dimensions]",
+    help="Cuts of each projection, one bit each.  [default: 3 for methods that learn from rows "
+    "alone, if --bits are a multiple of 3; otherwise 1]",
 )
 @click.option(
     "--codes",
@@ -278,10 +270,8 @@ def _warn_of_recall(stored: store.StoredModel) -> None:
         return
     method = HASHERS[stored.method]
     cuts = len(stored.cuts)
-    projections = stored.n_bits // bits_of(stored.levels) // cuts
-    if cuts == 1 and stored.levels < (usual := method().default_levels(projections)):
-        step = f"--levels {usual}"
-    elif method.takes_cuts and stored.levels == 2 and cuts < 5:
+    projections = stored.n_bits // cuts
+    if method.takes_cuts() and cuts < 5:
         step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
     elif "n_bits" in method.parameter_names() and projections < stored.dimension:
         step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
@@ -341,7 +331,6 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
         "method": stored.method,
         "dimension": stored.dimension,
         "bits": stored.n_bits,
-        "levels": stored.levels,
         "cuts": ", ".join(f"{cut:.4g}" for cut in stored.cuts),
         "metric": stored.metric,
         "parameters": _flat(stored.parameters),
@@ -476,11 +465,10 @@ def encode_file(
         raise click.UsageError(f"--to {target} must end in .npy or .faiss")
     with connected(database_url) as connection:
         loaded = store.load(connection, reference)
-    if loaded.levels != 2 or loaded.bit_weights is not None:
-        what = f"{loaded.levels} levels" if loaded.levels != 2 else "weights of bits"
+    if loaded.bit_weights is not None:
         note(
-            f"warning: model {loaded.name} has {what}, so Hamming distances of its codes do not "
-            "rank as its searches do; train it with --levels 2, or by a method without weights"
+            f"warning: model {loaded.name} has weights of bits, so Hamming distances of its codes "
+            "do not rank as its searches do; train it by a method without weights"
         )
     codes = loaded.encode(ArrayFile(source).read_vectors(vectors))
     if target.suffix == ".faiss":

@@ -10,7 +10,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     plain = hashers.ITQ(n_bits=32, random_state=0).fit(sample.X)
     learned = hashers.SDH(n_bits=32, n_anchors=300, random_state=0).fit(sample.X, sample.y)
     for name, hasher in (("by_distance", plain), ("by_section", learned)):
-        store.save(connection, hasher.to_model(name, metric="cosine", levels=2))
+        store.save(connection, hasher.to_model(name, metric="cosine"))
 
     index = HashIndex.create(
         connection, "sections_idx", table="packages", column="embedding", model="by_distance"

@@ -116,87 +116,33 @@ $$;
 COMMENT ON FUNCTION hashindex.project_with(hashindex.layer[], {ext}.vector) IS
     'projection of a vector by the layers of a model: one number for each bit';
 
--- Bits of the numbers that are beyond a step from 0, on either side; minus_p is -p.
-CREATE OR REPLACE FUNCTION hashindex._beyond(p {ext}.vector, minus_p {ext}.vector, step {ext}.vector) RETURNS bit varying
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN {ext}.binary_quantize(p OPERATOR({ext}.-) step) | {ext}.binary_quantize(minus_p OPERATOR({ext}.-) step);
-
 -- Each of the cuts n times, as one vector. A function of its own, since PostgreSQL computes constants once a session.
 CREATE OR REPLACE FUNCTION hashindex._cut_vector(n integer, cuts real[]) RETURNS {ext}.vector
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN (SELECT array_agg(c.cut ORDER BY c.place) FROM unnest(cuts) WITH ORDINALITY c(cut, place), generate_series(1, least(n, 16001)))::{ext}.vector;
 
--- Code of a projection, as pg_hashindex/models/quantization.py explains it: its signs, and with 4 levels a second half, which says whether
--- each projection is beyond one standard deviation of the row's own projections, inverted where it is above 0.
--- With other cuts than one at 0, the code has a bit for each cut of each projection, all bits of the first cut first.
-CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, levels integer, cuts real[] DEFAULT '{0}') RETURNS bit varying
+-- Code of a projection, as pg_hashindex/models/quantization.py explains it: a bit for each cut of each number, all bits of the first cut
+-- first. One cut at 0 gives the signs.
+CREATE OR REPLACE FUNCTION hashindex._quantize(projection {ext}.vector, cuts real[] DEFAULT '{0}') RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    n integer := {ext}.vector_dims(projection);
-    deviation real := 1 / sqrt(n);
-    p {ext}.vector;
-    positive bit varying;
+    p {ext}.vector := projection;
 BEGIN
-    IF levels = 2 THEN
-        p := projection;
-        FOR place IN 2..cardinality(cuts) LOOP
-            p := p OPERATOR({ext}.||) projection;
-        END LOOP;
-        RETURN {ext}.binary_quantize(CASE WHEN cuts = '{0}' THEN p ELSE p OPERATOR({ext}.-) hashindex._cut_vector(n, cuts) END);
-    ELSIF levels <> 4 THEN
-        RAISE EXCEPTION 'levels is %; codes keep 2 or 4 levels of a projection', levels
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Pass the levels of the stored model.';
-    END IF;
-    p := {ext}.l2_normalize(projection);
-    positive := {ext}.binary_quantize(p);
-    RETURN positive || ~(positive # hashindex._beyond(
-        p, p OPERATOR({ext}.-) p OPERATOR({ext}.-) p, array_fill(deviation, ARRAY[n])::{ext}.vector
-    ));
+    FOR place IN 2..cardinality(cuts) LOOP
+        p := p OPERATOR({ext}.||) projection;
+    END LOOP;
+    RETURN {ext}.binary_quantize(
+        CASE WHEN cuts = '{0}' THEN p ELSE p OPERATOR({ext}.-) hashindex._cut_vector({ext}.vector_dims(projection), cuts) END
+    );
 END
 $$;
-
--- Length of a projection, and how well the code of 4 levels fits its direction: 1 / <u, levels> for the projection u of length 1. So
--- length and fit estimate any inner product with the projection: <q, p> is nearly length * fit * <q, levels> (RaBitQ; Gao & Long, 2024).
-CREATE OR REPLACE FUNCTION hashindex._length(projection {ext}.vector) RETURNS real
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN least({ext}.vector_norm(projection), 3e38)::real;
-
--- With t = 1 / sqrt(n), the level of a size a is 1 up to t and 3 beyond, and a * level is a + |a - t| + |a + t|, less 2 t if the level is 1.
--- Nothing fits a projection of zeros, whose length is 0.
-CREATE OR REPLACE FUNCTION hashindex._fit(projection {ext}.vector) RETURNS real
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    n integer := {ext}.vector_dims(projection);
-    deviation real := 1 / sqrt(n);
-    edge {ext}.vector := array_fill(deviation, ARRAY[n])::{ext}.vector;
-    u {ext}.vector := {ext}.l2_normalize(projection);
-    minus_u {ext}.vector := u OPERATOR({ext}.-) u OPERATOR({ext}.-) u;
-    small bigint := n - bit_count(hashindex._beyond(u, minus_u, edge));
-BEGIN
-    IF {ext}.vector_norm(u) = 0 THEN
-        RETURN 0;
-    END IF;
-    RETURN 1 / ({ext}.l1_distance(u, u OPERATOR({ext}.-) u) + {ext}.l1_distance(u, edge) + {ext}.l1_distance(minus_u, edge)
-                - 2 * deviation::double precision * small);
-END
-$$;
-
--- Whether a number beside a code differs from a fresh one by more than rounding.
-CREATE OR REPLACE FUNCTION hashindex._differ(kept real, fresh real) RETURNS boolean
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN abs(kept - fresh) > 1e-3 * fresh;
 
 -- This body is parsed when it is created: its names cannot change their meaning, and calls can be inlined.
-CREATE OR REPLACE FUNCTION hashindex.encode_with(
-    layers hashindex.layer[], v {ext}.vector, levels integer DEFAULT 2, cuts real[] DEFAULT '{0}'
-)
-RETURNS bit
+CREATE OR REPLACE FUNCTION hashindex.encode_with(layers hashindex.layer[], v {ext}.vector, cuts real[] DEFAULT '{0}') RETURNS bit
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN hashindex._quantize(hashindex.project_with(layers, v), levels, cuts);
+RETURN hashindex._quantize(hashindex.project_with(layers, v), cuts);
 
-COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], {ext}.vector, integer, real[]) IS
-    'code of a vector by the layers of a model: bit 1 where the projection is above a cut, and with 4 levels a second half';
+COMMENT ON FUNCTION hashindex.encode_with(hashindex.layer[], {ext}.vector, real[]) IS
+    'code of a vector by the layers of a model: bit 1 where the projection is above a cut';

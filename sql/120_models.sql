@@ -54,7 +54,7 @@ AS $$
 DECLARE
     used hashindex.model := hashindex.find_model(model);
 BEGIN
-    RETURN hashindex.encode_with(used.layers, v, used.levels, used.cuts);
+    RETURN hashindex.encode_with(used.layers, v, used.cuts);
 END
 $$;
 

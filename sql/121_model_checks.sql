@@ -78,7 +78,7 @@ DECLARE
     dimension integer := NEW.dimension;
     problem text;
 BEGIN
-    IF NEW.layers IS NULL OR NEW.dimension IS NULL OR NEW.n_bits IS NULL OR NEW.levels IS NULL OR NEW.cuts IS NULL THEN
+    IF NEW.layers IS NULL OR NEW.dimension IS NULL OR NEW.n_bits IS NULL OR NEW.cuts IS NULL THEN
         -- NOT NULL constraints refuse it.
         RETURN NEW;
     ELSIF array_ndims(NEW.layers) IS DISTINCT FROM 1 OR array_lower(NEW.layers, 1) <> 1 OR n_layers > 64 THEN
@@ -104,14 +104,8 @@ BEGIN
         RAISE EXCEPTION 'the network of model "%" takes rows as they are in the table, and % layers stand before it',
             NEW.name, n_layers - 1
             USING ERRCODE = 'check_violation', HINT = 'It must be the only layer.';
-    ELSIF NEW.levels <> 2 AND NEW.network ->> 'kind' = 'rows' THEN
-        RAISE EXCEPTION 'model "%" has % levels of projections, and its network gives codes alone', NEW.name, NEW.levels
-            USING ERRCODE = 'check_violation', HINT = 'Such a model has 2 levels.';
-    ELSIF NEW.levels <> 2 AND NEW.bit_weights IS NOT NULL THEN
-        RAISE EXCEPTION 'model "%" has % levels of projections, and weights of bits', NEW.name, NEW.levels
-            USING ERRCODE = 'check_violation', HINT = 'A model with weights of bits has 2 levels.';
-    ELSIF NEW.cuts <> '{0}' AND (NEW.levels <> 2 OR NEW.bit_weights IS NOT NULL OR NEW.network IS NOT NULL) THEN
-        RAISE EXCEPTION 'model "%" has cuts %, and 4 levels, weights of bits or a network', NEW.name, NEW.cuts
+    ELSIF NEW.cuts <> '{0}' AND (NEW.bit_weights IS NOT NULL OR NEW.network IS NOT NULL) THEN
+        RAISE EXCEPTION 'model "%" has cuts %, and weights of bits or a network', NEW.name, NEW.cuts
             USING ERRCODE = 'check_violation', HINT = 'Such a model has one cut, at 0.';
     ELSIF NEW.cuts <> ARRAY(SELECT DISTINCT c FROM unnest(NEW.cuts) c WHERE c > '-Infinity' AND c < 'Infinity' ORDER BY c) THEN
         RAISE EXCEPTION 'model "%" has cuts %', NEW.name, NEW.cuts
@@ -120,11 +114,10 @@ BEGIN
     IF NEW.network IS NOT NULL THEN
         dimension := (NEW.network ->> 'n_bits')::integer;
     END IF;
-    -- A projection takes 1 bit for each cut with 2 levels, 2 bits with 4.
-    IF dimension * NEW.levels / 2 * cardinality(NEW.cuts) <> NEW.n_bits THEN
-        RAISE EXCEPTION 'model "%" gives % projections in % levels, with % cuts, and its codes have % bits',
-            NEW.name, dimension, NEW.levels, cardinality(NEW.cuts), NEW.n_bits
-            USING ERRCODE = 'check_violation', HINT = 'A code has one bit for each projection and cut, and with 4 levels two.';
+    IF dimension * cardinality(NEW.cuts) <> NEW.n_bits THEN
+        RAISE EXCEPTION 'model "%" gives % projections with % cuts, and its codes have % bits',
+            NEW.name, dimension, cardinality(NEW.cuts), NEW.n_bits
+            USING ERRCODE = 'check_violation', HINT = 'A code has one bit for each projection and cut.';
     END IF;
     RETURN NEW;
 END

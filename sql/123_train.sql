@@ -6,13 +6,12 @@ CREATE OR REPLACE FUNCTION hashindex.train(
     column_name text,
     method text DEFAULT 'itq',
     bits integer DEFAULT NULL,
-    levels integer DEFAULT NULL,
+    cuts integer DEFAULT NULL,
     metric text DEFAULT 'cosine',
     sample integer DEFAULT 20000,
     seed bigint DEFAULT 0,
     force boolean DEFAULT false,
-    trust_owner boolean DEFAULT false,
-    cuts integer DEFAULT NULL
+    trust_owner boolean DEFAULT false
 )
 RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -31,7 +30,6 @@ DECLARE
     END;
     -- What is asked for; bits are projections further down.
     length integer := bits;
-    cuts_given integer := cuts;
     cut_values real[] := '{0}';
     rows_in_table double precision;
     dimension integer;
@@ -65,10 +63,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use thermometer, itq, lsh or sign; Python has the others.';
     ELSIF metric IS NULL OR metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', metric USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
-    ELSIF levels NOT IN (2, 4) THEN
-        PERFORM hashindex._refuse('levels', levels, '2 or 4');
-    ELSIF cuts NOT IN (1, 3, 5) OR cuts > 1 AND (method = 'sign' OR levels = 4) THEN
-        PERFORM hashindex._refuse('cuts', cuts, '1, 3 or 5; sign, and 4 levels, have 1');
+    ELSIF cuts NOT IN (1, 3, 5) OR cuts > 1 AND method = 'sign' THEN
+        PERFORM hashindex._refuse('cuts', cuts, '1, 3 or 5; sign has 1');
     ELSIF bits % cuts <> 0 THEN
         PERFORM hashindex._refuse('bits', bits, format('a multiple of %s, the cuts', cuts));
     ELSIF sample IS NULL OR sample < 1 THEN
@@ -85,8 +81,11 @@ BEGIN
         RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
     END IF;
-    cuts := coalesce(cuts, CASE
-        WHEN method <> 'thermometer' OR levels = 4 THEN 1 WHEN bits IS NOT NULL THEN bits / dimension WHEN dimension < 768 THEN 3 ELSE 1
+    -- As in Python.
+    cuts := coalesce(cuts, CASE method
+        WHEN 'sign' THEN 1
+        WHEN 'thermometer' THEN coalesce(bits / dimension, CASE WHEN dimension < 768 THEN 3 ELSE 1 END)
+        ELSE CASE WHEN bits % 3 <> 0 THEN 1 ELSE 3 END
     END);
     bits := CASE WHEN method = 'thermometer' THEN dimension ELSE bits / cuts END;
     IF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
@@ -99,8 +98,8 @@ BEGIN
         RAISE EXCEPTION 'column "%" of % has % dimensions; itq in SQL takes 4000 at most', column_name, table_name, dimension
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use lsh, or train in Python.';
     END IF;
-    IF bits NOT BETWEEN 1 AND least(32000 / coalesce(levels, 2) / cuts, (CASE method WHEN 'itq' THEN dimension END)) THEN
-        PERFORM hashindex._refuse('bits', length, '1 to ' || cuts * least(32000 / coalesce(levels, 2) / cuts, (CASE method WHEN 'itq' THEN dimension END)));
+    IF bits NOT BETWEEN 1 AND least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)) THEN
+        PERFORM hashindex._refuse('bits', length, '1 to ' || cuts * least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)));
     END IF;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
@@ -117,16 +116,15 @@ BEGIN
         CASE WHEN rows_in_table > 1000000 THEN 'TABLESAMPLE SYSTEM (100 * $2) REPEATABLE ($3)' ELSE '' END, column_name,
         CASE WHEN rows_in_table > 1000000 THEN 'true' ELSE '(hashtidextended(b.ctid, $3) & 4294967295) <= 4294967296 * $2' END
     ) INTO rows USING sample, least(1, 1.2 * sample / rows_in_table), seed;
-    -- As in Python: one projection for ten rows at the most, and four levels of it if a code can hold them.
+    -- As in Python: one projection for ten rows at the most.
     bits := coalesce(bits, CASE method
         WHEN 'sign' THEN dimension WHEN 'thermometer' THEN dimension
         ELSE greatest(1, least(256, cardinality(rows) / 10, (CASE method WHEN 'itq' THEN dimension END)))
     END);
-    levels := coalesce(levels, CASE WHEN bits <= 8000 AND cuts_given IS NULL AND method <> 'thermometer' THEN 4 ELSE 2 END);
     -- Means are learned each from all rows: more bits need no more rows.
     least_rows := CASE WHEN force THEN 2 ELSE greatest(1000, CASE WHEN method IN ('lsh', 'itq') THEN 10 * bits END) END;
     IF coalesce(cardinality(rows), 0) < least_rows THEN
-        RAISE EXCEPTION '% rows are too few to learn % bits from', coalesce(cardinality(rows), 0), bits
+        RAISE EXCEPTION '% rows are too few to learn % projections from', coalesce(cardinality(rows), 0), bits
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = CASE WHEN sample < least_rows THEN 'Let the sample' ELSE 'Let the table' END || format(' have %s rows or more', least_rows)
                       || CASE WHEN least_rows > 1000 THEN ', learn fewer bits' ELSE '' END
@@ -212,11 +210,12 @@ BEGIN
             )::{ext}.vector, NULL, NULL)::hashindex.layer
         END;
     IF cuts > 1 THEN
-        -- Multiples of the deviation of all projections, as in Python; of 5,000 rows.
+        -- Multiples of the deviation of all projections, or for inner products of those of a long row, as in Python; of 5,000 rows.
         cut_values := ARRAY(
             SELECT ((n - (cuts + 1) / 2) * (CASE cuts WHEN 3 THEN 0.8 ELSE 0.7 END) * d.deviation)::real FROM generate_series(1, cuts) n, (
-                SELECT sqrt(sum({ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) / (count(*) * bits)) AS deviation
-                FROM unnest(rows) WITH ORDINALITY r(v, place) WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
+                SELECT sqrt(CASE metric WHEN 'ip' THEN percentile_disc(.99) WITHIN GROUP (ORDER BY p.square) ELSE avg(p.square) END / bits) AS deviation
+                FROM unnest(rows) WITH ORDINALITY r(v, place), LATERAL (SELECT {ext}.vector_norm(hashindex.project_with(layers, r.v)) ^ 2) p(square)
+                WHERE r.place % greatest(1, cardinality(rows) / 5000) = 0
             ) d ORDER BY n
         );
     END IF;
@@ -233,9 +232,7 @@ BEGIN
         )
         FROM unnest(directions || layers[cardinality(layers)].bias) WITH ORDINALITY v(v, place)
         UNION ALL
-        SELECT 32001, convert_to(CASE levels WHEN 2 THEN '' ELSE '|levels|' || levels END, 'UTF8')
-        UNION ALL
-        SELECT 32002, convert_to('|cuts', 'UTF8') || decode(
+        SELECT 32001, convert_to('|cuts', 'UTF8') || decode(
             regexp_replace(encode(substr({ext}.vector_send(cut_values::{ext}.vector), 5), 'hex'), '(..)(..)(..)(..)', '\4\3\2\1', 'g'), 'hex'
         ) WHERE cuts > 1
     ) p;
@@ -266,12 +263,12 @@ BEGIN
             GROUP BY e.place, b.bin
         ) c GROUP BY c.place
     ), codes AS MATERIALIZED (
-        SELECT hashindex._quantize(projections.p, levels, cut_values) AS code FROM projections
+        SELECT hashindex._quantize(projections.p, cut_values) AS code FROM projections
     ), bits_of AS (
         -- Relative to the first code, so that a bit and its opposite are the same text.
         SELECT b.bit, o.ones, o.shape
         FROM (SELECT code AS first_code FROM codes LIMIT 1) f
-        CROSS JOIN generate_series(0, bits * cuts * levels / 2 - 1) b(bit)
+        CROSS JOIN generate_series(0, bits * cuts - 1) b(bit)
         CROSS JOIN LATERAL (
             SELECT sum(get_bit(c.code, b.bit)) AS ones, string_agg((get_bit(c.code, b.bit) # get_bit(f.first_code, b.bit))::text, '') AS shape
             FROM codes c
@@ -296,8 +293,8 @@ BEGIN
 
     -- Two sessions that train models of one name must not get the same version.
     LOCK TABLE hashindex.model IN SHARE ROW EXCLUSIVE MODE;
-    INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, levels, cuts, parameters, training, checksum, profile, layers)
-    SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, bits * cuts * levels / 2, metric, levels, cut_values,
+    INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, cuts, parameters, training, checksum, profile, layers)
+    SELECT name, coalesce(max(m.version), 0) + 1, method, dimension, bits * cuts, metric, cut_values,
         jsonb_build_object('n_bits', bits, 'random_state', seed, 'normalize', CASE WHEN metric = 'cosine' THEN 'l2' END)
         || CASE method WHEN 'sign' THEN '{"center": "mean"}' WHEN 'itq' THEN '{"n_iter": 0}' ELSE '{}' END::jsonb,
         training || jsonb_build_object('seconds', round(extract(epoch FROM clock_timestamp() - started), 3)),
@@ -308,5 +305,5 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean, boolean, integer) IS
+COMMENT ON FUNCTION hashindex.train(text, regclass, text, text, integer, integer, text, integer, bigint, boolean, boolean) IS
     'trains a model on rows of a table by thermometer, itq, lsh or sign, and stores it; returns its name and version';

@@ -92,7 +92,6 @@ DECLARE
     named text := format('%s:%s', used.name, used.version);
     problem text := CASE
         WHEN used.network IS NOT NULL THEN 'it is evaluated in Python, not in SQL'
-        WHEN used.levels <> 2 THEN format('it keeps %s levels of projections, which Hamming distances do not compare', used.levels)
         -- Anchors are rows.
         WHEN EXISTS (SELECT FROM unnest(used.layers) l WHERE l.kind IN ('rbf', 'affinity'))
             THEN 'its anchors are rows that it was trained on, and every role can read the body of a function'
@@ -114,7 +113,6 @@ BEGIN
         RAISE EXCEPTION 'model "%" cannot be a function: %', named, problem
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = CASE
                 WHEN used.network IS NOT NULL THEN 'Train a model without a network.'
-                WHEN used.levels <> 2 THEN 'Train it with several cuts: --cuts 3 (cuts => 3).'
                 WHEN octet_length(hashindex._function_name(used, 'project')) > 63 THEN 'Save it under a shorter name.'
                 ELSE 'Use thermometer, itq, pcah or lsh, or an index of pg_hashindex.' END;
     END IF;

@@ -307,9 +307,8 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- With 4 levels, the two levels next to 0 differ in both bits, so plain Hamming distance ranks them wrongly.
     RETURN CASE WHEN used.bit_weights IS NULL THEN '{}' ELSE ARRAY['weighted'] END
         || CASE WHEN used.network IS NULL THEN ARRAY['asymmetric'] ELSE '{}' END
-        || CASE WHEN used.levels = 2 THEN ARRAY['hamming'] ELSE '{}' END;
+        || ARRAY['hamming'];
 END
 $$;

@@ -55,7 +55,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    projections integer := used.n_bits * 2 / used.levels / cardinality(used.cuts);
+    projections integer := used.n_bits / cardinality(used.cuts);
 BEGIN
     IF used.network IS NULL AND projections >= least(192, used.dimension) AND ((used.layers[1]).kind = 'normalize') = (metric <> 'l2') THEN
         RETURN projections;
@@ -176,9 +176,6 @@ DECLARE
     );
     in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
     projections integer := hashindex._list_projections(used, i.metric);
-    -- Numbers that a query's codes are made of: one for each cut of a projection.
-    n_projections integer := used.n_bits * 2 / used.levels;
-    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric), false);
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := format(
         CASE WHEN projections > 0 OR i.metric = 'l2' THEN
@@ -191,12 +188,11 @@ DECLARE
     lists_are_there text := CASE WHEN lists THEN format('to_regclass(%L) IS NOT NULL', landmarks) ELSE 'true' END;
     -- The code of a query; the projection of the row raw; the code and the point of the row r, which has its projection.
     query_code text := CASE WHEN in_python THEN format('hashindex._checked_code(query_code, %s)', used.n_bits)
-        ELSE format('hashindex._quantize(%s, %s)', hashindex._above_cuts(used, 'hashindex_projection'), used.levels) END;
+        ELSE format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection')) END;
     layers text := format('hashindex._layers_of(%s)', used.id);
     row_projection text := CASE WHEN in_python THEN 'NULL::{ext}.vector' ELSE hashindex._projection(used, 'raw.vector', layers) END;
-    row_code text := CASE WHEN in_python THEN 'NULL' WHEN used.levels = 2
-        THEN format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection'))
-        ELSE format('hashindex._quantize(r.projection, %s)', used.levels) END;
+    row_code text := CASE WHEN in_python THEN 'NULL'
+        ELSE format('{ext}.binary_quantize(%s)', hashindex._above_cuts(used, 'r.projection')) END;
     row_point text := format(point, CASE WHEN projections > 0 THEN 'r.projection' ELSE 'r.vector' END);
     has_tenant boolean := i.tenant_column IS NOT NULL;
     tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
@@ -283,12 +279,12 @@ BEGIN
             hashindex._projection(used, 'hashindex_query', layers)
         ) END,
         'code', query_code,
-        'distance', hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', false),
+        'distance', hashindex._code_order(i.ranking, 'c.code', u, false),
         -- The codes that a rougher order keeps, of which the finer one is computed.
         'kept', format(
-            '(SELECT %s, c.code%s FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), CASE WHEN numbers THEN ', c.length, c.fit' END, code_table,
+            '(SELECT %s, c.code FROM %s c%s ORDER BY %s LIMIT hashindex_pool)', hashindex._columns_of('c', kept_keys), code_table,
             CASE WHEN has_tenant THEN ' WHERE $7 IS NULL OR c.filter_1 = $7' END,
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', u, 'hashindex_scale', true)
+            hashindex._code_order(i.ranking, 'c.code', u, true)
         ),
         -- The tenant comes after the arguments of an index without tenants.
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
@@ -331,7 +327,7 @@ BEGIN
             E'SELECT %2$s FROM (SELECT %6$s%3$s, %4$s AS hashindex_distance FROM %5$s c WHERE %%1$s) %1$s WHERE (%%2$s'
             '\n) ORDER BY %1$s.hashindex_distance LIMIT $6',
             named.bare, named.keys, replace(filters.shown, '%', '%%'),
-            hashindex._code_order(i.ranking, used.levels, n_projections, i.metric, numbers, 'c.code', given, '$7', false), replace(code_table, '%', '%%'),
+            hashindex._code_order(i.ranking, 'c.code', given, false), replace(code_table, '%', '%%'),
             named.kept_keys
         )),
         'landmarks', coalesce(landmarks, ''),
@@ -369,24 +365,13 @@ BEGIN
     ) || jsonb_build_object(
         'query_codes', CASE i.ranking
             WHEN 'asymmetric' THEN format(
-                'hashindex._asymmetric_codes(%s, hashindex._steps(%s, %s))',
-                CASE WHEN numbers AND i.metric = 'ip' THEN format(
-                    'hashindex_projection OPERATOR({ext}.-) hashindex.project_with(%s, array_fill(0, ARRAY[%s])::{ext}.vector)',
-                    layers, used.dimension
-                ) ELSE hashindex._above_cuts(used, 'hashindex_projection') END, n_projections, used.levels
+                'hashindex._asymmetric_codes(%s, hashindex._steps(%s))', hashindex._compared(used, i.metric, 'hashindex_projection'), used.n_bits
             )
             WHEN 'weighted' THEN format(
                 'hashindex._weighted_codes(%s, %L)', query_code, hashindex._weight_planes(used.bit_weights)::text
             )
             ELSE format('ARRAY[%s]', query_code)
         END,
-        -- Four of the steps of _steps.
-        'scale', CASE WHEN numbers THEN format('{ext}.vector_norm(hashindex_projection) * %s', 4 * 0.335 / sqrt(n_projections)) ELSE 'NULL' END,
-        -- The numbers of the row r, beside its code.
-        'number_targets', CASE WHEN numbers THEN ', length, fit' ELSE '' END,
-        'number_values', CASE WHEN numbers THEN ', hashindex._length(r.projection), hashindex._fit(r.projection)' ELSE '' END,
-        'number_zeros', CASE WHEN numbers THEN ', 0, 0' ELSE '' END,
-        'number_sets', CASE WHEN numbers THEN ', length = excluded.length, fit = excluded.fit' ELSE '' END,
         'require_policies', CASE WHEN has_tenant THEN format(E'\n    PERFORM hashindex._require_policies(%L, %L, %L);', i.name, base, code_table) ELSE '' END,
         'row_is_visible', format(
             -- Few keys are looked up one by one; the planner would expect a third of the table, and join.

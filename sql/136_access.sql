@@ -2,7 +2,7 @@
 
 -- Access path of a new index if none is named. From 10,000 rows on, reading some lists of codes is faster than reading all codes. Codes
 -- that rank labels do so among all rows, and lists hold rows with near vectors. For inner products the nearest rows have like directions
--- only if lengths are alike.
+-- only if lengths are alike, within 5 %.
 CREATE OR REPLACE FUNCTION hashindex._usual_access(i hashindex.index, used hashindex.model) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -18,7 +18,7 @@ BEGIN
     END IF;
     EXECUTE format(
         'SELECT count(*) = 10000%s FROM (SELECT b.%I::{ext}.vector AS v FROM %I.%I b WHERE b.%2$I IS NOT NULL LIMIT 10000) r',
-        CASE i.metric WHEN 'ip' THEN ' AND max({ext}.vector_norm(r.v)) <= 1.1 * min({ext}.vector_norm(r.v))' END, i.column_name, i.schema_name, i.table_name
+        CASE i.metric WHEN 'ip' THEN ' AND max({ext}.vector_norm(r.v)) <= 1.05 * min({ext}.vector_norm(r.v))' END, i.column_name, i.schema_name, i.table_name
     ) INTO suits;
     RETURN CASE WHEN suits THEN 'landmarks' ELSE 'scan' END;
 END
@@ -26,7 +26,7 @@ $$;
 
 -- Candidates of a new index: those among which held-back rows found .98 of their true neighbours when the model was trained, and more if
 -- the table has more rows than were ranked then. Measured on text embeddings and MNIST: four times as many rows need up to 1.16 times
--- as many candidates with 4 levels, and 1.5 times with 2. 200 where nothing was measured, or by another order.
+-- as many candidates with several cuts, and 1.5 times with one. 200 where nothing was measured, or by another order.
 CREATE OR REPLACE FUNCTION hashindex._usual_candidates(i hashindex.index, used hashindex.model) RETURNS integer
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

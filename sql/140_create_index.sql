@@ -66,11 +66,6 @@ BEGIN
         RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
-    IF i.ranking IS NULL THEN
-        RAISE EXCEPTION 'model "%" keeps % levels of projections, and SQL cannot rank by them: only Python evaluates the model',
-            used.name, used.levels
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Train it with 2 levels.';
-    END IF;
     IF i.metric NOT IN ('l2', 'cosine', 'ip') THEN
         RAISE EXCEPTION 'metric "%" is unknown', i.metric
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
@@ -143,26 +138,23 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.model m WHERE m.id = i.model_id;
     code_table text := format('hashindex.%I', i.code_table);
-    numbers boolean := coalesce(hashindex._keeps_numbers(used, i.metric), false);
 BEGIN
     -- CREATE TABLE AS keeps the key's collation. The cast replaces a domain by its base type: its checks must not run in triggers.
     EXECUTE format(
-        'CREATE %s TABLE %s AS SELECT %s, NULL::integer AS landmark, NULL::bit(%s) AS code%s%s FROM %s b WITH NO DATA',
+        'CREATE %s TABLE %s AS SELECT %s, NULL::integer AS landmark, NULL::bit(%s) AS code%s FROM %s b WITH NO DATA',
         -- A crash empties an unlogged table, and must empty its codes too.
         nullif(hashindex._logging(base), 'LOGGED'), code_table, (
             SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
             FROM unnest(i.key_columns, hashindex._base_types(i), hashindex._code_keys(i)) WITH ORDINALITY k(name, type, kept, n)
         ), used.n_bits,
-        CASE WHEN numbers THEN ', NULL::real AS length, NULL::real AS fit' END,
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
     PERFORM hashindex._hide(code_table);
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
-        'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s%s',
+        'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
-        CASE WHEN numbers THEN ', ALTER COLUMN length SET NOT NULL, ALTER COLUMN fit SET NOT NULL' END,
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
     EXECUTE format(

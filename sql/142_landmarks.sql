@@ -142,8 +142,8 @@ DECLARE
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %4$s, landmark, code%3$s FROM hashindex.%2$I WITH NO DATA',
-        i.storage || '_staged', later.code_table, hashindex._parts(later) ->> 'number_targets', ids
+        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s, landmark, code FROM hashindex.%2$I WITH NO DATA',
+        i.storage || '_staged', later.code_table, ids
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     EXECUTE format(
@@ -247,14 +247,13 @@ DECLARE
     kept text[] := hashindex._code_keys(i);
 BEGIN
     EXECUTE format(
-        'INSERT INTO hashindex.%1$I (%9$s, landmark, code%7$s%2$s) SELECT %10$s, nullif(s.landmark, -1), s.code%8$s%3$s FROM hashindex.%4$I s %5$s '
+        'INSERT INTO hashindex.%1$I (%7$s, landmark, code%2$s) SELECT %8$s, nullif(s.landmark, -1), s.code%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
-        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %11$s) ORDER BY %12$ss.landmark',
+        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %9$s) ORDER BY %10$ss.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
-        i.storage || '_touched', parts ->> 'number_targets', replace(parts ->> 'number_targets', ', ', ', s.'),
-        hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
+        i.storage || '_touched', hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
         (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
         CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END
@@ -464,7 +463,7 @@ BEGIN
         'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE (%4$s) = (%3$s) RETURNING c.*, t.landmark AS list) '
         -- A tenant that has become small has no landmarks.
         'INSERT INTO %1$s (%5$s, landmark, code%2$s) SELECT %5$s, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
-        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), hashindex._key_of_text(i, 't.id'),
+        parts ->> 'code_table', parts ->> 'filter_targets', hashindex._key_of_text(i, 't.id'),
         hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._columns_of(NULL, hashindex._code_keys(i))
     ) USING keys, landmarks;
     GET DIAGNOSTICS moved = ROW_COUNT;
@@ -589,7 +588,7 @@ BEGIN
     END LOOP;
 
     EXECUTE hashindex._fill(
-        'INSERT INTO {staged} ({ids}, landmark, code{number_targets}) SELECT {r_ids}, {row_landmark}, r.code{number_values} FROM (SELECT raw.*, {row_projection} AS projection FROM ('
+        'INSERT INTO {staged} ({ids}, landmark, code) SELECT {r_ids}, {row_landmark}, r.code FROM (SELECT raw.*, {row_projection} AS projection FROM ('
         'SELECT {c_ids}, c.code{copied_tenant}, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same_key} WHERE b.{column} IS NOT NULL'
         ') raw OFFSET 0) r',
         parts

@@ -5,7 +5,7 @@
 -- those that read the codes of an index.
 GRANT USAGE ON SCHEMA hashindex TO PUBLIC;
 GRANT SELECT ON hashindex.index TO PUBLIC;
-GRANT SELECT (id, name, version, method, dimension, n_bits, levels, metric, network, created_at) ON hashindex.model TO PUBLIC;
+GRANT SELECT (id, name, version, method, dimension, n_bits, cuts, metric, network, created_at) ON hashindex.model TO PUBLIC;
 
 -- Whether the caller was granted the codes of an index.
 CREATE OR REPLACE FUNCTION hashindex._may_read_codes(i hashindex.index) RETURNS boolean

@@ -69,7 +69,6 @@ BEGIN
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
                 format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, used.n_bits)
-            WHEN hashindex._keeps_numbers(used, i.metric) AND c.numbers < 2 THEN format('table %s lacks the numbers of its codes', codes)
             WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
                 OR kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
                     <> (hashindex._distribution_of(codes)).column_name THEN
@@ -84,10 +83,7 @@ BEGIN
         FROM (SELECT (
             SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
             WHERE a.attrelid = codes AND a.attname = 'code' AND NOT a.attisdropped
-        ) AS type, (
-            SELECT count(*) FROM pg_attribute a
-            WHERE a.attrelid = codes AND a.attname IN ('length', 'fit') AND a.atttypid = 'real'::regtype AND NOT a.attisdropped
-        ) AS numbers) c
+        ) AS type) c
     ) f WHERE f.fault IS NOT NULL;
 END
 $$;

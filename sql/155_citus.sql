@@ -362,8 +362,8 @@ BEGIN
             own := own || jsonb_build_object(
                 'number', rows.number,
                 'in_lists', CASE WHEN version.tenant_column IS NULL THEN 'c.landmark = ANY ($3)'
-                    ELSE '(c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $9)' END,
-                'in_tenant', CASE WHEN version.tenant_column IS NULL THEN '' ELSE format('(%s.%I = $9) IS TRUE AND ', own ->> 'table', version.tenant_column) END,
+                    ELSE '(c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $8)' END,
+                'in_tenant', CASE WHEN version.tenant_column IS NULL THEN '' ELSE format('(%s.%I = $8) IS TRUE AND ', own ->> 'table', version.tenant_column) END,
                 'vector_type', parts ->> 'vector_type',
                 -- A session plans the statements of many shards, and each of them would keep the model's layers.
                 'row_projection', format('%s(raw.vector)', parts ->> 'project'),
@@ -544,8 +544,8 @@ BEGIN
         'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (%12$s) DO NOTHING',
-        parts ->> 'code_table', concat(parts ->> 'number_targets', parts ->> 'filter_targets'), hashindex._columns_of('b', i.key_columns),
-        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, concat(parts ->> 'row_code', parts ->> 'number_values'),
+        parts ->> 'code_table', parts ->> 'filter_targets', hashindex._columns_of('b', i.key_columns),
+        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'row_code',
         i.column_name,
         (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
         parts ->> 'table',

@@ -227,7 +227,7 @@ def test_systems_are_measured_and_leave_nothing_behind(retrieval, server, monkey
     found = drawn(retrieval)
     extent = measures.Extent(queries=6, filter_queries=6, single=6, batches=4)
     compared = [
-        systems.Hnsw("hnsw"), systems.Ours("ours", 4, filter_columns=("tenth", "half"), bits=16)
+        systems.Hnsw("hnsw"), systems.Ours("ours", filter_columns=("tenth", "half"), bits=16)
     ]  # fmt: skip
     with retrieval("_server").database(server, found) as opened:
         with opened.session() as session:
@@ -409,9 +409,9 @@ def test_the_fewest_probes_are_looked_for(retrieval, monkeypatch):
 
     monkeypatch.setattr(measures.Searches, "point", point)
     searches = measures.Searches(argparse.Namespace(drawn=drawn(retrieval)), None, measures.QUICK)
-    found, _ = searches.finalists(systems.Ours("ours", 4), 0.95)
+    found, _ = searches.finalists(systems.Ours("ours"), 0.95)
     assert [p["setting"] for p in found] == ["candidates=100 probes=10", "candidates=50 probes=40"]
-    (best,), _ = searches.finalists(systems.Ours("ours", 4), 1.1)
+    (best,), _ = searches.finalists(systems.Ours("ours"), 1.1)
     assert best["recall"] == 1.0
 
 
@@ -614,7 +614,8 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1100, 16)) @ rng.standard_normal((16, 24))
     np.savez(tmp_path / "packages.npz", X=X / np.linalg.norm(X, axis=1, keepdims=True))
-    monkeypatch.setattr(faiss_codes, "OURS", ((16, 2, "signs"), (16, 2, "8 levels"), (8, 4, "")))
+    ours = ((16, 1, "hamming"), (16, 1, "asymmetric"), (8, 3, "asymmetric"))
+    monkeypatch.setattr(faiss_codes, "OURS", ours)
     monkeypatch.setattr(faiss_codes, "FAISS", {"ITQ16,LSH": "faiss-itq", "RaBitQ": "faiss-rabitq"})
     output = tmp_path / "out.json"
     given = [
@@ -634,7 +635,7 @@ def test_codes_beside_those_of_faiss(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out.count("\n") == len(found) == 5
     sizes = {
         "itq, 16 x 1, by Hamming distance": 2,
-        "itq, 8 x 2 and two numbers": 10,
+        "itq, 8 x 3, asymmetric": 3,
         "faiss-itq": 2,
     }
     assert {name: found[name]["bytes"] for name in sizes} == sizes

@@ -49,8 +49,6 @@ def upgrade() -> None:
             "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
         ),
         sa.Column("network", JSONB),
-        # Levels kept of each projection: 2 are its sign, 4 take two bits.
-        sa.Column("levels", sa.SmallInteger, nullable=False, server_default="2"),
         # A code has a bit for each cut of each projection; one cut at 0 is its sign.
         sa.Column("cuts", sa.ARRAY(sa.REAL), nullable=False, server_default="{0}"),
         # The distribution of the projections of the training rows, for the checks of an index.
@@ -62,7 +60,6 @@ def upgrade() -> None:
         sa.CheckConstraint("dimension BETWEEN 1 AND 16000", name="model_dimension_check"),
         sa.CheckConstraint("n_bits BETWEEN 1 AND 16000", name="model_n_bits_check"),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="model_metric_check"),
-        sa.CheckConstraint("levels IN (2, 4)", name="model_levels_check"),
         sa.CheckConstraint("cardinality(layers) BETWEEN 1 AND 64", name="model_layers_check"),
         # The last layer of a model with a network has kind 'network', so that SQL which evaluates
         # layers refuses it.

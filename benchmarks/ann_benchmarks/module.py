@@ -95,7 +95,7 @@ class Postgres(BaseANN):
 
 
 class Hashindex(Postgres):
-    """Codes of ITQ with 4 levels, by landmarks."""
+    """Codes of ITQ with 3 cuts, by landmarks."""
 
     def build(self, X):
         rows = X[np.random.default_rng(0).permutation(len(X))[:8_000]]
@@ -103,7 +103,7 @@ class Hashindex(Postgres):
         hasher = hashers.ITQ(n_bits=bits, random_state=0)
         if self.metric == "cosine":
             hasher.normalize = "l2"
-        model = hasher.fit(rows).to_model("items", metric=self.metric, levels=4)
+        model = hasher.fit(rows).to_model("items", metric=self.metric, cuts=3)
         store.save(self._connection, model)
         index = HashIndex.create(
             self._connection, "items_idx", table="items", column="embedding", model="items",

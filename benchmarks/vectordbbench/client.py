@@ -47,7 +47,7 @@ class HashindexCaseConfig(BaseModel, DBCaseConfig):
 
 
 class HashindexClient(VectorDB):
-    """Rows in table ``vdb_items``, and an index of ITQ codes with 4 levels, by landmarks."""
+    """Rows in table ``vdb_items``, and an index of ITQ codes with 3 cuts, by landmarks."""
 
     thread_safe = False
     name = "PgHashindex"
@@ -101,7 +101,7 @@ class HashindexClient(VectorDB):
         hasher = hashers.ITQ(n_bits=min(bits, self.dim), random_state=0)
         if metric == "cosine":
             hasher.normalize = "l2"
-        store.save(self.connection, hasher.fit(rows).to_model("vdb", metric=metric, levels=4))
+        store.save(self.connection, hasher.fit(rows).to_model("vdb", metric=metric, cuts=3))
         index = HashIndex.create(
             self.connection, "vdb_idx", table=self.table, column="embedding", model="vdb",
             access="landmarks",

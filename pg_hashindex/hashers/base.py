@@ -16,7 +16,7 @@ from ..models.layers import Layer, normalize
 from ..models.model import MAX_BITS, Metric, Model
 from ..models.network import Network
 from ..models.profiles import Profile
-from ..models.quantization import SIGNS, Cuts, Levels, bits_of, check_levels, quantize
+from ..models.quantization import SIGNS, Cuts, quantize
 from ..models.vectors import SparseRows, as_array
 from .numerics.rows import RowsLike, RowSource
 from .numerics.threads import one_blas_thread
@@ -30,6 +30,8 @@ Normalize = Literal["l2"] | None
 # Projections if none are asked for: of codes that rank by distance, and of others.
 _PROJECTIONS = 256
 _LABEL_PROJECTIONS = 128
+# Cuts of projections whose codes rank by distance, if none are asked for.
+_CUTS = 3
 # Rows of a profile: enough for small errors, fewer if codes are long.
 _PROFILE_ROWS = 20_000
 _LEAST_PROFILE_ROWS = 1_000
@@ -73,10 +75,13 @@ class Hasher(ABC):
     training_
         Facts about the training, as JSON values; models carry them.
     profile_
-        Of the projections of up to 20,000 training rows, with the bits of 4 levels.
+        Of the projections of up to 20,000 training rows, with the bits of one cut.
     deviation_
         The standard deviation of all projections of these rows about 0, of which cuts are
         multiples.
+    long_deviation_
+        That of the projections of a row that is longer than 99 % of these rows. The greatest inner
+        products are with long rows, so it takes the place of ``deviation_`` for metric ``ip``.
     """
 
     #: The name in the registry and in stored models.
@@ -90,8 +95,6 @@ class Hasher(ABC):
     bits_within_dimension: ClassVar[bool] = False
     #: Whether it learns codes of its labelled rows, ``codes_``, which a model may keep.
     learns_codes: ClassVar[bool] = False
-    #: Whether its models may have several cuts of a projection, so that codes tell distances.
-    takes_cuts: ClassVar[bool] = False
     #: Whether it learns a weight for each bit.
     weighs_bits: ClassVar[bool] = False
     #: Parameters that do not change what is learned; models do not record them.
@@ -148,6 +151,11 @@ class Hasher(ABC):
     def ranks_by_distance(cls) -> bool:
         """Whether it learns from rows alone, not from labels or a graph."""
         return not (cls.learns_from or cls.takes_graph)
+
+    @classmethod
+    def takes_cuts(cls) -> bool:
+        """Whether its models may have several cuts of a projection, as its codes tell distances."""
+        return cls.ranks_by_distance()
 
     @classmethod
     def takes(cls, what: str) -> bool:
@@ -268,12 +276,14 @@ class Hasher(ABC):
             **self._summary(),
         }
         projections = _profiled(model, rows.untransformed(), seed)
-        self.profile_ = Profile.of(projections, levels=4)
-        self.deviation_ = float(np.sqrt(np.square(projections, dtype=np.float64).mean()))
+        self.profile_ = Profile.of(projections)
+        means = np.square(projections, dtype=np.float64).mean(axis=1)
+        self.deviation_ = float(np.sqrt(means.mean()))
+        self.long_deviation_ = float(np.sqrt(np.quantile(means, 0.99, method="inverted_cdf")))
+        metrics: tuple[Metric, ...] = ("l2", "ip") if self.takes_cuts() else ()
         self._ones = {
-            n: quantize(projections, 2, self._cuts(n)).sum(axis=0)
-            for n in _STEPS
-            if self.takes_cuts
+            cuts: quantize(projections, cuts).sum(axis=0)
+            for cuts in {SIGNS, *(self._cuts(n, metric) for n in _STEPS for metric in metrics)}
         }
 
     def _supervision(self, n_rows: int, known: dict[str, Any]) -> Supervision:
@@ -311,23 +321,20 @@ class Hasher(ABC):
         bits = _PROJECTIONS if self.ranks_by_distance() else _LABEL_PROJECTIONS
         return min(bits, dimension) if self.bits_within_dimension else bits
 
-    def default_levels(self, n_bits: int) -> Levels:
-        """Return the levels that codes of so many projections keep if none are asked for.
+    def default_cuts(self, n_projections: int) -> int:
+        """Return the cuts of an index's codes of so many projections if none are asked for."""
+        return _CUTS if self.takes_cuts() and n_projections * _CUTS <= MAX_BITS else 1
 
-        4 if they rank by distance, which they then do better, and 2 if they rank labels.
-        """
-        takes_four = self.ranks_by_distance() and not (self.transductive or self.weighs_bits)
-        return 4 if takes_four and n_bits * bits_of(4) <= MAX_BITS else 2
-
-    def default_cuts(self, dimension: int) -> int:
-        """Return the cuts of models of rows of this dimension if none are asked for."""
+    def _own_cuts(self) -> int:
+        """Return the cuts of `encode`: the codes of papers are signs."""
         return 1
 
-    def _cuts(self, n_cuts: int) -> Cuts:
+    def _cuts(self, n_cuts: int, metric: Metric) -> Cuts:
         if n_cuts == 1:
             return SIGNS
         places = np.arange(n_cuts) - n_cuts // 2
-        return tuple(float(cut) for cut in places * _STEPS[n_cuts] * self.deviation_)
+        deviation = self.long_deviation_ if metric == "ip" else self.deviation_
+        return tuple(float(cut) for cut in places * _STEPS[n_cuts] * deviation)
 
     @abstractmethod
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
@@ -353,28 +360,14 @@ class Hasher(ABC):
                 "sgh or lsh, which have no such limit"
             )
 
-    def check_levels(self, levels: Levels) -> None:
-        """Refuse a number of levels that models of this hasher cannot have."""
-        check_levels(levels)
-        if levels != 2 and (self.transductive or self.weighs_bits):
-            what = "keeps codes, no projections" if self.transductive else "learns weights of bits"
-            raise InvalidInputError(
-                f"{self.method} {what}, so its models have 2 levels, not {levels}; use 2 levels, "
-                "or another method"
-            )
-
-    def check_cuts(self, n_cuts: int, levels: Levels | None = None) -> None:
+    def check_cuts(self, n_cuts: int) -> None:
         """Refuse a number of cuts that models of this hasher cannot have."""
         if n_cuts not in _STEPS:
             raise InvalidInputError(f"cuts must be 1, 3 or 5, got {n_cuts!r}")
-        if n_cuts > 1 and not self.takes_cuts:
+        if n_cuts > 1 and not self.takes_cuts():
             raise InvalidInputError(
                 f"models of {self.method} have one cut, not {n_cuts}; methods with several: itq, "
-                "pcah, lsh and thermometer"
-            )
-        if n_cuts > 1 and levels not in (None, 2):
-            raise InvalidInputError(
-                f"give either {n_cuts} cuts or {levels} levels: both keep more bits of a projection"
+                "lsh, thermometer and others whose codes rank by distance"
             )
 
     def _bit_weights(self) -> NDArray[np.floating] | None:
@@ -482,7 +475,6 @@ class Hasher(ABC):
         *,
         metric: Metric = "l2",
         training: Mapping[str, Any] | None = None,
-        levels: Levels = 2,
         cuts: int | None = None,
     ) -> Model:
         """Return a model of what was learned, ready to be stored.
@@ -493,26 +485,23 @@ class Hasher(ABC):
             The distance that an index of this model ranks by.
         training
             JSON values to add to ``training_``; they replace its values of the same name.
-        levels : {2, 4}
-            Levels that codes keep of each projection: 2 are the signs, in ``n_bits`` bits; 4 take
-            twice as many.
         cuts : {1, 3, 5}, optional
             Cuts of each projection, each of which takes a bit; they are evenly spaced multiples of
-            ``deviation_``. By default 1, at 0; thermometer has 3 below 768 dimensions.
+            ``deviation_``, or ``long_deviation_`` by inner product. By default 1, at 0; thermometer
+            has 3 below 768 dimensions.
 
         Raises
         ------
         NotFittedError
             Before `fit`.
         InvalidInputError
-            If the name, the metric, the levels or the cuts are not usable.
+            If the name, the metric or the cuts are not usable.
         """
         if not hasattr(self, "layers_"):
             raise NotFittedError(f"this {type(self).__name__} has not learned yet; call fit first")
-        if cuts is None:
-            cuts = self.default_cuts(self.dimension_) if levels == 2 else 1
-        self.check_cuts(cuts, levels)
-        ones = self.profile_.ones[: self.n_bits_ * bits_of(levels)]
+        cuts = self._own_cuts() if cuts is None else cuts
+        self.check_cuts(cuts)
+        values = self._cuts(cuts, metric)
         return Model(
             name,
             self.method,
@@ -523,10 +512,8 @@ class Hasher(ABC):
             {**self.training_, **(training or {})},
             bit_weights=self._bit_weights(),
             network=self._network(),
-            # The first bits of 4 levels are the signs.
-            profile=replace(self.profile_, ones=ones if cuts == 1 else self._ones[cuts]),
-            levels=levels,
-            cuts=self._cuts(cuts),
+            profile=replace(self.profile_, ones=self._ones[values]),
+            cuts=values,
         )
 
     def settings(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ..models.codes import pack
 from ..models.layers import Layer, affine
-from ..models.quantization import Levels
 from .agh import AnchorGraph, AnchorHasher
 from .base import first_and_last
 from .numerics.kernels import check_size
@@ -82,9 +81,10 @@ class DGH(AnchorHasher):
     n_iter: Annotated[int, integer(0, 100_000)] = 20
     n_steps: Annotated[int, integer(1, 100_000)] = 100
 
-    def default_levels(self, n_bits: int) -> Levels:  # noqa: D102
+    @classmethod
+    def takes_cuts(cls) -> bool:  # noqa: D102
         # As for AGH: its distances are those of the graph.
-        return 2
+        return False
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         check_size(rows)

@@ -51,7 +51,6 @@ class ITQ(Hasher):
 
     method = "itq"
     bits_within_dimension = True
-    takes_cuts = True
 
     paper_parameters: ClassVar[Mapping[str, Any]] = {"tolerance": 0.0, "extrapolation": 0.0}
 

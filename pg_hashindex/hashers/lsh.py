@@ -25,7 +25,6 @@ class LSH(Hasher):
     """
 
     method = "lsh"
-    takes_cuts = True
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         directions = rng.standard_normal((self.n_bits_, rows.dimension))

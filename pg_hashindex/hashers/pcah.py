@@ -42,7 +42,6 @@ class PCAH(Hasher):
 
     method = "pcah"
     bits_within_dimension = True
-    takes_cuts = True
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         mean = rows.mean()

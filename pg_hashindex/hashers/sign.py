@@ -50,6 +50,11 @@ class Sign(Hasher):
             center = _median(rows, rng)
         return [shift(-center)]
 
+    @classmethod
+    def takes_cuts(cls) -> bool:  # noqa: D102
+        # Those of thermometer are its own with several cuts.
+        return False
+
     def default_bits(self, dimension: int) -> int:  # noqa: D102
         return dimension
 

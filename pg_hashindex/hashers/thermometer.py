@@ -6,7 +6,6 @@ import numpy as np
 
 from ..errors import InvalidInputError
 from ..models.layers import Layer, shift
-from ..models.quantization import Levels
 from .base import Hasher
 from .numerics.rows import RowSource
 from .supervision.labels import Supervision
@@ -39,7 +38,6 @@ class Thermometer(Hasher):
 
     method = "thermometer"
     paper_parameters = None
-    takes_cuts = True
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         if self.n_bits_ not in (rows.dimension, 3 * rows.dimension, 5 * rows.dimension):
@@ -53,10 +51,10 @@ class Thermometer(Hasher):
     def default_bits(self, dimension: int) -> int:  # noqa: D102
         return dimension
 
-    def default_levels(self, n_bits: int) -> Levels:  # noqa: D102
-        return 2
-
-    def default_cuts(self, dimension: int) -> int:  # noqa: D102
+    def default_cuts(self, n_projections: int) -> int:  # noqa: D102
         if self.n_bits is not None:
-            return int(self.n_bits) // dimension
-        return 3 if dimension < _MANY_DIMENSIONS else 1
+            return int(self.n_bits) // n_projections
+        return 3 if n_projections < _MANY_DIMENSIONS else 1
+
+    def _own_cuts(self) -> int:
+        return self.default_cuts(self.n_bits_)

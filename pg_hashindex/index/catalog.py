@@ -29,7 +29,7 @@ from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, 
 from ..models import store
 from ..models.model import Metric, Model
 from ..models.network import NetworkKind
-from ..models.quantization import Levels, Ranking
+from ..models.quantization import Ranking
 from ..models.store import EvaluatedIn
 
 Access = Literal["scan", "landmarks"]
@@ -37,7 +37,7 @@ Access = Literal["scan", "landmarks"]
 SwapState = Literal["next", "ready", "previous"]
 
 _CATALOG: LiteralString = """
-    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.levels,
+    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.cuts,
            m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
            i.key_types, CASE pg_catalog.cardinality(i.key_types)
                WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
@@ -198,7 +198,7 @@ class IndexRow:
     model_version: int
     method: str
     n_bits: int
-    levels: Levels
+    cuts: list[float]
     dimension: int
     model_id: int
     schema_name: str
@@ -243,11 +243,6 @@ class IndexRow:
     def encoded_in(self) -> EvaluatedIn:
         """The maker of codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
         return "sql" if self.network is None else "python"
-
-    @property
-    def keeps_numbers(self) -> bool:
-        """Whether codes have the numbers of `row_numbers` beside them."""
-        return self.loaded_model.keeps_numbers(self.metric)
 
     @property
     def model_name(self) -> str:
@@ -327,12 +322,7 @@ class IndexRow:
 
     @property
     def stored_code(self) -> sql.Composable:
-        """SQL for the code c of a row as text, followed by its numbers; NULL where it has none."""
-        if self.keeps_numbers:
-            return sql.SQL(
-                "CASE WHEN c.code IS NOT NULL "
-                "THEN pg_catalog.concat_ws(' ', c.code::text, c.length, c.fit) END"
-            )
+        """SQL for the code c of a row as text; NULL where it has none."""
         return sql.SQL("c.code::text")
 
     @property

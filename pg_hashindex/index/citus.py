@@ -310,13 +310,6 @@ class ShardBuild(LandmarkBuild):
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
 
 
-# The nodes of a cluster may round in other ways.
-_WRONG_NUMBERS: LiteralString = """
-    OR hashindex._differ(c.length, hashindex._length({project}(b.{column}::{ext}.vector, true)))
-    OR hashindex._differ(c.fit, hashindex._fit({project}(b.{column}::{ext}.vector, true)))
-"""
-
-
 class ShardVerifier(Verifier):
     """The codes of a distributed table, compared on their nodes."""
 
@@ -331,20 +324,11 @@ class ShardVerifier(Verifier):
         statement: LiteralString = """
             DELETE FROM {codes} c USING {table} b WHERE ({key}) = ({code_key})
               AND b.{column} IS NOT NULL
-              AND (c.code IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true){numbers})
+              AND (c.code IS DISTINCT FROM {encode}(b.{column}::{ext}.vector, true))
         """
         row = self._execute(EXTENSION).fetchone()
-        names = {
-            "encode": sql.Identifier("hashindex", f"encode_{self.index.storage}"),
-            "project": sql.Identifier("hashindex", f"project_{self.index.storage}"),
-            "ext": sql.Identifier(row[0]),
-        }
-        numbers = self._query(_WRONG_NUMBERS if self.index.keeps_numbers else "", **names)
-        return int(
-            self._execute(
-                statement, encode=names["encode"], ext=names["ext"], numbers=numbers
-            ).rowcount
-        )
+        encode = sql.Identifier("hashindex", f"encode_{self.index.storage}")
+        return int(self._execute(statement, encode=encode, ext=sql.Identifier(row[0])).rowcount)
 
     def list_missing(self) -> int:
         """Delete codes that are in no list of a landmark; return how many."""

@@ -40,7 +40,6 @@ from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
 from ..models.codes import CodeArray, CodeArrayDumper
-from ..models.quantization import row_numbers
 from ..models.vectors import warn_of_left_out
 from .catalog import IndexRow
 
@@ -101,13 +100,13 @@ _PAGES_OF_TABLE: LiteralString = """
 # any search_path; pg_catalog.unnest takes only one.
 _WRITE: LiteralString = """
     WITH present AS (
-        SELECT {as_ids}, s.code{numbers}{filter_values}
-        FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
+        SELECT {as_ids}, s.code{filter_values}
+        FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
         JOIN {table} b ON ({key}) = ({given_key})
         WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
         FOR SHARE OF b SKIP LOCKED
     )
-    INSERT INTO {codes} ({ids}, code{numbers}{filter_targets})
+    INSERT INTO {codes} ({ids}, code{filter_targets})
     SELECT * FROM present p
     ON CONFLICT ({ids}) DO NOTHING
 """
@@ -185,8 +184,6 @@ class _Encoder:
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
-            "numbers": sql.SQL(", length, fit" if index.keeps_numbers else ""),
-            "given_numbers": sql.SQL(", $4::real[], $5::real[]" if index.keeps_numbers else ""),
             "filter_targets": sql.SQL("").join(
                 sql.SQL(", {}").format(sql.Identifier(f"filter_{n}"))
                 for n in range(1, 1 + len(index.filter_columns))
@@ -308,14 +305,10 @@ class _Encoder:
 
     def _write(self, batch: RowBatch) -> int:
         """Compute and write the codes of a batch; return how many were written."""
-        projections = self.model.project(batch.vectors) if self.index.encoded_in == "sql" else None
-        codes = CodeArray(self.model.row_codes(batch.vectors, projections), self.model.n_bits)
-        numbers: list[list[float]] = []
-        if self.index.keeps_numbers and projections is not None:
-            numbers = row_numbers(projections).T.tolist()
+        codes = CodeArray(self.model.row_codes(batch.vectors), self.model.n_bits)
         versions = batch.versions if self.index.encoded_in == "python" else None
         with self._transaction():
-            written: int = self._execute(_WRITE, [batch.ids, versions, codes, *numbers]).rowcount
+            written: int = self._execute(_WRITE, [batch.ids, versions, codes]).rowcount
             if not written:
                 self.index.check_current()
             else:

@@ -18,19 +18,16 @@ from ..db.table_source import sampled
 from ..db.work import Work
 from ..models import codes
 from ..models.model import Model
-from ..models.quantization import distances_to_edges, quantize, row_numbers
+from ..models.quantization import above_cuts
 from .catalog import IndexRow
 from .encoding import PRUNE
 
 _BATCH_ROWS = 10_000
 _BATCH_VALUES = 4_000_000
 
-# If a projection is nearer than this to the edge of a level, SQL and NumPy may round it to
-# different sides. In units of the root mean square of the row's projections.
+# If a projection is nearer than this to a cut, SQL and NumPy may round it to different sides. In
+# units of the root mean square of the row's projections.
 _ROUNDING = 3e-4
-
-# Numbers beside a code are wrong if they differ by more than this part from fresh ones.
-_NUMBERS_ROUNDING = 1e-3
 
 # $1 is a key or NULL, $2 the most rows.
 _ROWS: LiteralString = """
@@ -223,30 +220,21 @@ def differing(
     texts: Sequence[str],
     tolerance: float,
 ) -> NDArray[np.bool_]:
-    """Return which codes or their numbers are wrong, apart from bits that rounding may decide.
+    """Return which codes are wrong, apart from bits that rounding may decide.
 
-    Vectors are (n, dimension), their projections (n, n_projections). Texts are n codes as bits,
-    each followed by its numbers, if it has some, after spaces.
-    Rounding decides what is nearer to the edge of a level than ``tolerance``, in units of the root
-    mean square of a row's projections. The learned code of a row is as right as the hashed one,
+    Vectors are (n, dimension), their projections (n, n_projections), and texts n codes as bits.
+    Rounding decides what is nearer to a cut than ``tolerance``, in units of the root mean square of
+    a row's projections. The learned code of a row is as right as the hashed one,
     which it gets when it is written.
     """
-    parts = [text.split(" ") for text in texts]
-    stored = as_bits([part[0] for part in parts])
-    differs = stored != quantize(projections, model.levels, model.cuts)
+    stored = as_bits(texts)
+    above = above_cuts(projections, model.cuts)
+    differs = stored != (above > 0)
     rows = np.flatnonzero(differs.any(axis=1))
-    seen = projections[rows].astype(np.float64)
-    scale = np.sqrt(np.mean(seen**2, axis=1, keepdims=True))
+    scale = np.sqrt(np.mean(projections[rows].astype(np.float64) ** 2, axis=1, keepdims=True))
     wrong = np.zeros(len(stored), dtype=bool)
-    distances = distances_to_edges(seen, model.levels, model.cuts)
-    wrong[rows] = (differs[rows] & (distances > tolerance * scale)).any(axis=1)
+    wrong[rows] = (differs[rows] & (np.abs(above[rows]) > tolerance * scale)).any(axis=1)
     if model.learned is not None and wrong.any():
         learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
         wrong[wrong] = (stored[wrong] != learned).any(axis=1)
-    if len(parts[0]) > 1:
-        numbers, fresh = (
-            np.array([part[1:] for part in parts], np.float64),
-            row_numbers(projections),
-        )
-        wrong |= (np.abs(numbers - fresh) > _NUMBERS_ROUNDING * fresh).any(axis=1)
     return wrong

@@ -299,7 +299,7 @@ def mean_average_precision(
         Tied rows in row order, or the expectation over all their orders.
     weights : array-like (n_bits,) or (m,), optional
         The weight of each bit in distances, equal by default; with m codes for each query, the
-        weight of each code, as `Model.ranking_codes` returns them.
+        weight of each code, as the asymmetric ranking has.
 
     Returns
     -------

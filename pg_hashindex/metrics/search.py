@@ -104,9 +104,9 @@ def _score(
 class CodeRanks:
     """Places of the true neighbours of queries in each order of all codes.
 
-    Orders are given by name. ``packed`` are the codes of the rows, ``numbers`` (n, 2) what orders
-    with scales count beside them. ``neighbours`` (m, j) are numbers of rows, and
-    ``right`` (m, j) for how many right answers each counts. A query has k answers, at most j.
+    Orders are given by name. ``packed`` are the codes of the rows, ``neighbours`` (m, j) numbers of
+    rows, and ``right`` (m, j) for how many right answers each counts. A query has k answers, at
+    most j.
     """
 
     def __init__(
@@ -116,13 +116,10 @@ class CodeRanks:
         neighbours: NDArray[np.intp],
         right: NDArray[np.bool_] | NDArray[np.float64],
         k: int,
-        numbers: NDArray[np.float32] | None = None,
     ) -> None:
         self.n_rows = len(packed)
         self._right, self._k = right, min(k, neighbours.shape[1])
-        self._places = {
-            name: _places(order, packed, numbers, neighbours) for name, order in orders.items()
-        }
+        self._places = {name: _places(order, packed, neighbours) for name, order in orders.items()}
 
     def recall(self, candidates: float, order: str) -> float:
         """Return the expected recall, over ties, of a search that keeps so many candidates."""
@@ -134,13 +131,12 @@ class CodeRanks:
 def _places(
     order: QueryOrder,
     packed: NDArray[np.uint8],
-    numbers: NDArray[np.float32] | None,
     neighbours: NDArray[np.intp],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count, for each neighbour, the rows before it and those at the same distance."""
     before, same = np.empty(neighbours.shape, np.int64), np.empty(neighbours.shape, np.int64)
     for block in query_blocks(len(order.codes), len(packed)):
-        for query, line in enumerate(order.distances(block, packed, numbers), block.start):
+        for query, line in enumerate(order.distances(block, packed), block.start):
             own, line = line[neighbours[query]], np.sort(line)
             before[query] = np.searchsorted(line, own)
             same[query] = np.searchsorted(line, own, "right") - before[query]

@@ -21,16 +21,12 @@ from .profiles import Profile
 from .quantization import (
     SIGNS,
     Cuts,
-    Levels,
     QueryOrder,
     Ranking,
     above_cuts,
-    bits_of,
     check_cuts,
-    check_levels,
     quantize,
     query_codes,
-    row_numbers,
     weighted_query_codes,
 )
 from .vectors import MAX_DIMENSION, as_rows
@@ -77,17 +73,15 @@ class Model:
         The store sets it when it saves the model.
     bit_weights : float (n_bits,), optional
         Weights of the bits in distances between codes, 0 or more, at least one above 0; kept as
-        float32. None means equal weights; 4 levels have no others.
+        float32. None means equal weights.
     network
         A last step that only Python evaluates.
     profile
         Distribution of the projections of training rows, for checks of an index. It has no effect
         on codes, and the checksum does not cover it.
-    levels : {2, 4}
-        Levels of each projection that a code keeps, in 1 bit or 2; 2 levels are the signs.
     cuts : float (t,)
-        Rising values; with 2 levels a code has a bit for each cut of each projection, all bits of
-        the first cut first. One cut at 0 gives the signs.
+        Rising values; a code has a bit for each cut of each projection, all bits of the first cut
+        first. One cut at 0 gives the signs.
     learned
         Codes that training gave to its rows, as a network of kind ``rows``. Rows of a table get
         them by `row_codes`; queries never do.
@@ -109,7 +103,6 @@ class Model:
     bit_weights: NDArray[np.floating] | None = None
     network: Network | None = None
     profile: Profile | None = None
-    levels: Levels = 2
     cuts: Cuts = SIGNS
     learned: Network | None = None
 
@@ -133,11 +126,8 @@ class Model:
                 f"{len(self.layers)} layers stand before it"
             )
         object.__setattr__(self, "layers", tuple(self.layers))
-        check_levels(self.levels)
         object.__setattr__(self, "cuts", check_cuts(self.cuts))
         n_bits = self.n_bits
-        if self.levels != 2:
-            self._check_takes_levels()
         if self.cuts != SIGNS:
             self._check_takes_cuts()
         if self.learned is not None:
@@ -153,26 +143,8 @@ class Model:
                 f"{self.profile.n_bits} bits, the model gives {self.n_projections} and {n_bits}"
             )
 
-    def _check_takes_levels(self) -> None:
-        if self.network is not None and self.network.kind == "rows":
-            raise InvalidInputError(
-                f"{self.levels} levels need projections, but the network of model {self.name!r} is "
-                "of kind rows and gives codes; use 2 levels"
-            )
-        if self.bit_weights is not None:
-            raise InvalidInputError(
-                f"model {self.name!r} has weights of bits, so it cannot have {self.levels} "
-                "levels; use 2 levels, or a method that learns no weights"
-            )
-        if self.n_bits > MAX_BITS:
-            raise InvalidInputError(
-                f"{self.n_projections} projections in {self.levels} levels take {self.n_bits} "
-                f"bits, more than the {MAX_BITS} of a code; use 2 levels, or fewer projections"
-            )
-
     def _check_takes_cuts(self) -> None:
         for what, given in {
-            f"{self.levels} levels": self.levels != 2,
             "weights of bits": self.bit_weights is not None,
             "a network": self.network is not None,
             "learned codes": self.learned is not None,
@@ -188,11 +160,9 @@ class Model:
             )
 
     def _check_takes_learned(self, learned: Network) -> None:
-        if self.network is not None or self.levels != 2:
+        if self.network is not None:
             raise InvalidInputError(
-                f"model {self.name!r} has {self.levels} levels"
-                f"{'' if self.network is None else ' and a network'}; learned codes are kept "
-                "beside layers of 2 levels, without a network"
+                f"model {self.name!r} has a network; learned codes are kept beside layers"
             )
         if (learned.kind, learned.n_bits) != ("rows", self.n_bits):
             raise InvalidInputError(
@@ -202,21 +172,8 @@ class Model:
 
     @property
     def n_bits(self) -> int:
-        """The number of bits of a code: projections times cuts, or log2 of the levels."""
-        return self.n_projections * bits_of(self.levels) * len(self.cuts)
-
-    def keeps_numbers(self, metric: Metric) -> bool:
-        """Return whether codes in a table of an index have two numbers beside them, by its metric.
-
-        They are those of `row_numbers`, and the order that they give is explained in
-        `pg_hashindex.models.quantization`. Only codes of 4 levels have them, and only if the length
-        of a vector counts for the model as it does for the metric.
-        """
-        if self.levels != 4 or self.network is not None:
-            return False
-        kinds = [layer.kind for layer in self.layers]
-        linear = set(kinds) <= {"shift", "affine"}
-        return (kinds[0] == "normalize") == (metric == "cosine") and (metric != "ip" or linear)
+        """The number of bits of a code: projections times cuts."""
+        return self.n_projections * len(self.cuts)
 
     @property
     def n_projections(self) -> int:
@@ -243,9 +200,6 @@ class Model:
             digest.update(f"|network|{self.network.checksum}".encode())
         if self.learned is not None:
             digest.update(f"|learned|{self.learned.checksum}".encode())
-        # Omit 2 levels, so that models from before there were 4 levels keep their checksums.
-        if self.levels != 2:
-            digest.update(f"|levels|{self.levels}".encode())
         if self.cuts != SIGNS:
             digest.update(b"|cuts" + np.array(self.cuts, "<f4").tobytes())
         return digest.hexdigest()
@@ -320,7 +274,7 @@ class Model:
         return block if self.network is None else self.network.project(block, first_row=first_row)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Compute codes: bit 1 where the projection is above a cut, and for 4 levels a second bit.
+        """Compute codes: bit 1 where the projection is above a cut.
 
         Parameters
         ----------
@@ -341,7 +295,7 @@ class Model:
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
             projections = self._project_block(rows[block], start)
-            result[block] = codes.pack(quantize(projections, self.levels, self.cuts))
+            result[block] = codes.pack(quantize(projections, self.cuts))
         return result
 
     def row_codes(
@@ -372,63 +326,13 @@ class Model:
         if projections is None:
             result = self.encode(rows)
         else:
-            result = codes.pack(quantize(projections, self.levels, self.cuts))
+            result = codes.pack(quantize(projections, self.cuts))
         if self.learned is not None:
             places, known = self.learned.places(rows)
             result[known] = self.learned.arrays["codes"][places[known]]
         return result
 
-    def ranking_codes(self, X: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.generic] | None]:
-        """Compute the codes of queries and the weights that rank rows by them.
-
-        Parameters
-        ----------
-        X : array-like (n, dimension)
-
-        Returns
-        -------
-        codes : uint8 (n, ceil(n_bits / 8)) or (n, k, ceil(n_bits / 8))
-            For 2 levels the codes of `encode`, for Hamming distances with or without bit weights;
-            for 4 levels the weighted codes of `query_codes`, since bits count differently.
-        weights : (n_bits,) or (k,), optional
-
-        Raises
-        ------
-        InvalidInputError
-            As `project`.
-        """
-        if self.levels == 2:
-            return self.encode(X), self.bit_weights
-        return query_codes(self.project(X), self.levels)
-
-    def codes_and_numbers(
-        self, X: ArrayLike, metric: Metric | None
-    ) -> tuple[NDArray[np.uint8], NDArray[np.float32] | None]:
-        """Compute what a table of codes has of its rows: codes, and numbers where it keeps them.
-
-        Parameters
-        ----------
-        X : array-like (n, dimension)
-            Rows as they are in the table.
-        metric : {"l2", "cosine", "ip"}, optional
-            That of the index; None if its codes are in a column, which has no numbers.
-
-        Returns
-        -------
-        codes : uint8 (n, ceil(n_bits / 8))
-        numbers : float32 (n, 2), optional
-
-        Raises
-        ------
-        InvalidInputError
-            As `project`.
-        """
-        if metric is None or not self.keeps_numbers(metric):
-            return self.row_codes(X), None
-        projections = self.project(X)
-        return self.row_codes(X, projections), row_numbers(projections)
-
-    def orders(self, X: ArrayLike, metric: Metric | None) -> dict[Ranking, QueryOrder]:
+    def orders(self, X: ArrayLike, metric: Metric) -> dict[Ranking, QueryOrder]:
         """Return the rankings that an index of this model can have, for queries (n, dimension).
 
         The first is the finest, which a new index has.
@@ -436,8 +340,8 @@ class Model:
         Parameters
         ----------
         X : array-like (n, dimension)
-        metric : {"l2", "cosine", "ip"}, optional
-            As for `codes_and_numbers`.
+        metric : {"l2", "cosine", "ip"}
+            That of the index.
 
         Raises
         ------
@@ -445,25 +349,21 @@ class Model:
             As `project`.
         """
         found: dict[Ranking, QueryOrder] = {}
+        code = self.encode(X)
         if self.bit_weights is not None:
-            found["weighted"] = QueryOrder(*weighted_query_codes(self.encode(X), self.bit_weights))
-        if metric is not None and self.keeps_numbers(metric):
-            found["asymmetric"] = self.numbered_order(X, metric)
-        elif self.network is None:
-            shifted = above_cuts(self.project(X), self.cuts)
-            found["asymmetric"] = QueryOrder(*query_codes(shifted, self.levels))
-        # Not with 4 levels: the two next to 0 differ in both bits.
-        if self.levels == 2:
-            found["hamming"] = QueryOrder(self.encode(X)[:, None], np.ones(1, np.int64))
+            found["weighted"] = QueryOrder(*weighted_query_codes(code, self.bit_weights))
+        if self.network is None:
+            found["asymmetric"] = QueryOrder(*query_codes(self._compared(self.project(X), metric)))
+        found["hamming"] = QueryOrder(code[:, None], np.ones(1, np.int64))
         return found
 
-    def numbered_order(self, X: ArrayLike, metric: Metric) -> QueryOrder:
-        """Return what rows with numbers are ordered by, for queries (n, dimension); of 4 levels."""
-        projections = self.project(X)
-        if metric == "ip":
-            # The layers are linear, but for what they add to every row.
-            projections = projections - self.project(np.zeros((1, self.dimension), np.float32))
-        return QueryOrder.of_numbers(projections, product=metric == "ip")
+    def _compared(self, projections: NDArray[np.float32], metric: Metric) -> NDArray[np.floating]:
+        """Return the numbers of queries, one for each bit, that the asymmetric ranking compares."""
+        if metric != "ip" or any(layer.kind not in ("shift", "affine") for layer in self.layers):
+            return above_cuts(projections, self.cuts)
+        # In inner products only the linear part counts, not what layers add to all rows.
+        added = self.project(np.zeros((1, self.dimension), np.float32))
+        return np.tile(projections - added, len(self.cuts))
 
     def to_bytes(self) -> bytes:
         """Serialise to one ``npz`` archive without pickled objects."""
@@ -481,8 +381,6 @@ class Model:
             ],
             "checksum": self.checksum,
         }
-        if self.levels != 2:
-            header["levels"] = self.levels
         if self.cuts != SIGNS:
             header["cuts"] = self.cuts
         packed: dict[str, NDArray[Any]] = {}
@@ -563,7 +461,6 @@ class Model:
                     dict(header["training"]),
                     bit_weights=archive.get("bit_weights"),
                     profile=Profile.from_dict(header["profile"]) if "profile" in header else None,
-                    levels=header.get("levels", 2),
                     cuts=tuple(header.get("cuts", SIGNS)),
                     network=networks.get("network"),
                     learned=networks.get("learned"),

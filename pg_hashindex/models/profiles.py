@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InvalidInputError
-from .quantization import SIGNS, Cuts, Levels, quantize
+from .quantization import SIGNS, Cuts, quantize
 
 #: Bins of a profile, each with about the same number of training rows.
 BINS = 10
@@ -69,15 +69,13 @@ class Profile:
         return len(self.edges)
 
     @classmethod
-    def of(
-        cls, projections: NDArray[np.floating], levels: Levels = 2, cuts: Cuts = SIGNS
-    ) -> "Profile":
+    def of(cls, projections: NDArray[np.floating], cuts: Cuts = SIGNS) -> "Profile":
         """Make the profile of the projections (n, n_projections) of at least one row."""
         values = np.asarray(projections, dtype=np.float32)
         edges = np.quantile(values, np.arange(1, BINS) / BINS, axis=0, method="inverted_cdf").T
         margin = _MARGIN * values.std(dtype=np.float64) + 1e-6 * np.abs(edges)
         edges = np.sort((edges - margin).astype(np.float32), axis=1)
-        ones = quantize(values, levels, cuts).sum(axis=0)
+        ones = quantize(values, cuts).sum(axis=0)
         return cls(len(values), edges, _counted(values, edges), ones)
 
     def counted(self, projections: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -24,7 +24,6 @@ from .layers import Layer
 from .model import Metric, Model
 from .network import Network, NetworkKind, read_known_rows
 from .profiles import Profile
-from .quantization import Levels
 
 __all__ = [
     "EvaluatedIn",
@@ -48,16 +47,16 @@ _PART_BYTES = 8_000_000
 
 _MODEL: LiteralString = """
     SELECT id, name, method, dimension, metric, parameters, training, version, checksum,
-           bit_weights, network, profile, levels, n_bits, cuts
+           bit_weights, network, profile, n_bits, cuts
     FROM hashindex.find_model($1)
 """
 _INSERT = """
     INSERT INTO hashindex.model (
         name, version, method, dimension, n_bits, metric, parameters, training, checksum,
-        bit_weights, network, profile, levels, cuts, layers
+        bit_weights, network, profile, cuts, layers
     )
     SELECT $1, coalesce(pg_catalog.max(version), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-           $12, $13, ARRAY[{layers}]
+           $12, ARRAY[{layers}]
     FROM hashindex.model WHERE name = $1
     RETURNING id, version
 """
@@ -73,11 +72,11 @@ _LAYERS: LiteralString = """
 _SCRIPT: LiteralString = """
     SELECT pg_catalog.format(
         'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
-        'parameters, training, checksum, bit_weights, profile, levels, cuts, layers) '
+        'parameters, training, checksum, bit_weights, profile, cuts, layers) '
         'SELECT %L, coalesce(pg_catalog.max(version), 0) + 1, %L, %L, %L, %L, %L, %L, %L, %L, %L, '
-        '%L, %L, %L FROM hashindex.model WHERE name = %1$L;',
+        '%L, %L FROM hashindex.model WHERE name = %1$L;',
         name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
-        profile, levels, cuts, layers
+        profile, cuts, layers
     )
     FROM hashindex.find_model($1) m
     WHERE NOT EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = m.id)
@@ -96,8 +95,7 @@ class StoredModel:
 
     ``network`` is the kind of its network, or None; Python evaluates models that have one.
     ``size_bytes`` counts layers, network and learned codes. ``profile_rows`` is the number of rows
-    of its profile, or None. ``levels`` are the levels of each projection that codes keep, ``cuts``
-    the values that its bits compare projections with.
+    of its profile, or None. ``cuts`` are the values that its bits compare projections with.
     """
 
     name: str
@@ -117,7 +115,6 @@ class StoredModel:
     network: NetworkKind | None
     evaluated_in: EvaluatedIn
     profile_rows: int | None
-    levels: Levels
     cuts: list[float]
 
 
@@ -158,7 +155,6 @@ def save(connection: Connection, model: Model) -> Model:
         None if model.bit_weights is None else Vector(model.bit_weights),
         None if model.network is None else Jsonb(model.network.spec()),
         None if model.profile is None else Jsonb(model.profile.as_dict()),
-        model.levels,
         list(model.cuts),
     ]
     rows = []
@@ -259,7 +255,7 @@ def _assembled(
             # Models in Python have no such layer. If it is missing, the checksum fails.
             layers = [layer for layer in layers if layer[0] != _NETWORK]
         elif data:
-            learned = read_known_rows(data, row[13])
+            learned = read_known_rows(data, row[12])
         model = Model(
             name=row[1],
             method=row[2],
@@ -272,8 +268,7 @@ def _assembled(
             bit_weights=None if row[9] is None else row[9].to_numpy(),
             network=network,
             profile=None if row[11] is None else Profile.from_dict(row[11]),
-            levels=row[12],
-            cuts=tuple(row[14]),
+            cuts=tuple(row[13]),
             learned=learned,
         )
     except ValueError as error:
@@ -345,7 +340,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
                    CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
                        (m.profile -> 'rows'::text)::integer
                    END AS profile_rows,
-                   m.levels, m.cuts
+                   m.cuts
             FROM hashindex.readable_model m {which}
             """.encode(),  # noqa: S608
             values,

@@ -33,7 +33,7 @@ _SAMPLE_ROWS = 1_000
 # A network may take 30 ms for each row.
 _NETWORK_SAMPLE_ROWS = 200
 _BLOCK_ROWS = 1_000
-# So near to the edge of a level, rounding may decide. In units of the root mean square of a row's
+# So near to a cut, rounding may decide. In units of the root mean square of a row's
 # projections.
 _NEAR_EDGE = 1e-3
 # With fewer codes, bits are alike by chance.
@@ -288,36 +288,41 @@ class CodeChecks:
             detail = "there are no codes to check"
             return [Finding(name, "ok", None, detail, None) for name in names]
         bits = as_bits(codes)
-        # Bits of neighbouring cuts go together, and a cut may be beyond all values of a projection.
-        judged = model is None or len(model.cuts) == 1
+        # Bits of neighbouring cuts go together, and a cut may be beyond all values of a projection:
+        # judge the bits of the middle one.
+        n_cuts = len(self.index.cuts)
+        n_projections = n_bits // n_cuts
+        first = n_cuts // 2 * n_projections
+        signs = bits[:, first : first + n_projections]
         found = [
-            self._entropy(bits, judged),
-            self._correlation(bits, judged),
+            self._entropy(signs, first),
+            self._correlation(signs, first),
             self._duplicates(codes[:2_000]),
         ]
         if model is not None:
             found.append(self._ones(model.profile, bits))
         return found
 
-    def _entropy(self, bits: NDArray[np.bool_], judged: bool) -> Finding:
+    def _entropy(self, bits: NDArray[np.bool_], first_bit: int) -> Finding:
         share = bits.sum(axis=0) / len(bits)
         entropy = entr([share, 1 - share]).sum(axis=0) / np.log(2)
         worst, silent = int(entropy.argmin()), int((entropy < 0.05).sum())
         detail = (
-            f"bit {worst} tells the least: it is 1 in {100 * share[worst]:.1f} % of codes, an "
-            f"entropy of {entropy[worst]:.3f}; the mean is {entropy.mean():.3f}, shares of ones "
-            f"are {100 * share.min():.1f} to {100 * share.max():.1f} %, by {len(bits)} codes"
+            f"bit {first_bit + worst} tells the least: it is 1 in {100 * share[worst]:.1f} % of "
+            f"codes, an entropy of {entropy[worst]:.3f}; the mean is {entropy.mean():.3f}, shares "
+            f"of ones are {100 * share.min():.1f} to {100 * share.max():.1f} %, by {len(bits)} "
+            "codes"
         )
         if silent > 1:
             detail += f"; {silent} bits are nearly the same for all rows"
-        bad = judged and len(bits) >= _ENOUGH_CODES and bool(silent or entropy.mean() < 0.5)
+        bad = len(bits) >= _ENOUGH_CODES and bool(silent or entropy.mean() < 0.5)
         advice = (
             "train a model on rows as they are now, or one of fewer bits or another method, and "
             "swap it"
         )
         return _warned("bits", bad, float(entropy[worst]), detail, advice)
 
-    def _correlation(self, bits: NDArray[np.bool_], judged: bool) -> Finding:
+    def _correlation(self, bits: NDArray[np.bool_], first_bit: int) -> Finding:
         n, n_bits = bits.shape
         most = 2_048 if self.full else 512
         numbers = np.arange(n_bits)
@@ -338,7 +343,8 @@ class CodeChecks:
         correlation = (both * n - counts[first] * counts[second]) / (scale[first] * scale[second])
         best = np.argsort(-np.abs(correlation), kind="stable")[:3]
         shown = ", ".join(
-            f"{numbers[first[pair]]} and {numbers[second[pair]]} ({correlation[pair]:.3f})"
+            f"{first_bit + numbers[first[pair]]} and {first_bit + numbers[second[pair]]} "
+            f"({correlation[pair]:.3f})"
             for pair in best
         )
         detail = (
@@ -352,7 +358,7 @@ class CodeChecks:
             "bits that are nearly copies add nothing: train a model of fewer bits, or by "
             "another method, and swap it"
         )
-        bad = judged and n >= _ENOUGH_CODES and greatest > 0.95
+        bad = n >= _ENOUGH_CODES and greatest > 0.95
         return _warned("correlation", bad, greatest, detail, advice)
 
     def _ones(self, profile: Profile | None, bits: NDArray[np.bool_]) -> Finding:

@@ -16,7 +16,7 @@ from ..errors import HashIndexError, InvalidInputError
 from ..hashers import HASHERS, Hasher, Preset, make_hasher
 from ..hashers.supervision.labels import Labels
 from ..metrics.ranking import spherical_ranking
-from ..models.quantization import Levels, Ranking
+from ..models.quantization import Ranking
 from ..models.vectors import SparseRows
 from ..quality.scores import Measures
 from .methods import Method, default_methods
@@ -60,7 +60,6 @@ class Comparison:
     choices: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     preset: Preset = "default"
     bits: Sequence[int] = (32,)
-    levels: Levels = 2
     truths: Sequence[Truth] = ()
     fraction: float = 0.02
     measures: Measures = field(default_factory=Measures)
@@ -140,8 +139,7 @@ class Comparison:
     def methods_of(self, split: Split) -> list[Method]:
         """Return the methods that are compared on a split."""
         named = self.methods or {
-            method.hasher: method.hasher
-            for method in default_methods(split, self.bits, self.levels)
+            method.hasher: method.hasher for method in default_methods(split, self.bits)
         }
         few = any(self.rows.get(part) is not None for part in ("labelled", "protocol"))
         found = []
@@ -154,7 +152,6 @@ class Comparison:
                         self.parameters.get(name, {}),
                         shown,
                         labels="labelled" if few and split.labelled is not None else "all",
-                        levels=self.levels,
                         preset=preset,
                         choices=self.choices.get(shown, {}),
                     )
@@ -229,7 +226,7 @@ def compare(
 
     With the first seed each method is trained twice, to measure times and then memory, unless
     ``memory`` is false. If a method learned from the rows of the database and keeps their codes, a
-    second outcome has the database with these codes. With 2 levels `sph` has a second outcome too,
+    second outcome has the database with these codes. `sph` has a second outcome too,
     ranked by the distance of its paper. A transductive method, which has codes only for its
     training rows, learns from all rows of the database and from the queries, without labels; it has
     one outcome, with the codes from training. Parameters with several values to choose from are
@@ -282,7 +279,7 @@ def compare(
         tried: list[dict[str, Any]] = []
         for seed in range(random_state, random_state + seeds):
             what = f"{method.name}, {n_bits} bits"
-            outcome = Outcome(method.name, n_bits, seed, ties=measures.ties, levels=method.levels)
+            outcome = Outcome(method.name, n_bits, seed, ties=measures.ties)
             if results is not None and (known := results.known(method, n_bits, seed)):
                 tell(f"{what}: known from {results.path}")
                 chosen = method.with_chosen(known[0].chosen)
@@ -350,7 +347,7 @@ def _run(
         again = method.make(outcome.n_bits, outcome.seed)
         peak = _peak_memory(lambda: again.fit(X, y, **known))
         trained = replace(trained, train_peak_bytes=peak)
-    model = hasher.to_model(method.hasher, levels=method.levels)
+    model = hasher.to_model(method.hasher)
     plain: Ranking = "hamming" if model.bit_weights is None else "weighted"
     wall, cpu = time.perf_counter(), time.process_time()
     hashed = model.encode(split.database)
@@ -358,20 +355,19 @@ def _run(
         trained,
         encode_wall_s=time.perf_counter() - wall,
         encode_cpu_s=time.process_time() - cpu,
-        distance=plain if model.levels == 2 else "asymmetric",
+        distance=plain,
         parameters=dict(model.parameters),
     )
     protocols: dict[Protocol, NDArray[np.uint8] | None] = {
         "learned" if transductive else "hashed": hashed
     }
-    # Codes from training are signs.
-    if not transductive and model.levels == 2:
+    if not transductive:
         protocols["learned"] = _learned(split, hasher, y, hashed)
     for protocol, codes in protocols.items():
         if codes is not None:
             scores = split.score(model, codes, truths, measures)
             yield replace(encoded, codes=protocol, scores=scores)
-    if method.hasher == "sph" and model.levels == 2:
+    if method.hasher == "sph":
         scores = split.score(model, hashed, truths, measures, spherical_ranking)
         yield replace(encoded, distance="spherical", scores=scores)
 

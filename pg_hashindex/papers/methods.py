@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ..errors import InvalidInputError
 from ..hashers import HASHERS, Hasher, Preset, make_hasher
 from ..hashers.deep.deep_hasher import DeepHasher
-from ..models.quantization import Levels
 from ..models.vectors import SparseRows
 from .splits import Split
 
@@ -37,8 +36,6 @@ class Method:
         presets.
     labels
         The rows whose labels it learns from; "labelled" are those that the split names.
-    levels : {2, 4}
-        Levels that codes keep of each projection.
     preset
         The parameters to begin with; see `Hasher.of_preset`.
     choices
@@ -50,7 +47,6 @@ class Method:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     labels: Literal["all", "labelled"] = "all"
-    levels: Levels = 2
     preset: Preset = "default"
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
@@ -71,21 +67,19 @@ class Method:
                 raise InvalidInputError(f"{self.name}.{key} is given, so it cannot be chosen")
 
     def make(self, n_bits: int, random_state: int) -> Hasher:
-        """Make the hasher; refuse what there is no hasher, parameter or number of levels of."""
+        """Make the hasher; refuse unknown hashers and parameters."""
         if doubled := sorted({"n_bits", "random_state"} & set(self.parameters)):
             raise InvalidInputError(
                 f"{', '.join(doubled)} cannot be a parameter of {self.name}: bits and seed are "
                 "given as such"
             )
-        hasher = make_hasher(
+        return make_hasher(
             self.hasher,
             preset=self.preset,
             n_bits=n_bits,
             random_state=random_state,
             **self.parameters,
         )
-        hasher.check_levels(self.levels)
-        return hasher
 
     def settings(self) -> dict[str, Any]:
         """Return all parameters, with their defaults, as JSON values.
@@ -201,11 +195,10 @@ def _labels_at(
     return known
 
 
-def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> list[Method]:
+def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
     """Name the methods that can learn from a data set; without labels, those that need none.
 
-    Methods that train a network are left out without torch, and methods that learn weights of bits
-    for 4 levels.
+    Methods that train a network are left out without torch.
     """
     learnable = [
         name
@@ -220,6 +213,4 @@ def default_methods(split: Split, bits: Sequence[int], levels: Levels = 2) -> li
     # They have bits for each dimension.
     if split.train.shape[1] not in bits:
         learnable = [name for name in learnable if name not in ("sign", "thermometer")]
-    if levels != 2:
-        learnable = [name for name in learnable if not HASHERS[name].weighs_bits]
-    return [Method(name, levels=levels) for name in learnable]
+    return [Method(name) for name in learnable]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..models.quantization import Levels, Ranking
+from ..models.quantization import Ranking
 from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
@@ -22,7 +22,7 @@ class Outcome:
     Attributes
     ----------
     n_bits
-        Projections of a row; a code has as many bits, with 4 levels twice as many.
+        Bits of a code.
     error
         Why there are no scores.
     codes
@@ -30,9 +30,8 @@ class Outcome:
         training made them, since the method learned from the database. With a transductive method,
         codes of queries are "learned" too.
     distance
-        "weighted" if the method learned weights of bits, "asymmetric" for 4 levels; "spherical" in
-        a second outcome of `sph`, by the distance of its paper. Measures within a radius use
-        Hamming distance.
+        "weighted" if the method learned weights of bits; "spherical" in a second outcome of `sph`,
+        by the distance of its paper. Measures within a radius use Hamming distance.
     train_wall_s, train_cpu_s
         Seconds of ``fit``; CPU seconds are those of all threads.
     train_peak_bytes
@@ -46,8 +45,6 @@ class Outcome:
         By the name of the truth.
     parameters
         The method's parameters in the model, as JSON values.
-    levels : {2, 4}
-        Levels that codes keep of each projection.
     seeds
         How many seeds, from ``seed`` on, the figures are means of.
     standard_deviation
@@ -78,7 +75,6 @@ class Outcome:
     encode_cpu_s: float = 0.0
     scores: Mapping[str, Scores] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    levels: Levels = 2
     seeds: int = 1
     standard_deviation: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)

@@ -169,8 +169,8 @@ def retrieve(
     chosen = np.sort(first)[:n_queries]
     hasher = make_hasher("cghash", n_bits=n_bits, n_neighbours=10, random_state=random_state)
     model = hasher.fit(split.train, split.train_labels).to_model("cghash")
-    codes, weights = model.ranking_codes(split.queries[chosen])
-    distances = ranking_distances(codes, model.encode(split.database), weights)
+    codes = model.encode(split.queries[chosen])
+    distances = ranking_distances(codes, model.encode(split.database), model.bit_weights)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     right = labels[nearest] == y[chosen][:, None]
     return Retrieved(split.queries[chosen], split.database[nearest], right)

@@ -92,7 +92,7 @@ class Results:
             raise InvalidInputError(f"cannot write {self.path}: {error.strerror}") from error
 
     def _key(self, method: Method, n_bits: int, seed: int) -> dict[str, Any]:
-        made = {name: getattr(method, name) for name in ("hasher", "labels", "levels")}
+        made = {name: getattr(method, name) for name in ("hasher", "labels")}
         made["choices"] = dict(method.choices)
         of_run = {"method": method.name, "n_bits": n_bits, "seed": seed, "scoring": SCORING}
         return _plain(self.facts | of_run | made | {"settings": method.settings()})

@@ -85,7 +85,7 @@ class HeldBack:
     def _score(self, method: Method, n_bits: int, measures: Measures, seed: int) -> float:
         hasher = method.make(n_bits, seed)
         X, y, known = method.fit_arguments(self.split, hasher)
-        model = hasher.fit(X, y, **known).to_model(method.hasher, levels=method.levels)
+        model = hasher.fit(X, y, **known).to_model(method.hasher)
         scores = self.ranked.score(
             model,
             model.encode(self.ranked.database),

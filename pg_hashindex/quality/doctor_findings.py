@@ -22,8 +22,8 @@ __all__ = [
 
 #: Kinds of codes that are tried: the method of each, and its options.
 CODES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "binary_quantize": ("sign", {"parameters": {"center": None}, "levels": 2}),
-    "binary_quantize, centred": ("sign", {"levels": 2}),
+    "binary_quantize": ("sign", {"parameters": {"center": None}}),
+    "binary_quantize, centred": ("sign", {}),
     "thermometer": ("thermometer", {}),
     "itq": ("itq", {}),
 }

@@ -256,8 +256,8 @@ def plan(
         n = default_bits(hasher, table.rows, table.dimension)
         size = sizes.megabytes(sizes.expected_bytes(table.rows))
         steps += [
-            f"train model {name}: {hasher.method}, {n} projections of {hasher.default_levels(n)} "
-            f"levels, distance {distance}",
+            f"train model {name}: {hasher.method}, {n * hasher.default_cuts(n)} bits, "
+            f"distance {distance}",
             f"create index {name} of {table.rows} rows, about {size}"
             + (f", with landmarks within each {tenant}" if tenant else "")
             + f", and triggers on {table.name} that keep it fresh",

@@ -128,8 +128,8 @@ def score(
 ) -> dict[str, Scores]:
     """Take all measures of a model's codes, by the name of the truth.
 
-    Rankings are by `Model.ranking_codes` of the queries, and by ``distances`` if they are given;
-    measures within a radius always use Hamming distance.
+    Rankings are by Hamming distance with the model's weights of bits, or by ``distances`` if they
+    are given; measures within a radius always use Hamming distance.
 
     Parameters
     ----------
@@ -142,18 +142,17 @@ def score(
         Of the queries and of the database, which vote by the truth ``label`` if each row has one.
     """
     query_codes = model.encode(queries)
-    ranked_by, weights = model.ranking_codes(queries)
     ranks = curve_ranks(len(codes))
     taken = _ranking_measures(measures)
     result = {}
     for name, truth in relevant.items():
         *means, curve = mean_over_queries(
-            ranked_by,
+            query_codes,
             codes,
             truth,
             [*taken.values(), curve_measure(ranks)],
             ties=measures.ties,
-            weights=weights,
+            weights=model.bit_weights,
             distances=distances,
         )
         values = {measure: float(mean) for measure, mean in zip(taken, means, strict=True)}
@@ -162,11 +161,11 @@ def score(
         )
         if name == "label" and labels is not None and all(map(_one_each, labels)):
             values[f"{measures.neighbours}-NN error"] = metrics.neighbour_error(
-                ranked_by,
+                query_codes,
                 codes,
                 *labels,
                 measures.neighbours,
-                weights=weights,
+                weights=model.bit_weights,
                 distances=distances,
             )
         result[name] = Scores(values, metrics.Curve(ranks, *curve))

@@ -18,7 +18,6 @@ from ..errors import InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
-from ..models.quantization import bits_of
 from .measuring import Measured, Measuring
 from .queries import as_queries
 from .systems import CANDIDATES
@@ -316,14 +315,16 @@ def _remedy(
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
         return "allow more time, or a lower recall"
-    if row.levels == 2 and row.ranking == "hamming" and row.encoded_in == "sql":
+    if row.ranking == "hamming" and row.encoded_in == "sql":
         return f"rank by the query's projections: {configure} --ranking asymmetric"
-    if row.n_bits >= 2 * row.dimension:
+    # As `train` has them by default, whatever the method was.
+    cuts = max(3, len(row.cuts))
+    bits = cuts * min(2 * row.n_bits // len(row.cuts), row.dimension)
+    if row.n_bits >= bits:
         return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
     model, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
-    bits = min(2 * row.n_bits // bits_of(row.levels), row.dimension)
     return (
         f"take more bits: pg-hashindex model train {model} --table {table} --column "
-        f"{shlex.quote(row.column_name)} --bits {bits} --levels 4; then pg-hashindex index swap "
+        f"{shlex.quote(row.column_name)} --bits {bits} --cuts {cuts}; then pg-hashindex index swap "
         f"{shlex.quote(row.name)} --model {model}"
     )

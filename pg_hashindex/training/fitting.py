@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,8 @@ from ..metrics import precision_at_k
 from ..metrics.search import CodeRanks
 from ..metrics.truth import NearestRows
 from ..models import codes
-from ..models.model import Metric, Model, check_model_name
+from ..models.model import MAX_BITS, Metric, Model, check_model_name
 from ..models.network import known_rows
-from ..models.quantization import Levels
 from ..models.vectors import SparseRows, as_rows, have_directions
 
 #: The method that finds the most of the true neighbours of embeddings; see docs/choosing.md.
@@ -56,7 +56,6 @@ def train(
     graph: ArrayLike | SparseRows | None = None,
     graph_features: ArrayLike | None = None,
     n_bits: int | None = None,
-    levels: Levels | None = None,
     cuts: int | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
@@ -79,16 +78,12 @@ def train(
     y, pairs, triplets, graph, graph_features : array-like, optional
         Supervision, for methods that learn from it; see `Hasher.fit`.
     n_bits
-        Projections to learn. Each takes a bit of a code, or two with 4 levels. By default as many
-        as `default_bits` says. If ``cuts`` are given, the bits of a code, which has one for each
-        projection and cut.
-    levels : {2, 4}, optional
-        Levels of each projection that codes keep; 2 levels are the signs. By default 4 for methods
-        that learn from rows alone, and 2 for those whose codes rank labels.
+        Bits of a code, one for each projection and cut. By default as many projections as
+        `default_bits` says, each with its cuts.
     cuts : {1, 3, 5}, optional
-        Cuts of each projection, for methods whose codes rank by distance: 3 or 5 rank by plain
-        Hamming distance as 2 levels do not. By default 1, at 0; thermometer has 3 below 768
-        dimensions. Several cuts exclude 4 levels.
+        Cuts of each projection; several are for methods whose codes rank by distance. By default
+        they have 3, if ``n_bits`` are a multiple of 3; thermometer has 1 from 768 dimensions on.
+        Codes that rank labels, and all others, have 1, at 0.
     codes
         With "learned" the model keeps the codes that training gave to its labelled rows, and an
         index gives them to these rows. Queries and other rows are hashed.
@@ -111,11 +106,11 @@ def train(
         that it keeps, the kinds of ``supervision`` if there was any, and ``recall``: the fewest
         candidates, at most 200, among which the held-back rows find .98 of their true neighbours,
         as an index with a table of codes and no access path counts them, and the part that they
-        find. With labels it also holds ``label_precision`` of the labelled ones, by
-        `Model.ranking_codes`, which does not round learned weights of bits. Both rank all rows, or
-        50,000 if rows come in blocks. If `held_back` finds no rows, both are left out. A
-        transductive method, which only has codes for training rows, also learns from the rows held
-        back, but not from their labels.
+        find. With labels it also holds ``label_precision`` of the labelled ones, by Hamming
+        distance with the learned weights of bits as they are. Both rank all rows, or 50,000 if rows
+        come in blocks. If `held_back` finds no rows, both are left out. A transductive method,
+        which only has codes for training rows, also learns from the rows held back, but not from
+        their labels.
 
     Raises
     ------
@@ -125,11 +120,11 @@ def train(
     known: dict[str, Any] = {"labels": y, "pairs": pairs, "triplets": triplets, "graph": graph}
     known["graph_features"] = graph_features
     supervision = [what for what, value in known.items() if value is not None]
+    cuts = _cuts_of_bits(method, n_bits) if cuts is None else cuts
     hasher = hasher_for(
         method,
         supervision,
         n_bits=n_bits,
-        levels=levels,
         cuts=cuts,
         codes=codes,
         metric=metric,
@@ -143,8 +138,7 @@ def train(
         labels = None
     else:
         X, seen, hidden, labels = _fit(as_rows(X), hasher, random_state, force, known)
-    levels = levels or (2 if cuts is not None else hasher.default_levels(hasher.n_bits_))
-    model = hasher.to_model(name, metric=metric, levels=levels, cuts=cuts)
+    model = hasher.to_model(name, metric=metric, cuts=cuts or hasher.default_cuts(hasher.n_bits_))
     if codes == "learned":
         assert labels is not None  # noqa: S101
         rows = np.intersect1d(seen, labels.labelled)
@@ -161,7 +155,6 @@ def hasher_for(
     known: Collection[str] = (),
     *,
     n_bits: int | None = None,
-    levels: Levels | None = None,
     cuts: int | None = None,
     codes: RowCodes = "hashed",
     metric: Metric = "l2",
@@ -173,7 +166,7 @@ def hasher_for(
 
     Parameters
     ----------
-    method, n_bits, levels, cuts, codes, metric, random_state, preset, parameters
+    method, n_bits, cuts, codes, metric, random_state, preset, parameters
         As for `train`.
     known
         The supervision that there will be.
@@ -183,6 +176,7 @@ def hasher_for(
     InvalidInputError
         If a parameter cannot be used, or as `check_method_takes`.
     """
+    cuts = _cuts_of_bits(method, n_bits) if cuts is None else cuts
     given = dict(parameters or {})
     if doubled := sorted({"n_bits", "random_state"} & set(given)):
         raise InvalidInputError(
@@ -200,25 +194,29 @@ def hasher_for(
         given.setdefault("progress", True)
     hasher = make_hasher(method, preset=preset, **given)
     hasher.check_parameters()
-    if levels is not None:
-        hasher.check_levels(levels)
     if cuts is not None:
-        hasher.check_cuts(cuts, levels)
+        hasher.check_cuts(cuts)
     if codes == "learned":
-        _check_learns_codes(hasher, levels)
+        _check_learns_codes(hasher)
     check_method_takes(method, known)
     return hasher
 
 
-def _check_learns_codes(hasher: Hasher, levels: Levels | None) -> None:
+def _cuts_of_bits(method: str, n_bits: Any) -> int | None:
+    """Return the cuts of codes of so many bits; None if these do not tell."""
+    if n_bits is None or method not in HASHERS or method == "thermometer":
+        return None
+    divides = isinstance(n_bits, Integral) and int(n_bits) in range(3, MAX_BITS + 1, 3)
+    return 3 if divides and HASHERS[method].takes_cuts() else 1
+
+
+def _check_learns_codes(hasher: Hasher) -> None:
     if not hasher.learns_codes:
         learning = ", ".join(name for name, kind in HASHERS.items() if kind.learns_codes)
         raise InvalidInputError(
             f"{hasher.method} learns no codes of its rows that a model could keep; methods that "
             f"do: {learning}"
         )
-    if levels not in (None, 2):
-        raise InvalidInputError(f"learned codes are signs, with 2 levels, not {levels}")
 
 
 def _fit(
@@ -293,8 +291,9 @@ def _settle_bits(n_rows: int, dimension: int, hasher: Hasher, force: bool) -> No
     least = 1000 if hasher.method == "thermometer" else max(1000, 10 * n_bits)
     if n_rows < least and not force:
         raise InvalidInputError(
-            f"{n_rows} rows are too few to learn {n_bits} bits from: with fewer than {least} a "
-            "model is bad without any sign of it; train on more rows, learn fewer bits, or force it"
+            f"{n_rows} rows are too few to learn {n_bits} projections from: with fewer than "
+            f"{least} a model is bad without any sign of it; train on more rows, learn fewer bits, "
+            "or force it"
         )
 
 
@@ -363,7 +362,7 @@ def _measure(
     labels: Labels | None,
 ) -> dict[str, Any]:
     hidden = hidden[have_directions(X[hidden], model.metric)]
-    seen_codes, numbers = model.codes_and_numbers(X[seen], model.metric)
+    seen_codes = model.row_codes(X[seen])
     ones = codes.unpack(seen_codes, model.n_bits).mean(axis=0)
     measured: dict[str, Any] = {
         "held_back_rows": len(hidden),
@@ -375,7 +374,7 @@ def _measure(
         },
     }
     if len(hidden) and len(seen) > _RECALL_K:
-        candidates, recall = _enough(model, X[hidden], X[seen], seen_codes, numbers)
+        candidates, recall = _enough(model, X[hidden], X[seen], seen_codes)
         measured["recall"] = {
             "k": _RECALL_K,
             "candidates": candidates,
@@ -392,13 +391,12 @@ def _measure(
         # At most the rows that share a label with each of them, else precision could not reach 1.
         k = min(_PRECISION_K, int(same.sum(axis=1).min(initial=_PRECISION_K)))
         if asked.any() and k:
-            query_codes, weights = model.ranking_codes(X[hidden[asked]])
             precision = precision_at_k(
-                query_codes,
+                model.encode(X[hidden[asked]]),
                 seen_codes[among],
                 same,
                 k,
-                weights=weights,
+                weights=model.bit_weights,
             )
             measured["label_precision"] = {
                 "k": k,
@@ -413,19 +411,15 @@ def _enough(
     queries: NDArray[Any],
     rows: NDArray[Any],
     packed: NDArray[np.uint8],
-    numbers: NDArray[np.float32] | None,
 ) -> tuple[int, float]:
-    """Return how many candidates hold enough of the true neighbours of queries, and what part.
-
-    Rows have codes, and numbers beside them where an index keeps some.
-    """
+    """Return how many candidates hold enough of the true neighbours of queries, and what part."""
     nearest = NearestRows(queries, _RECALL_K, model.metric)
     for start in range(0, len(rows), _BLOCK_ROWS):
         nearest.add(rows[start : start + _BLOCK_ROWS])
     neighbours, right = nearest.found()
     ranking, order = next(iter(model.orders(queries, model.metric).items()))
     weights = right * nearest.weights()
-    ranks = CodeRanks({ranking: order}, packed, neighbours, weights, _RECALL_K, numbers)
+    ranks = CodeRanks({ranking: order}, packed, neighbours, weights, _RECALL_K)
     recall = 0.0
     for candidates in range(_RECALL_K, min(_MOST_CANDIDATES, len(rows)) + 1):
         recall = ranks.recall(candidates, ranking)

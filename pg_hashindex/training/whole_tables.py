@@ -44,7 +44,7 @@ def train_on_table(
     name, method
         As for `train`; a method that learns from rows alone.
     **options
-        ``n_bits``, ``levels``, ``metric``, ``random_state``, ``preset``, ``parameters``,
+        ``n_bits``, ``cuts``, ``metric``, ``random_state``, ``preset``, ``parameters``,
         ``force``: as for `train`.
 
     Returns

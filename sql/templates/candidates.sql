@@ -30,7 +30,6 @@ BEGIN
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_scale double precision := {scale};
         hashindex_ids {key_type}[];
 {rank}
     EXCEPTION WHEN undefined_table THEN

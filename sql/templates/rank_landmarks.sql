@@ -16,8 +16,8 @@
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY({pack}' || {filtered} || '{packed})', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists;
+                EXECUTE format('SELECT ARRAY({pack}' || {filtered} || '{packed})', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO hashindex_ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
             IF cardinality(hashindex_ids) = hashindex_n THEN
                 RETURN QUERY {found_ids};
@@ -28,4 +28,4 @@
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
         RETURN QUERY EXECUTE format({filtered}, 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;

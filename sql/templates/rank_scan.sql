@@ -6,5 +6,5 @@
             RETURN QUERY {found_ids};
         ELSE
             RETURN QUERY EXECUTE format({filtered}, {scanned}, $4)
-            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
+            USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
         END IF;

@@ -19,9 +19,9 @@
                 -- Without the subquery, the planner would look up statistics.
                 EXECUTE format(
                     'SELECT ARRAY({pack}' || {filtered} || '{packed})',
-                    'c.landmark = ANY (ARRAY(SELECT unnest($8))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $9' ELSE '' END, $4
+                    'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END, $4
                 ) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists, $7;
             ELSIF $7 IS NULL THEN
                 hashindex_ids := ARRAY(
                     {pack}SELECT {c_ids} FROM {code_table} c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY {distance} LIMIT hashindex_n{packed}

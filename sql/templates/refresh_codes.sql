@@ -1,6 +1,6 @@
     {delete_gone}
-    INSERT INTO {code_table} AS c ({ids}, landmark, code{number_targets}{filter_targets})
-    SELECT {r_ids}, {row_landmark}, {row_code}{number_values}{filter_sources}
+    INSERT INTO {code_table} AS c ({ids}, landmark, code{filter_targets})
+    SELECT {r_ids}, {row_landmark}, {row_code}{filter_sources}
     FROM (
         SELECT raw.*, {row_projection} AS projection
         FROM (
@@ -9,4 +9,4 @@
             FROM {rows_before}{table}{rows_after} AND b.{column} IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets};
+    ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets};

@@ -4,7 +4,6 @@
         DECLARE
             hashindex_projection {ext}.vector := {projection};
             hashindex_codes bit varying[] := {query_codes};
-            hashindex_scale double precision := {scale};
             hashindex_in_shard integer := {in_shard};
             hashindex_first integer[];
             hashindex_at {number_type}[];
@@ -32,7 +31,7 @@
                 FOR r IN
                     SELECT f.id, f.distance
                     FROM {numbers_table} s CROSS JOIN LATERAL {nearest}(
-                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k{searched_tenant}
+                        s.number, hashindex_first, lists, hashindex_codes, hashindex_query, hashindex_in_shard, hashindex_k{searched_tenant}
                     ) f
                     WHERE s.id = ANY (hashindex_at)
                     ORDER BY f.distance, f.id

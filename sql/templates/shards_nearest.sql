@@ -2,7 +2,7 @@
 -- then a row without a key, whose distance is -infinity where the lists held enough codes. A caller that misses that row knows that shards
 -- are elsewhere; an error would need a savepoint on each node, which takes longer than the search.
 CREATE OR REPLACE FUNCTION {nearest}(
-    number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query {ext}.vector, n integer, k integer{tenant_parameter}
+    number integer, first integer[], lists integer[], codes bit varying[], query {ext}.vector, n integer, k integer{tenant_parameter}
 )
 RETURNS TABLE (id {key_type}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -15,7 +15,6 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     hashindex_point {vector_type} := query;
-    hashindex_scale double precision := scale;
     hashindex_u1 "bit" := codes[1];
     hashindex_u2 "bit" := codes[2];
     hashindex_u3 "bit" := codes[3];

@@ -40,16 +40,16 @@ BEGIN
                 IF hashindex_strict THEN
                     -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and
                     -- raises the serialization failure that callers of these isolation levels expect.
-                    EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest($1) t({ids})
+                    EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, code) SELECT DISTINCT {t_ids}, 0::bit({n_bits}) FROM unnest($1) t({ids})
                         ON CONFLICT ({ids}) DO UPDATE SET code = c.code}} USING $1;
                 END IF;
                 EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {code_among}($1){among_end} AND NOT EXISTS (SELECT FROM ' || $2
                     || {{ b WHERE {same_key} AND b.{column} IS NOT NULL)}} USING $1;
-                EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{number_targets}{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
-                    || {{, {row_code}{number_values}{filter_sources} FROM (
+                EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
+                    || {{, {row_code}{filter_sources} FROM (
                         SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
                         FROM {rows_before}}} || $2 || {{{rows_after} AND b.{column} IS NOT NULL OFFSET 0
-                    ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{number_sets}{filter_sets}}} USING $1;
+                    ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING $1;
             END LOOP;
     END CASE;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

@@ -71,7 +71,7 @@ BEGIN
     IF hashindex_strict THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO {code_table} AS c ({ids}, code{number_targets}) SELECT DISTINCT {t_ids}, 0::bit({n_bits}){number_zeros} FROM unnest(hashindex_touched) t({ids})
+        INSERT INTO {code_table} AS c ({ids}, code) SELECT DISTINCT {t_ids}, 0::bit({n_bits}) FROM unnest(hashindex_touched) t({ids})
         ON CONFLICT ({ids}) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN

@@ -278,7 +278,7 @@ def plant(mallory, *more):
         )
 
 
-@pytest.mark.parametrize("kind", ["lsh", "agh", "lsh4"])
+@pytest.mark.parametrize("kind", ["lsh", "agh", "lsh3"])
 def test_functions_beside_pgvector(connection, keeper, mallory, kind):
     """Who may create where pgvector lives runs nothing as the administrator; a check warns."""
     rows = np.array(
@@ -286,8 +286,8 @@ def test_functions_beside_pgvector(connection, keeper, mallory, kind):
     )
     if kind == "agh":
         store.save(keeper, AGH(n_bits=4, n_anchors=20).fit(rows).to_model("agh"))
-    elif kind == "lsh4":
-        store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh4", levels=4))
+    elif kind == "lsh3":
+        store.save(keeper, LSH(n_bits=8).fit(rows).to_model("lsh3", cuts=3))
     index = create_index(keeper, model=kind)
     connection.execute("GRANT CREATE ON SCHEMA public TO mallory; GRANT ALL ON items TO mallory")
     finding = next(f for f in operations.check(index).findings if f.check == "rights")

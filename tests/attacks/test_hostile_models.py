@@ -83,14 +83,14 @@ UNFIT = {
 
 
 def insert(
-    connection, layers, *, dimension=2, n_bits=2, network="NULL", levels=2, bit_weights="NULL"
+    connection, layers, *, dimension=2, n_bits=2, network="NULL", cuts="{0}", bit_weights="NULL"
 ):
     connection.execute(
         f"""
         INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, parameters,
-                                     training, layers, checksum, network, levels, bit_weights)
+                                     training, layers, checksum, network, cuts, bit_weights)
         VALUES ('m', 1, 'x', {dimension}, {n_bits}, 'l2', '{{}}', '{{}}', {layers}, '', {network},
-                {levels}, {bit_weights})
+                '{cuts}', {bit_weights})
         """.encode()
     )
 
@@ -113,31 +113,29 @@ def test_malformed_layers_are_refused(connection, before):
 
 
 FOREIGN = [
-    (listed(WELL["affine"]), {"n_bits": 3}, "gives 2 projections in 2 levels, .* have 3"),
+    (listed(WELL["affine"]), {"n_bits": 3}, "gives 2 projections with 1 cuts, .* have 3"),
     (
         listed(WELL["affine"]),
         {"dimension": 3},
         "row 1 .* has 2 dimensions, but its input has 3",
     ),
-    (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections in 2 levels, .* have 2"),
-    (listed(WELL["affine"]), {"levels": 4}, "gives 2 projections in 4 levels, .* have 2"),
+    (listed(WELL["relu"]), {"dimension": 4}, "gives 4 projections with 1 cuts, .* have 2"),
+    (listed(WELL["affine"]), {"cuts": "{0,1}"}, "gives 2 projections with 2 cuts, .* have 2"),
     (
         listed(WELL["affine"]),
-        {"levels": 4, "n_bits": 4, "bit_weights": "'[1,1,1,1]'"},
-        "has 4 levels of projections, and weights of bits",
+        {"cuts": "{0,1}", "n_bits": 4, "bit_weights": "'[1,1,1,1]'"},
+        "and weights of bits or a network",
     ),
     (
         listed(WELL["network"]),
-        {"levels": 4, "n_bits": 4, "network": """'{"kind": "rows", "n_bits": 2}'"""},
-        "has 4 levels of projections, and its network gives codes alone",
+        {"cuts": "{0,1}", "n_bits": 4, "network": """'{"kind": "rows", "n_bits": 2}'"""},
+        "and weights of bits or a network",
     ),
     (
         listed(WELL["network"]),
         {"n_bits": 4, "network": """'{"kind": "torch", "n_bits": 2}'"""},
-        "gives 2 projections in 2 levels, .* have 4",
+        "gives 2 projections with 1 cuts, .* have 4",
     ),
-    (listed(WELL["affine"]), {"levels": 3, "n_bits": 3}, "model_levels_check"),
-    (listed(WELL["affine"]), {"levels": -2, "n_bits": -2}, "violates check constraint"),
     (listed(WELL["network"], WELL["relu"]), {}, "stands for a network, and is not the last"),
     (listed(WELL["network"]), {}, "model_network_check"),
     (listed(WELL["relu"]), {"network": """'{"kind": "torch"}'"""}, "model_network_check"),

@@ -263,9 +263,7 @@ def work(run, connection, keeper, as_role, url, tmp_path, vectors):
             "--method",
             "pcah",
             "--bits",
-            8,
-            "--levels",
-            4,
+            9,
             "--force",
             *source,
         )
@@ -351,14 +349,14 @@ _PGVECTORS = """
 
 def test_every_function_names_what_it_means(connection, home, vectors):
     """Installed and generated: pinned to pg_catalog; pgvector in full, in text that is run too."""
-    store.save(connection, LSH(n_bits=8).fit(vectors).to_model("lsh4", levels=4))
+    store.save(connection, LSH(n_bits=8).fit(vectors).to_model("lsh3", cuts=3))
     connection.execute(
         f"CREATE TABLE public.halves (id int PRIMARY KEY, embedding {home}.halfvec(8))".encode()
     )
     for access in ("scan", "landmarks"):
         index = create_index(connection, access, table="public.items", filter_columns=["category"])
         index.configure(access=access).encode()
-    for name, model in (("halves", "lsh"), ("halves4", "lsh4")):
+    for name, model in (("halves", "lsh"), ("halves4", "lsh3")):
         create_index(connection, name, table="public.halves", model=model)
     functions = connection.execute(
         "SELECT p.oid::regprocedure::text, p.prosrc, p.proconfig, p.prosqlbody IS NOT NULL "

@@ -48,7 +48,7 @@ def items(connection):
     ):
         for row, tenant in enumerate(TENANTS.tolist()):
             copy.write_row((row, tenant, Vector(VECTORS[row])))
-    model = ITQ(n_bits=8, random_state=0).fit(VECTORS).to_model("m", metric="l2", levels=4)
+    model = ITQ(n_bits=8, random_state=0).fit(VECTORS).to_model("m", metric="l2", cuts=3)
     store.save(connection, model)
     indexed(connection, model="m", metric="l2", access="landmarks", tenant="tenant")
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
@@ -226,7 +226,7 @@ def test_policies_of_a_partition(connection, as_role):
         "CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2)"
     )
     hasher = ITQ(n_bits=8, random_state=0).fit(VECTORS)
-    store.save(connection, hasher.to_model("m", metric="l2", levels=4))
+    store.save(connection, hasher.to_model("m", metric="l2", cuts=3))
     index = create_index(connection, "parts_idx", table="parts", model="m", tenant="tenant")
     connection.execute(
         "ALTER TABLE parts_2 ENABLE ROW LEVEL SECURITY; GRANT SELECT ON parts, parts_1 TO app"
@@ -346,7 +346,7 @@ def test_writes_builds_and_swaps(items, app, connection):
     become(app, 1)
     store.save(
         connection,
-        ITQ(n_bits=8, random_state=1).fit(VECTORS).to_model("next", metric="l2", levels=4),
+        ITQ(n_bits=8, random_state=1).fit(VECTORS).to_model("next", metric="l2", cuts=3),
     )
     items.rebalance()
     assert (read(app), faults(items)) == ({1}, "")

@@ -22,7 +22,7 @@ MODEL = "citus_tests_golden"
 
 def test_functions_of_an_index_on_shards(session, rows):
     hasher = ITQ(n_bits=8, normalize="l2", random_state=3).fit(rows)
-    store.save(session, hasher.to_model(MODEL, levels=4, metric="cosine"))
+    store.save(session, hasher.to_model(MODEL, cuts=3, metric="cosine"))
     index_name = "citus_tests_shards"
     session.execute("CREATE TABLE golden AS SELECT id, embedding FROM rows_to_copy")
     try:

@@ -50,7 +50,7 @@ def test_table(bench, data):
     lines = printed.stdout.splitlines()
     assert lines[0] == "Truth: label; ties in row order"
     assert lines[2].split() == [
-        *["method", "bits", "levels", "codes", "distance", "MAP", "MAP@50", "P@10", "P@100"],
+        *["method", "bits", "codes", "distance", "MAP", "MAP@50", "P@10", "P@100"],
         *["found@10", "found@100", "PH1"],
         *["3-NN", "error"],
     ]
@@ -63,8 +63,8 @@ def test_table(bench, data):
     )
     values = outcome.scores["label"].values
     row = lines[6].split()
-    assert row[:5] == ["itq", "12", "2", "hashed", "hamming"]
-    assert row[5] == f"{values['MAP']:.4f}"
+    assert row[:4] == ["itq", "12", "hashed", "hamming"]
+    assert row[4] == f"{values['MAP']:.4f}"
     assert row[-1] == f"{values['3-NN error']:.4f}"
     assert any("peak MB" in line for line in lines)
 
@@ -100,20 +100,6 @@ def test_program_beside_default(bench, data):
     outcomes = {outcome["method"]: outcome["parameters"] for outcome in json.loads(printed.stdout)}
     assert list(outcomes) == ["usplh", "usplh (program)", "itq"]
     assert outcomes["usplh (program)"]["cut"] == "median"
-
-
-def test_levels(bench, data):
-    arguments = ("--data", data, "--truth", "nearest-k", "--nearest", "9", "--bits", 6, "--json")
-    methods = ("--methods", "itq,cghash")
-    plain, _ = json.loads(bench(*arguments, *methods[:1], "itq,lsh").stdout)
-    (finer,) = json.loads(bench(*arguments, *methods[:1], "itq", "--levels", 4).stdout)
-    assert (plain["levels"], plain["distance"]) == (2, "hamming")
-    assert (finer["levels"], finer["distance"], finer["codes"]) == (4, "asymmetric", "hashed")
-    found = [outcome["scores"]["nearest 9"]["MAP"] for outcome in (plain, finer)]
-    assert found[1] > found[0] + 0.05
-    refused = bench(*arguments, *methods, "--levels", 4, code=3)
-    assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused.stderr
-    assert "'3' is not one of '2', '4'" in bench(*arguments, "--levels", 3, code=2).stderr
 
 
 def test_split(bench, data, tmp_path):
@@ -311,7 +297,7 @@ def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
     assert "trained on" not in again.stderr
     assert len(kept.read_text().splitlines()) == 8
     changes = (
-        ("--seed", 1), ("--labelled", 3), ("--top", 5), ("--truth", "nearest-k"), ("--levels", 4),
+        ("--seed", 1), ("--labelled", 3), ("--top", 5), ("--truth", "nearest-k"),
         ("--queries", 30), ("--param", "itq.n_iter=3"),
     )  # fmt: skip
     for change in ((), *changes):

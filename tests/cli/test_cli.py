@@ -83,11 +83,11 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
     np.save(tmp_path / "rows.npy", rows)
     second = on(
         "model", "train", "m", "--from", str(tmp_path / "rows.npy"), "--method", "lsh",
-        "--bits", "24", "--levels", "2", "--metric", "cosine", "--json",
+        "--bits", "24", "--metric", "cosine", "--json",
     )  # fmt: skip
     assert json.loads(second.stdout)["version"] == 2
     models = json.loads(on("model", "list", "--json").stdout)
-    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 32), ("m", 2, 24)]
+    assert [(m["name"], m["version"], m["n_bits"]) for m in models] == [("m", 1, 16), ("m", 2, 24)]
     assert "m:1" in on("model", "show", "m:1").stdout
 
     created = on("index", "create", "docs_idx", *source, "--model", "m:1", "--json")
@@ -201,16 +201,20 @@ def test_training_refused(on, docs, arguments, message):
     assert json.loads(on("model", "list", "--json").stdout) == []
 
 
-def test_levels(on, docs):
+def test_cuts(on, docs):
     source = ["--table", docs, "--column", "v"]
-    train = ["model", "train", "m", "--bits", "8", *source, "--levels", "4"]
+    train = ["model", "train", "m", "--bits", "24", *source]
     printed = on(*train, "--method", "itq").stdout
-    for line in (r"^bits +16$", r"^levels +4$", r"^profile +of the projections of 1080 rows$"):
+    for line in (
+        r"^bits +24$",
+        r"^cuts +-\d\S+, 0, \d\S+$",
+        r"^profile +of the projections of 1080 rows$",
+    ):
         assert re.search(line, printed, re.MULTILINE), line
-    refused = on(*train, "--method", "cghash", code=3).stderr
-    assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused
+    refused = on(*train, "--cuts", 3, "--method", "cghash", code=3).stderr
+    assert "models of cghash have one cut, not 3" in refused
     on("index", "create", "i", *source, "--model", "m")
-    assert re.search(r"^levels +4$", on("index", "show", "i").stdout, re.MULTILINE)
+    assert re.search(r"^cuts +3$", on("index", "show", "i").stdout, re.MULTILINE)
     checked = json.loads(on("index", "check", "i", "--json").stdout)
     status = {found["check"]: found["status"] for found in checked["findings"]}
     for name in ("wrong_codes", "projection_drift", "bit_drift"):
@@ -220,11 +224,11 @@ def test_levels(on, docs):
 def test_training_warns_of_low_recall(on, docs):
     """With the next thing to try, as long as there is one."""
     train = ["model", "train", "m", "--table", docs, "--column", "v", "--method", "itq", "--bits"]
-    warned = on(*train, 1, "--levels", "2").stderr
+    warned = on(*train, 1).stderr
     assert re.search(r"warning: recall@10 is 0.\d\d within 200 candidates of 1080 rows", warned)
-    assert "try --levels 4 next" in warned
-    assert "try --bits 2 next" in on(*train, 1).stderr
-    assert "warning" not in on(*train, 8).stderr
+    assert "try --cuts 3 --bits 3 next" in warned
+    assert "try --bits 10 next" in on(*train, 5, "--cuts", 5).stderr
+    assert "warning" not in on(*train, 24).stderr
 
 
 def test_bad_parameters(on, docs):
@@ -421,11 +425,11 @@ def test_demo(run, server, server_folder, monkeypatch):
     for _ in range(2):
         result = run("demo", "--stop", *arguments)
         for word in (
-            "Nearest packages by packages_sgh (512 bits, sgh)",
-            "Nearest packages by packages_itq (512 bits, itq)",
+            "Nearest packages by packages_sgh (768 bits, sgh)",
+            "Nearest packages by packages_itq (768 bits, itq)",
             "candidates",
             "exact search",
-            "One code takes 64 bytes, one vector 1536",
+            "One code takes 96 bytes, one vector 1536",
         ):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr

@@ -88,11 +88,17 @@ def test_refuses(on, files, own):
 
 def test_warns_where_hamming_distances_do_not_rank(on, files):
     folder, X = files
-    model = LSH(n_bits=8, random_state=0).fit(X).to_model("four", levels=4)
-    (folder / "four").write_bytes(model.to_bytes())
-    on("model", "import", folder / "four")
-    said = on("model", "encode", "four", "--from", folder / "rows.npy", "--to", folder / "c.npy")
-    assert "warning: model four has 4 levels, so Hamming distances of its codes" in said.stderr
+    layers = LSH(n_bits=8, random_state=0).fit(X).layers_
+    model = Model("weighted", "byhand", X.shape[1], layers, bit_weights=np.arange(8))
+    (folder / "weighted").write_bytes(model.to_bytes())
+    on("model", "import", folder / "weighted")
+    said = on(
+        "model", "encode", "weighted", "--from", folder / "rows.npy", "--to", folder / "c.npy"
+    )
+    assert (
+        "warning: model weighted has weights of bits, so Hamming distances of its codes"
+        in said.stderr
+    )
     assert np.array_equal(np.load(folder / "c.npy"), model.encode(X))
 
 
@@ -130,7 +136,7 @@ def test_the_file_of_a_model_is_read_as_before(on, own, files):
 
 def test_trains_on_an_array_of_matlab(on, files):
     folder, X = files
-    options = ("--method", "lsh", "--bits", 6, "--levels", 2, "--force")
+    options = ("--method", "lsh", "--bits", 6, "--force")
     refused = on("model", "train", "t", "--from", folder / "rows.mat", *options, code=3)
     assert "no array X in" in refused.stderr
     on("model", "train", "t", "--from", folder / "rows.mat", "--column", "fea", *options)

@@ -163,7 +163,7 @@ def test_time_outs_name_the_table_and_the_next_step(
 def test_a_model_as_a_script(on, url, connection, vectors, tmp_path):
     """It is stored by SQL alone, as it was to the last bit."""
     name = 'it\'s a "model" \\'
-    model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", levels=4)  # type: ignore[arg-type]
+    model = ITQ(n_bits=6, normalize="l2").fit(vectors).to_model(name, metric="cosine", cuts=3)  # type: ignore[arg-type]
     store.save(connection, model)
     file = tmp_path / "m.sql"
     on("model", "export", name, file, "--sql")

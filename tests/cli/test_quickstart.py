@@ -107,7 +107,7 @@ def test_from_nothing(start, bare, monkeypatch):
     assert f"training model {NAME}" in result.stderr
     index = HashIndex.open(bare, NAME)
     # 32 dimensions have 32 projections at the most.
-    assert (index.n_bits, index.levels, index.metric, index.access) == (64, 4, "cosine", "scan")
+    assert (index.n_bits, len(index.cuts), index.metric, index.access) == (96, 3, "cosine", "scan")
     assert index.waiting() == 0
     assert recall(bare) >= 0.93
     # Its last lines can be pasted.
@@ -143,9 +143,7 @@ def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
     result = start("--as", "index", code=1)  # there is nobody who answers
     assert "1. install schema hashindex" in result.stderr
-    assert (
-        "2. train model docs_v: itq, 32 projections of 4 levels, distance cosine" in result.stderr
-    )
+    assert "2. train model docs_v: itq, 96 bits, distance cosine" in result.stderr
     assert "Continue? [y/N]" in result.stderr
     assert "distance cosine (assumed; --metric sets it)\n" in result.stderr
     assert "assumed" not in start("--as", "index", "--metric", "cosine", code=1).stderr
@@ -316,7 +314,7 @@ def test_more_than_2000_dimensions(run, bare, empty_url):
     fill(bare, "docs", vectors)
     assert "thermometer, 2010 bits" in run(*START, "--database-url", empty_url, code=1).stderr
     result = run(*START, "--as", "index", "--database-url", empty_url, code=1)
-    assert "101 projections of 4 levels" in result.stderr
+    assert "itq, 303 bits" in result.stderr
 
 
 STEPS = {

@@ -103,7 +103,7 @@ def test_copies_of_bits_are_noted(on, connection):
     connection.execute("UPDATE things SET flat = ARRAY[id]::vector")
     for column, distinct in (("v", 12), ("flat", 1)):
         train = ("model", "train", "m", "--table", "things", "--column", column, "--bits", 12)
-        trained = on(*train, "--method", "lsh", "--metric", "l2", "--levels", 2, "--json")
+        trained = on(*train, "--method", "lsh", "--metric", "l2", "--cuts", 1, "--json")
         assert json.loads(trained.stdout)["training"]["distinct_bits"] == distinct
         assert (
             "note: 11 of 12 bits are copies of others, or the same for all rows: ask for fewer bits"

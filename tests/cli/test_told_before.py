@@ -16,8 +16,8 @@ TABLE = ["--table", "items", "--column", "embedding"]
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "itq", "--bits", "9"], "itq gives at most one bit for each dimension"),
-        (["--method", "pcah", "--bits", "9"], "at most one bit for each dimension"),
+        (["--method", "itq", "--bits", "10"], "itq gives at most one bit for each dimension"),
+        (["--method", "pcah", "--bits", "10"], "at most one bit for each dimension"),
         (["--method", "sdh", "--bits", "8"], "sdh learns from labels; give some (--labels)"),
         (["--method", "itq", "--bits", "8", "--param", "x=1"], "'x'"),
     ],

@@ -31,7 +31,7 @@ def test_an_index_that_misses_documents_is_not_used(make_store, connection):
     found = made.similarity_search("question", 1, candidates=1)
     query = np.array(EMBEDDINGS.embed_query("question"))
     order = model.orders(query[None], "cosine")["asymmetric"]
-    far = order.distances(slice(None), *model.codes_and_numbers(VECTORS, "cosine"))[0]
+    far = order.distances(slice(None), model.encode(VECTORS))[0]
     assert [document.id for document in found] == [IDS[np.argmin(far)]]
 
 

@@ -60,7 +60,7 @@ def test_a_trained_index_is_what_searches_go_by(make_store, connection):
     assert model.metric == "cosine"
     query = np.array(EMBEDDINGS.embed_query("question"))
     order = model.orders(query[None], "cosine")["asymmetric"]
-    far = order.distances(slice(None), *model.codes_and_numbers(VECTORS, "cosine"))[0]
+    far = order.distances(slice(None), model.encode(VECTORS))[0]
     kept = np.argsort(far)[:12]
     nearest = kept[np.argsort(distances_to(query, "cosine")[kept])][:10]
     assert set(nearest) != set(np.argsort(distances_to(query, "cosine"))[:10])

@@ -74,8 +74,8 @@ def test_functions_of_an_index(connection, name):
         )
     connection.execute("INSERT INTO posts SELECT section, id, price, embedding FROM items")
     layers = [normalize(), affine(np.random.default_rng(1).standard_normal((16, 8)))]
-    store.save(connection, Model("levels", "byhand", 8, layers, levels=4))
-    options = {"column": "embedding", "model": "levels", "metric": "cosine", **INDEXES[name]}
+    store.save(connection, Model("cuts", "byhand", 8, layers, cuts=(-0.5, 0, 0.5)))
+    options = {"column": "embedding", "model": "cuts", "metric": "cosine", **INDEXES[name]}
     index = HashIndex.create(connection, name, access="landmarks", **options)
     index.encode()
     index = HashIndex.open(connection, name)

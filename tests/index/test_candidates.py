@@ -11,55 +11,30 @@ from pgvector import Vector
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import Connection
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.codes import hamming_distances
 from pg_hashindex.models.layers import affine
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.quantization import (
-    code_distances,
-    query_codes,
-    row_numbers,
-    weighted_query_codes,
-)
 
 pytestmark = pytest.mark.newest
 
 QUERIES = np.random.default_rng(5).standard_normal((4, 8)).astype(np.float32)
-# Codes of 4 levels cannot be ranked by Hamming distance.
 KINDS = [
-    *((r, 2, a) for r in ("hamming", "asymmetric", "weighted") for a in ("scan", "landmarks")),
-    *(("asymmetric", 4, a) for a in ("scan", "landmarks")),
+    *((r, 1, a) for r in ("hamming", "asymmetric", "weighted") for a in ("scan", "landmarks")),
+    *((r, 3, a) for r in ("hamming", "asymmetric") for a in ("scan", "landmarks")),
 ]
 
 
-def model_of(ranking, levels):
+def model_of(ranking, cuts):
     rng = np.random.default_rng(2)
     weights = rng.random(16).astype(np.float32) if ranking == "weighted" else None
-    return Model(
-        "byhand",
-        "byhand",
-        8,
-        [affine(rng.standard_normal((16, 8)))],
-        bit_weights=weights,
-        levels=levels,
-    )
+    layers = [affine(rng.standard_normal((16, 8)))]
+    kept = (0.0,) if cuts == 1 else (-2.0, 0.0, 2.0)
+    return Model("byhand", "byhand", 8, layers, bit_weights=weights, cuts=kept)
 
 
 def distances(model, ranking, vectors, query):
-    """How far each row is from a query by code, and by the numbers beside codes of 4 levels."""
-    codes, own = model.encode(vectors), model.encode(query[None])
-    if ranking == "hamming":
-        return hamming_distances(own, codes)[0].astype(np.int64)
-    if ranking == "weighted":
-        assert model.bit_weights is not None
-        asked, weights = weighted_query_codes(own, model.bit_weights)
-    elif model.levels == 4:
-        order = model.numbered_order(query[None], "l2")
-        numbers = row_numbers(model.project(vectors))
-        # Python and SQL differ in the last digits.
-        return order.distances(slice(None), codes, numbers)[0].round(2)
-    else:
-        asked, weights = query_codes(model.project(query[None]), model.levels)
-    return code_distances(asked, weights, codes)[0].astype(np.int64)
+    """How far each row is from a query by code."""
+    order = model.orders(query[None], "l2")[ranking]
+    return order.distances(slice(None), model.encode(vectors))[0].astype(np.int64)
 
 
 class Ranked(NamedTuple):
@@ -82,8 +57,8 @@ def codes_of(connection):
     return str(row[0])
 
 
-def make(connection, ranking, levels, access, **options):
-    model = store.save(connection, model_of(ranking, levels))
+def make(connection, ranking, cuts, access, **options):
+    model = store.save(connection, model_of(ranking, cuts))
     index = indexed(
         connection,
         model=model.name,
@@ -96,9 +71,9 @@ def make(connection, ranking, levels, access, **options):
     return index, Ranked(connection, model, ranking)
 
 
-@pytest.mark.parametrize(("ranking", "levels", "access"), KINDS)
-def test_the_order_of_candidates(connection, items, vectors, ranking, levels, access):
-    _, ranked = make(connection, ranking, levels, access)
+@pytest.mark.parametrize(("ranking", "cuts", "access"), KINDS)
+def test_the_order_of_candidates(connection, items, vectors, ranking, cuts, access):
+    _, ranked = make(connection, ranking, cuts, access)
     same = places = 0
     for query in QUERIES:
         wanted = distances(ranked.model, ranking, vectors, query)
@@ -118,14 +93,14 @@ def test_the_order_of_candidates(connection, items, vectors, ranking, levels, ac
 
 
 @pytest.mark.parametrize(
-    ("ranking", "levels", "access"),
+    ("ranking", "cuts", "access"),
     [kind for kind in KINDS if kind[0] != "weighted"],
 )
 def test_the_order_of_candidates_that_a_filter_holds_for(
-    connection, items, vectors, ranking, levels, access
+    connection, items, vectors, ranking, cuts, access
 ):
     """By columns that are kept beside the codes, as hashindex.search asks for them."""
-    _, ranked = make(connection, ranking, levels, access, filter_columns=["category"])
+    _, ranked = make(connection, ranking, cuts, access, filter_columns=["category"])
     matching = np.arange(300) % 3 == 1
     for query in QUERIES:
         wanted = distances(ranked.model, ranking, vectors, query)
@@ -138,7 +113,7 @@ def test_the_order_of_candidates_that_a_filter_holds_for(
 
 def test_one_probe_reads_one_list(connection, items, vectors):
     """More are read where it holds fewer rows than are asked for."""
-    _, ranked = make(connection, "hamming", 2, "landmarks")
+    _, ranked = make(connection, "hamming", 1, "landmarks")
     lists = {}
     for key, landmark in connection.execute(
         f"SELECT id, landmark FROM hashindex.{codes_of(connection)}".encode()
@@ -198,7 +173,7 @@ BAD_PROBES = [
 
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_arguments_out_of_range(connection, items, access):
-    make(connection, "asymmetric", 2, access)
+    make(connection, "asymmetric", 1, access)
     values = {"q": Vector(QUERIES[0])}
     for call, message in BAD + (BAD_PROBES if access == "landmarks" else []):
         with pytest.raises(psycopg.Error) as caught:
@@ -226,7 +201,7 @@ def test_arguments_out_of_range(connection, items, access):
 def test_zeros_under_cosine(connection, items, access):
     """Rows of zeros are left out; to a query of zeros every row is as near as any."""
     connection.execute("UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 9")
-    make(connection, "asymmetric", 2, access, metric="cosine")
+    make(connection, "asymmetric", 1, access, metric="cosine")
     connection.execute(
         "INSERT INTO items VALUES (301, 'z', array_fill(0, ARRAY[8])::vector);"
         "UPDATE items SET embedding = array_fill(0, ARRAY[8])::vector WHERE id = 10"
@@ -250,7 +225,7 @@ def test_zeros_under_cosine(connection, items, access):
 
 
 def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
-    store.save(connection, model_of("asymmetric", 4))
+    store.save(connection, model_of("asymmetric", 3))
     connection.execute("CREATE TABLE items (id bigint PRIMARY KEY, embedding vector(8))")
     index = create_index(connection, model="byhand", access="landmarks")
     assert index.encode() == 0
@@ -278,7 +253,7 @@ def test_landmarks_asked_for_while_there_are_no_rows(connection, vectors):
 
 def test_an_index_whose_name_ends_like_that_of_a_function_of_a_build(connection, items):
     """While one index is built, the functions of another are left alone."""
-    store.save(connection, model_of("hamming", 2))
+    store.save(connection, model_of("hamming", 1))
     for name in ("x", "x_next", "next_x"):
         create_index(connection, name, model="byhand")
     HashIndex.open(connection, "x").configure(access="landmarks").encode()

@@ -45,7 +45,7 @@ def test_more_dimensions_than_pgvector_indexes(connection, dimension, kind, meth
     load(connection, X, kind)
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="cannot have more than"):
         connection.execute(f"CREATE INDEX ON wide USING hnsw (v {kind}_cosine_ops)".encode())
-    model = train(X, "m", method, n_bits=64, levels=4, metric="cosine")
+    model = train(X, "m", method, n_bits=192, metric="cosine")
     store.save(connection, model)
     index = HashIndex.create(connection, "wide_idx", table="wide", column="v", model="m")
     index.encode()

@@ -294,16 +294,16 @@ def test_what_is_refused(vectors, trained, known_model):
     given = {"n_bits": 8, "codes": "learned", "force": True}
     with pytest.raises(InvalidInputError, match=r"itq learns no codes .* sdh, fsdh, sadih$"):
         train(vectors, "m", "itq", **given)
-    with pytest.raises(InvalidInputError, match="signs, with 2 levels, not 4"):
-        train(vectors, "m", "sdh", y=y, levels=4, **given)
+    with pytest.raises(InvalidInputError, match="models of sdh have one cut, not 3"):
+        train(vectors, "m", "sdh", y=y, cuts=3, **{**given, "n_bits": 9})
     with pytest.raises(InvalidInputError, match="learns from labels; give some"):
         train(vectors, "m", "sdh", **given)
     learned = trained.learned
     assert learned is not None
-    with pytest.raises(InvalidInputError, match="has 2 levels and a network"):
+    with pytest.raises(InvalidInputError, match="has a network; learned codes"):
         replace(known_model, learned=learned)
-    with pytest.raises(InvalidInputError, match="has 4 levels; learned codes"):
-        replace(trained, levels=4)
+    with pytest.raises(InvalidInputError, match="has learned codes, so it has one cut"):
+        replace(trained, cuts=(0.0, 1.0))
     short = known_rows(vectors, np.zeros((300, 1), np.uint8), 8)
     torch = Network("torch", {}, {"a": np.ones(2)}, BITS)
     for wrong in (short, torch):

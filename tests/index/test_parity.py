@@ -14,7 +14,7 @@ from pg_hashindex.hashers import HASHERS, make_hasher
 from pg_hashindex.models import codes
 from pg_hashindex.models.layers import Layer, affine, affinity, normalize, rbf, shift
 from pg_hashindex.models.model import Model
-from pg_hashindex.models.quantization import distances_to_edges
+from pg_hashindex.models.quantization import above_cuts
 from pg_hashindex.server.data import load_packages
 
 pytestmark = pytest.mark.newest
@@ -105,8 +105,9 @@ def assert_steps_agree(connection, reference, rows, projections):
 def test_every_hasher_on_real_vectors(connection, method, metric):
     embeddings = packages().embedding
     hasher = trained(method, metric)
-    model = store.save(connection, hasher.to_model(method, metric=metric))
-    assert model.n_bits == {"sign": 384, "thermometer": 3 * 384}.get(method, 128)
+    cuts = hasher.default_cuts(hasher.n_bits_)
+    model = store.save(connection, hasher.to_model(method, metric=metric, cuts=cuts))
+    assert model.n_bits == cuts * {"sign": 384, "thermometer": 384}.get(method, 128)
     rows = embeddings[:: len(embeddings) // ROWS][:ROWS]
     theirs, their_bits = in_sql(connection, method, rows)
     assert_steps_agree(connection, method, rows[:20], theirs[:20])
@@ -116,27 +117,9 @@ def test_every_hasher_on_real_vectors(connection, method, metric):
     np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-4 * scale)
     differing = their_bits != our_bits
     assert differing.mean() < 1e-5
-    assert np.all(distances_to_edges(ours, 2, model.cuts)[differing] < 1e-4 * scale)
+    assert np.all(np.abs(above_cuts(ours, model.cuts))[differing] < 1e-4 * scale)
     # Half of the bits or so are ones: nothing here agrees by being constant.
     assert 0.3 < our_bits.mean() < 0.7
-    if hasher.weighs_bits:
-        return
-    finer = store.save(connection, hasher.to_model(method, metric=metric, levels=4))
-    assert (finer.version, finer.n_bits) == (2, 2 * model.n_projections)
-    assert_levels_agree(connection, f"{method}:2", finer, rows)
-
-
-def assert_levels_agree(connection, reference, model, rows):
-    """Bits differ only where a projection is within rounding of 0 or of the row's deviation."""
-    _, theirs = in_sql(connection, reference, rows)
-    ours, our_bits = in_python(model, rows)
-    differing = theirs != our_bits
-    assert differing.mean() < 2e-5
-    scale = np.linalg.norm(ours, axis=1, keepdims=True) / np.sqrt(ours.shape[1])
-    assert np.all((distances_to_edges(ours, 4) / scale)[differing] < 1e-4)
-    # A projection is large in a third of the rows or so; with dgh in more, most being near 1 or -1.
-    first, second = np.hsplit(our_bits, 2)
-    assert 0.1 < (first == second).mean() < 0.7
 
 
 RNG = np.random.default_rng(11)
@@ -187,51 +170,28 @@ def small_integers():
 
 
 @pytest.mark.parametrize("name", list(EXACT))
-def test_small_integers_agree_exactly(connection, name):
-    model = store.save(connection, Model("exact", "byhand", 6, EXACT[name]))
+@pytest.mark.parametrize("cuts", [(0,), (-1, 0, 2)], ids=len)
+def test_small_integers_agree_exactly(connection, name, cuts):
+    model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], cuts=cuts))
     rows = small_integers()
     theirs, their_bits = in_sql(connection, "exact", rows)
     ours, our_bits = in_python(model, rows)
     np.testing.assert_array_equal(theirs, ours)
     np.testing.assert_array_equal(their_bits, our_bits)
-    # The bit of a projection of exactly 0 is 0.
-    assert not their_bits[ours == 0].any()
-    assert (ours == 0).any()
-
-
-@pytest.mark.parametrize("name", list(EXACT))
-def test_levels_of_small_integers_agree_exactly(connection, name):
-    """If the projection is at the deviation itself, SQL and NumPy round it alike."""
-    model = store.save(connection, Model("exact", "byhand", 6, EXACT[name], levels=4))
-    rows = small_integers()
-    ours, our_bits = in_python(model, rows)
-    _, their_bits = in_sql(connection, "exact", rows)
-    np.testing.assert_array_equal(their_bits, our_bits)
-    # A projection of exactly 0 has the level -1.
-    first, second = np.hsplit(our_bits, 2)
-    assert not first[ours == 0].any()
-    assert second[ours == 0].all()
-    if ours.shape[1] > 1:
-        assert (first == second).any()
+    # The bit of a projection that is exactly at a cut is 0.
+    above = above_cuts(ours, model.cuts)
+    assert not their_bits[above == 0].any()
+    assert (above == 0).any()
 
 
 def test_quantize_by_hand(connection):
-    """Four numbers of norm 10 have the deviation 5."""
     found = connection.execute(
-        "SELECT hashindex._quantize(v::vector, 2)::text, hashindex._quantize(v::vector, 4)::text "
-        "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,2,-4]', '[5,-5,5,5]', '[0,0,0,0]']) v"
+        "SELECT hashindex._quantize(v)::text, hashindex._quantize(v, '{-2,4}')::text "
+        "FROM unnest(ARRAY['[8,-4,4,-2]', '[-8,4,5,-4]', '[0,0,0,0]']::vector[]) v"
     ).fetchall()
-    assert found == [
-        ("1010", "10101101"),
-        ("0110", "01100001"),
-        ("1011", "10110100"),
-        ("0000", "00001111"),
-    ]
-    for levels in (1, 3, 8):
-        with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"levels is {levels};"):
-            connection.execute("SELECT hashindex._quantize('[1]', %s)", [levels])
+    assert found == [("1010", "10101000"), ("0110", "01100010"), ("0000", "11110000")]
     assert connection.execute(
-        "SELECT hashindex._quantize('[1]', NULL), hashindex._quantize(NULL, 4)"
+        "SELECT hashindex._quantize('[1]', NULL), hashindex._quantize(NULL)"
     ).fetchone() == (None, None)
 
 

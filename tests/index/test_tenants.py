@@ -41,7 +41,7 @@ ALL = {"candidates": 1000, "probes": 1000}
 
 def trained(name, seed):
     hasher = ITQ(n_bits=16, random_state=seed).fit(VECTORS)
-    return hasher.to_model(name, metric="cosine", levels=4)
+    return hasher.to_model(name, metric="cosine", cuts=3)
 
 
 def maker(connection):

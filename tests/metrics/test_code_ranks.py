@@ -7,7 +7,7 @@ from pg_hashindex.hashers import ITQ
 from pg_hashindex.metrics.search import CodeRanks
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.models.codes import hamming_distances
-from pg_hashindex.models.quantization import quantize
+from pg_hashindex.models.quantization import above_cuts, quantize
 
 ROWS, DIMENSION = 1500, 16
 
@@ -21,28 +21,18 @@ def clusters():
 
 
 def _distances(model, Q, X):
-    """How far the levels of rows are from those of queries: -<p, levels>, up to a constant."""
-
-    def level(projected, edges):
-        unit = projected / np.linalg.norm(projected, axis=1, keepdims=True)
-        size = np.digitize(np.abs(unit) * np.sqrt(unit.shape[1]), edges)
-        return np.where(unit > 0, 2 * size + 1, -2 * size - 1)
-
-    signs = np.where(quantize(model.project(X), model.levels), 1, -1)
-    edges = np.arange(1, 8) * 0.335
-    of_queries = (
-        level(model.project(Q), [0.586, 1.172, 1.758])
-        if model.levels == 2
-        # For the second sign, which counts half as much, in steps of twice the size.
-        else np.hstack([level(model.project(Q), given) for given in (edges, edges[1::2])])
-    )
-    return -(of_queries @ signs.T).astype(float)
+    """How far signs at all cuts are from the query in 8 levels: -<z, signs>, up to a constant."""
+    z = above_cuts(model.project(Q), model.cuts)
+    z = z / np.linalg.norm(z, axis=1, keepdims=True)
+    size = np.digitize(np.abs(z) * np.sqrt(z.shape[1]), [0.586, 1.172, 1.758])
+    signs = np.where(quantize(model.project(X), model.cuts), 1, -1)
+    return -(np.where(z > 0, 2 * size + 1, -2 * size - 1) @ signs.T).astype(float)
 
 
-@pytest.mark.parametrize("levels", [2, 4])
-def test_places_are_those_of_brute_force(clusters, levels):
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_places_are_those_of_brute_force(clusters, cuts):
     X, Q = clusters[50:], clusters[:50]
-    model = ITQ(n_bits=12, random_state=0).fit(X).to_model("itq", levels=levels)
+    model = ITQ(n_bits=12, random_state=0).fit(X).to_model("itq", cuts=cuts)
     nearest = NearestRows(Q, 5, "l2")
     for start in range(0, len(X), 333):
         nearest.add(X[start : start + 333])
@@ -51,12 +41,11 @@ def test_places_are_those_of_brute_force(clusters, levels):
     true = np.argsort(exact, axis=1)[:, :5]
     assert (np.sort(numbers[:, :5]) == np.sort(true)).all()
     assert (right.sum(axis=1) == 5).all()
-    ranks = CodeRanks(model.orders(Q, None), model.encode(X), numbers, right, 5)
+    ranks = CodeRanks(model.orders(Q, "l2"), model.encode(X), numbers, right, 5)
     hamming = hamming_distances(model.encode(Q), model.encode(X)).astype(float)
     asymmetric = _distances(model, Q, X)
-    rankings = tuple(model.orders(Q, None))
-    assert rankings == (("asymmetric", "hamming") if levels == 2 else ("asymmetric",))
-    for ranking, far in zip(rankings, (asymmetric, hamming), strict=False):
+    assert [*model.orders(Q, "l2")] == ["asymmetric", "hamming"]
+    for ranking, far in {"asymmetric": asymmetric, "hamming": hamming}.items():
         # Among ties any order may come: the mean over many.
         found = []
         for seed in range(40):
@@ -103,7 +92,7 @@ def test_rows_that_are_stored_many_times(metric, order):
     weights = right * nearest.weights()
     assert weights.sum(axis=1) == pytest.approx([100] * 5)
     model = ITQ(n_bits=8, random_state=0).fit(distinct).to_model("itq")
-    ranks = CodeRanks(model.orders(Q, None), model.encode(X), numbers, weights, 10)
+    ranks = CodeRanks(model.orders(Q, "l2"), model.encode(X), numbers, weights, 10)
     same = (hamming_distances(model.encode(Q), model.encode(X)) == 0).sum(axis=1)
     # As many candidates as rows of the query's own code: a hundred of them are right.
     expected = np.minimum(20 * 100 / same, 10).mean() / 10

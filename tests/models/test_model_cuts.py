@@ -27,7 +27,7 @@ def byhand(layers=None, **given):
 def test_bits_of_the_first_cut_come_first():
     projections = np.array([[-2.0, 1.0], [0.0, 3.0], [2.0, -1.5]], np.float32)
     bits = [[0, 1, 0, 1, 0, 0], [1, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 0]]
-    np.testing.assert_array_equal(quantize(projections, 2, CUTS), bits)
+    np.testing.assert_array_equal(quantize(projections, CUTS), bits)
     assert above_cuts(projections, (0.0,)) is projections
 
 
@@ -48,7 +48,6 @@ def test_a_model_and_its_file():
         ({"cuts": (0.0, 0.0)}, "finite rising"),
         ({"cuts": (1.0, np.nan)}, "finite rising"),
         ({"cuts": (0.0, 1e39)}, "finite rising"),
-        ({"levels": 4}, "has 4 levels, so it has one cut"),
         ({"bit_weights": np.ones(6)}, "has weights of bits, so it has one cut"),
         (
             {"layers": [shift(np.zeros(4)), affine(np.ones((6000, 4)))]},
@@ -101,17 +100,19 @@ def test_thermometer_by_dimensions():
 
 def test_training_takes_the_length_of_a_code():
     model = train(ROWS, "m", "itq", n_bits=24, cuts=3)
-    assert (model.n_projections, model.n_bits, model.levels) == (8, 24, 2)
-    assert train(ROWS, "m", "itq", cuts=1).levels == 2
-    assert train(ROWS, "m", "itq").levels == 4
+    assert (model.n_projections, model.n_bits) == (8, 24)
+    shapes = {n: train(ROWS, "m", "sgh", n_bits=n).n_projections for n in (None, 24, 25)}
+    assert shapes == {None: 120, 24: 8, 25: 25}
+    assert train(ROWS, "m", "lsh").n_bits == 3 * 120
+    assert train(ROWS, "m", "itq", cuts=1).n_bits == 16
     assert train(ROWS, "m", "thermometer").n_bits == 48
     assert train(ROWS, "m", "thermometer", n_bits=80, cuts=5).n_bits == 80
     assert train(ROWS, "m", "thermometer", n_bits=80).n_bits == 80
     for given, message in (
         ({"n_bits": 25, "cuts": 3}, "25 bits cannot be divided among 3 cuts"),
         ({"cuts": 2}, "cuts must be 1, 3 or 5, got 2"),
-        ({"cuts": 3, "levels": 4}, "either 3 cuts or 4 levels"),
-        ({"cuts": 3, "method": "sgh"}, "models of sgh have one cut"),
+        ({"cuts": 3, "method": "sign"}, "models of sign have one cut"),
+        ({"n_bits": 16_002}, "n_bits"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             train(ROWS, "m", **{"method": "itq", **given})  # type: ignore[arg-type]
@@ -154,7 +155,7 @@ def test_a_script_keeps_cuts(connection):
         ("cuts = '{}', n_bits = 0", "n_bits|cuts"),
         ("cuts = '{0,Infinity}'", "has cuts"),
         ("cuts = '{0,1}'", "with 2 cuts, and its codes have 6 bits"),
-        ("levels = 4", "4 levels, weights of bits or a network"),
+        ("bit_weights = '[1,1,1,1,1,1]'", "weights of bits or a network"),
     ],
 )
 def test_sql_refuses_what_python_refuses(connection, change, message):

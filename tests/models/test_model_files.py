@@ -67,12 +67,9 @@ def test_pickles_are_not_opened():
     ("changes", "message"),
     [
         ({"format": 2}, "has format 2, this release reads 1; upgrade"),
-        ({"levels": 3}, "levels must be 2 or 4, got 3"),
-        ({"levels": True}, "levels must be 2 or 4, got True"),
-        ({"levels": "4"}, "levels must be 2 or 4, got '4'"),
-        ({"levels": None}, "levels must be 2 or 4, got None"),
+        ({"cuts": []}, "cuts must be one or more finite rising numbers"),
         # The codes of another model.
-        ({"levels": 4}, "damaged: its checksum is"),
+        ({"cuts": [0.5]}, "damaged: its checksum is"),
         ({"checksum": "0" * 64}, "damaged: its checksum is"),
         ({"dimension": 4}, "takes 3 dimensions, got 4"),
         ({"name": "a:b"}, "cannot name a model"),

@@ -17,7 +17,7 @@ from pg_hashindex.models import codes
 from pg_hashindex.models.layers import Layer, affine, normalize, shift
 from pg_hashindex.models.model import Model
 from pg_hashindex.models.network import known_rows
-from pg_hashindex.models.quantization import distances_to_edges
+from pg_hashindex.models.quantization import above_cuts
 
 ROWS = np.random.default_rng(7).standard_normal((300, 8)).astype(np.float32)
 MODELS = {
@@ -101,7 +101,7 @@ def test_the_bits_and_numbers_are_those_of_python(connection, name):
     projections = model.project(rows)
     bits = codes.unpack(model.encode(rows), model.n_bits)
     scale = 1e-5 * np.abs(projections).mean()
-    edges = distances_to_edges(projections, 2, model.cuts)
+    edges = np.abs(above_cuts(projections, model.cuts))
     for cast, value in (("vector", Vector), ("halfvec", HalfVector)):
         found = [
             connection.execute(
@@ -361,7 +361,6 @@ def test_names(connection, name):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (LSH(n_bits=4, random_state=0).fit(ROWS).to_model("m", levels=4), "keeps 4 levels"),
         (
             SGH(n_bits=4, n_anchors=20, random_state=0).fit(ROWS).to_model("m"),
             "anchors are rows .* every role can read the body",
@@ -373,7 +372,7 @@ def test_names(connection, name):
         (Model("m", "byhand", 3000, [affine(np.ones((1400, 3000)))]), "more than 4000000 weights"),
         (replace(MODELS["sign"], name="m" * 56), "longer than the 63 bytes"),
     ],
-    ids=["levels", "anchors", "network", "large", "long name"],
+    ids=["anchors", "network", "large", "long name"],
 )
 def test_models_that_cannot_be_functions(connection, model, message):
     store.save(connection, model)

@@ -124,17 +124,17 @@ def test_a_profile_of_other_bits_is_refused(projections):
     message = "profile is of 3 projections and 3 bits, the model gives 3 and 6"
     with pytest.raises(InvalidInputError, match=message):
         layers = [affine(np.eye(3))]
-        Model("m", "byhand", 3, layers, profile=Profile.of(projections), levels=4)
+        Model("m", "byhand", 3, layers, profile=Profile.of(projections), cuts=(0, 1))
 
 
-def test_a_profile_of_four_levels_has_the_ones_of_both_bits(projections):
-    profile = Profile.of(projections, 4)
+def test_a_profile_of_several_cuts_has_the_ones_of_all_bits(projections):
+    profile = Profile.of(projections, (0, 1))
     assert (profile.n_projections, profile.n_bits) == (3, 6)
-    assert (profile.ones == quantize(projections, 4).sum(axis=0)).all()
+    assert (profile.ones == quantize(projections, (0, 1)).sum(axis=0)).all()
     assert (profile.edges == Profile.of(projections).edges).all()
     again = Profile.from_dict(profile.as_dict())
     assert (again.ones == profile.ones).all()
-    assert Model("m", "byhand", 3, [affine(np.eye(3))], profile=again, levels=4).n_bits == 6
+    assert Model("m", "byhand", 3, [affine(np.eye(3))], profile=again, cuts=(0, 1)).n_bits == 6
 
 
 @pytest.mark.parametrize("in_blocks", [False, True])
@@ -151,13 +151,13 @@ def test_training_makes_it_of_the_rows_that_it_saw(in_blocks):
     assert (held_back.sum(axis=1) == 150).all()
 
 
-@pytest.mark.parametrize("levels", [2, 4])
+@pytest.mark.parametrize("cuts", [1, 3])
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_hasher_that_is_fitted_by_hand_makes_it_too(in_blocks, levels):
+def test_a_hasher_that_is_fitted_by_hand_makes_it_too(in_blocks, cuts):
     """As the README does: without it nobody can tell whether rows drift."""
     X = np.random.default_rng(2).standard_normal((1500, 6)).astype(np.float32)
     hasher = ITQ(n_bits=4).fit((lambda: iter([X[:700], X[700:]])) if in_blocks else X)
-    model = hasher.to_model("m", levels=levels)
-    expected = Profile.of(model.project(X), levels).as_dict()
+    model = hasher.to_model("m", cuts=cuts)
+    expected = Profile.of(model.project(X), model.cuts).as_dict()
     assert model.profile is not None
     assert model.profile.as_dict() == expected

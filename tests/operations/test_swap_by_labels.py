@@ -30,7 +30,7 @@ def index(connection):
     )
     X = ROWS.astype(np.float32)
     for name, hasher in (("near", ITQ(n_bits=8)), ("kinds", SDH(n_bits=8, n_anchors=100))):
-        model = hasher.fit(X, KINDS).to_model(name, metric="l2", levels=2)
+        model = hasher.fit(X, KINDS).to_model(name, metric="l2")
         store.save(connection, model)
     found = HashIndex.create(
         connection, "things_idx", table="things", column="embedding", model="near"

@@ -437,8 +437,6 @@ def test_sph_ranks_by_the_distance_of_its_paper_too(ties, split):
         [replace(outcome, seed=seed) for seed in (1, 2) for outcome in run(split, "sph")]
     )
     assert [outcome.distance for outcome in joined] == ["hamming", "spherical"]
-    (finer,) = run(split, Method("sph", levels=4))
-    assert finer.distance == "asymmetric"
 
 
 def test_learned_weights_rank(split):

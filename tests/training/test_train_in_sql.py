@@ -51,31 +51,28 @@ def train(connection, name="texts", **given):
     return store.load(connection, row[0])
 
 
-@pytest.mark.parametrize("levels", [2, 4])
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-def test_sign_is_that_of_python(filled, uneven, metric, levels):
-    model = train(filled, method="sign", metric=metric, levels=levels)
+def test_sign_is_that_of_python(filled, uneven, metric):
+    model = train(filled, method="sign", metric=metric)
     normalize = "l2" if metric == "cosine" else None
     hasher = Sign(normalize=normalize, random_state=0).fit(uneven)
-    same = hasher.to_model("texts", metric=metric, levels=levels)
-    assert (model.metric, model.levels, model.method) == (metric, levels, "sign")
+    same = hasher.to_model("texts", metric=metric)
+    assert (model.metric, model.cuts, model.method) == (metric, (0,), "sign")
     assert model.parameters == same.parameters
     assert [layer.kind for layer in model.layers] == [layer.kind for layer in same.layers]
     np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-6)
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
 
 
-@pytest.mark.parametrize("given", [{}, {"cuts": 5}, {"bits": 24}, {"bits": 72}, {"levels": 4}])
+@pytest.mark.parametrize("given", [{}, {"cuts": 5}, {"bits": 24}, {"bits": 72}])
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_thermometer_is_that_of_python(filled, uneven, metric, given):
     model = train(filled, method="thermometer", metric=metric, **given)
     hasher = Thermometer(
         normalize="l2" if metric == "cosine" else None, random_state=0, n_bits=given.get("bits")
     ).fit(uneven)
-    same = hasher.to_model(
-        "texts", metric=metric, levels=given.get("levels", 2), cuts=given.get("cuts")
-    )
-    assert (model.method, model.n_bits, model.levels) == ("thermometer", same.n_bits, same.levels)
+    same = hasher.to_model("texts", metric=metric, cuts=given.get("cuts"))
+    assert (model.method, model.n_bits) == ("thermometer", same.n_bits)
     np.testing.assert_allclose(model.cuts, same.cuts, rtol=1e-5)
     np.testing.assert_allclose(model.layers[-1].bias, same.layers[-1].bias, rtol=1e-5, atol=1e-7)
     assert (np.bitwise_count(model.encode(uneven) ^ same.encode(uneven))).mean() < 1e-3
@@ -83,28 +80,31 @@ def test_thermometer_is_that_of_python(filled, uneven, metric, given):
 
 @pytest.mark.newest
 def test_cuts_of_other_methods(filled, uneven):
-    for method, bits in (("itq", 48), ("lsh", 60)):
-        model = train(filled, method=method, bits=bits, cuts=3)
-        assert (model.n_projections, model.n_bits, model.levels) == (bits // 3, bits, 2)
-        deviation = np.sqrt(np.square(model.project(uneven), dtype=np.float64).mean())
-        np.testing.assert_allclose(model.cuts, [-0.8 * deviation, 0, 0.8 * deviation], rtol=1e-4)
+    for method, bits, metric in (("itq", 48, "l2"), ("lsh", 60, "l2"), ("lsh", 60, "ip")):
+        model = train(filled, method=method, bits=bits, cuts=3, metric=metric)
+        assert (model.n_projections, model.n_bits) == (bits // 3, bits)
+        means = np.square(model.project(uneven), dtype=np.float64).mean(axis=1)
+        # By inner product the longest rows count.
+        square = np.quantile(means, 0.99, method="inverted_cdf") if metric == "ip" else means.mean()
+        np.testing.assert_allclose(
+            model.cuts, np.sqrt(square) * np.array([-0.8, 0, 0.8]), rtol=1e-4
+        )
         assert model.profile is not None
         bits_of = codes.unpack(model.encode(uneven), model.n_bits)
         assert np.abs(model.profile.ones - bits_of.sum(axis=0)).max() <= 3
-    assert train(filled, method="itq", bits=16, cuts=1).levels == 2
+    assert train(filled, method="itq", bits=15, cuts=1).n_projections == 15
 
 
 @pytest.mark.newest
-@pytest.mark.parametrize(("method", "bits"), [("lsh", 40), ("itq", 16), ("sign", None)])
-@pytest.mark.parametrize("levels", [2, 4])
-def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, method, bits, levels):
-    model = train(filled, method=method, bits=bits, levels=levels)
+@pytest.mark.parametrize(("method", "bits"), [("lsh", 40), ("itq", 48), ("sign", None)])
+def test_its_profile_and_facts_are_those_of_its_rows(filled, uneven, method, bits):
+    model = train(filled, method=method, bits=bits)
     assert model.training["rows"] == ROWS
     assert model.training["held_back_rows"] == 0
     assert model.training["seconds"] > 0
     # The last dimension is the same for all rows.
     assert model.training["distinct_bits"] <= model.n_bits
-    expected = Profile.of(model.project(uneven), levels)
+    expected = Profile.of(model.project(uneven), model.cuts)
     assert model.profile is not None
     assert model.profile.rows == ROWS
     np.testing.assert_allclose(model.profile.edges, expected.edges, rtol=1e-4, atol=1e-4)
@@ -157,7 +157,7 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
 
 def test_itq_takes_as_many_bits_as_dimensions(filled, uneven):
     """Although the last dimension does not vary."""
-    W = train(filled, method="itq", bits=DIMENSION).layers[-1].weights
+    W = train(filled, method="itq").layers[-1].weights
     np.testing.assert_allclose(W @ W.T, np.eye(DIMENSION), atol=1e-5)
 
 
@@ -195,16 +195,14 @@ REFUSED = [
     ({"column_name": "label"}, "is of type text, not vector or halfvec"),
     ({"method": "ksh"}, 'method "ksh" cannot be trained in SQL'),
     ({"method": None}, "cannot be trained in SQL"),
-    ({"bits": 0}, "bits is 0; it must be 1 to 24"),
+    ({"bits": 0}, "bits is 0; it must be 1 to 72"),
     ({"bits": 25}, "bits is 25; it must be 1 to 24"),
     ({"method": "sign", "bits": 23}, "bits is 23; it must be 24 or left out"),
-    ({"method": "lsh", "bits": 8001, "levels": 4}, "it must be 1 to 8000"),
-    ({"levels": 3}, "levels is 3; it must be 2 or 4"),
+    ({"method": "lsh", "bits": 16_002}, "it must be 1 to 15999"),
     ({"cuts": 2}, "cuts is 2; it must be 1, 3 or 5"),
-    ({"cuts": 3, "levels": 4}, "cuts is 3; it must be 1, 3 or 5; sign, and 4 levels, have 1"),
     ({"cuts": 3}, "bits is 8; it must be a multiple of 3"),
     ({"cuts": 3, "bits": 75}, "bits is 75; it must be 1 to 72"),
-    ({"method": "sign", "cuts": 3, "bits": None}, "sign, and 4 levels, have 1"),
+    ({"method": "sign", "cuts": 3, "bits": None}, "cuts is 3; it must be 1, 3 or 5; sign has 1"),
     ({"method": "thermometer", "bits": 25}, "1, 3 or 5 times 24, or left out"),
     ({"method": "thermometer", "bits": 48}, "1, 3 or 5 times 24, or left out"),
     ({"method": "thermometer", "bits": 72, "cuts": 1}, "1, 3 or 5 times 24, or left out"),
@@ -214,7 +212,7 @@ REFUSED = [
     ({"sample": None}, "sample is NULL"),
     ({"seed": -1}, "seed is -1"),
     ({"seed": None}, "seed is"),
-    ({"sample": 500}, "rows are too few to learn 8 bits from"),
+    ({"sample": 500}, "rows are too few to learn 8 projections from"),
     ({"bits": 24, "table_name": "few"}, "1 rows are too few"),
     ({"table_name": "empty"}, 'has no row with a vector in column "the vector"'),
     ({"table_name": "mixed"}, "holds vectors of several dimensions"),
@@ -248,19 +246,19 @@ def test_force_takes_few_rows(filled):
 
 
 def test_defaults_are_those_of_python(filled):
-    """4 levels, and as many projections as rows and dimensions allow."""
+    """3 cuts, and as many projections as rows and dimensions allow."""
 
     def shape(**given):
         model = train(filled, **given)
-        return model.method, model.n_projections, model.levels
+        return model.method, model.n_projections, len(model.cuts)
 
-    assert shape() == ("itq", 24, 4)
-    assert shape(levels=2) == ("itq", 24, 2)
-    assert shape(bits=8) == ("itq", 8, 4)
-    assert shape(method="lsh") == ("lsh", 120, 4)
-    assert shape(method="lsh", sample=900, force=True) == ("lsh", 90, 4)
-    assert shape(method="lsh", bits=8001, sample=20, force=True) == ("lsh", 8001, 2)
-    assert shape(method="sign") == ("sign", 24, 4)
+    assert shape() == ("itq", 24, 3)
+    assert shape(cuts=1) == ("itq", 24, 1)
+    assert shape(bits=9) == ("itq", 3, 3)
+    assert shape(bits=8) == ("itq", 8, 1)
+    assert shape(method="lsh") == ("lsh", 120, 3)
+    assert shape(method="lsh", sample=900, force=True) == ("lsh", 90, 3)
+    assert shape(method="sign") == ("sign", 24, 1)
 
 
 @pytest.mark.newest
@@ -333,10 +331,10 @@ def test_train_index_search_filter_and_evaluate_in_sql_alone(connection):
     }
     for method, hasher in hashers.items():
         connection.execute(
-            "SELECT hashindex.train(%s, 'texts', 'embedding', %s, %s, 4, 'cosine')",
-            [method, method, hasher.n_bits],
+            "SELECT hashindex.train(%s, 'texts', 'embedding', %s, %s, 3, 'cosine')",
+            [method, method, 3 * hasher.n_bits],
         )
-        same = hasher.fit(X).to_model(f"{method}_python", metric="cosine", levels=4)
+        same = hasher.fit(X).to_model(f"{method}_python", metric="cosine", cuts=3)
         store.save(connection, same)
         for model in (method, same.name):
             connection.execute(

@@ -66,14 +66,14 @@ def _run(server: EmbeddedServer, listener: socket.socket, *, stay: bool) -> None
     # The tables first, since a model is trained on rows; then the index, which needs the model.
     _upgrade("0001")
     print(f"loaded {load()} packages")
-    _train("packages_128", 128)
+    _train("packages_384", 384)
     _upgrade("0002")
     with _served(listener) as address:
         _ask(address, _SIMILAR)
         _ask(address, f"{_SIMILAR}&section=python&prefix=python3-")
 
         print("\nAnother model takes over while the app serves:")
-        _train("packages_192", 192)
+        _train("packages_576", 576)
         _upgrade("head")
         _ask(address, _SIMILAR)
         _ask(address, "/health")

@@ -20,7 +20,7 @@ class Package(Base):
     """A package and what its description means."""
 
     __tablename__ = "packages"
-    __table_args__ = (HashIndex(INDEX, "embedding", model="packages_192"),)
+    __table_args__ = (HashIndex(INDEX, "embedding", model="packages_576"),)
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)

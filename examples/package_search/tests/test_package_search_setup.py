@@ -43,7 +43,7 @@ async def test_migrations_end_where_they_began(
         connection.execute("CREATE EXTENSION vector")
     alembic.command.ensure_version(config)
     before = dumped(embedded, empty)
-    with pytest.raises(UnknownModelError, match='model "packages_128" does not exist'):
+    with pytest.raises(UnknownModelError, match='model "packages_384" does not exist'):
         alembic.command.upgrade(config, "head")
     assert dumped(embedded, empty) == before
 

@@ -172,7 +172,6 @@ class DocumentStore:
                 name,
                 method or (_FUNCTION_METHOD if kind == "function" else training.METHOD),
                 n_bits=n_bits,
-                levels=2 if kind == "function" else None,
                 cuts=cuts,
                 metric=metric,
                 random_state=random_state,

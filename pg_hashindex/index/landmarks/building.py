@@ -32,7 +32,6 @@ from ...db.throttle import Throttle
 from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
-from ...models.quantization import row_numbers
 from ...models.vectors import are_trainable
 from ..access import configured_otherwise, drop_unused
 from ..catalog import IndexRow
@@ -206,7 +205,6 @@ class LandmarkBuild:
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._keeps_numbers = index.keeps_numbers
         self._block_rows = throttle.batch_size(
             max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
         )
@@ -654,14 +652,12 @@ class LandmarkBuild:
     def _computed(
         self, block: Block, landmarks: Landmarks | TenantLandmarks, means: ListMeans | None
     ) -> bytes:
-        projections, codes, numbers = None, block.codes, None
+        projections, codes = None, block.codes
         if codes is None:
             # The encoder, which comes after the build, names the rows that are left out.
             projections, taken = self._model.project_taken(block.vectors)
             block = block.select(taken)
             codes = self._model.row_codes(block.vectors, projections)
-            if self._keeps_numbers:
-                numbers = row_numbers(projections)
         points = self._points(block.vectors, projections)
         if isinstance(landmarks, TenantLandmarks):
             assert block.tenants is not None  # noqa: S101
@@ -672,7 +668,7 @@ class LandmarkBuild:
             moderate = are_trainable(block.vectors) & (places >= 0)
             means.add(block.select(moderate).vectors, places[moderate])
         return copy_format(
-            block.keys, places, codes, self.index.n_bits, numbers, key_columns=self._key_columns
+            block.keys, places, codes, self.index.n_bits, key_columns=self._key_columns
         )
 
     def _write(self, rows: bytes, place: int) -> None:

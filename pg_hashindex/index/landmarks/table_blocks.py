@@ -198,33 +198,27 @@ def copy_format(
     landmarks: NDArray[np.integer],
     codes: NDArray[np.uint8],
     n_bits: int,
-    numbers: NDArray[np.float32] | None = None,
     *,
     key_columns: int = 1,
 ) -> bytes:
     """Return what ``COPY (id, landmark, code) FROM STDIN (FORMAT binary)`` takes.
 
     Keys are as `Block` has them, of ``key_columns`` columns; landmarks are integers (n,), codes
-    uint8 (n, width). Numbers (n, c) are columns of type real after the code.
+    uint8 (n, width).
     """
-    reals = 0 if numbers is None else numbers.shape[1]
     tails = np.empty(
         len(codes),
         [
             ("landmark_bytes", ">i4"), ("landmark", ">i4"),
             ("code_bytes", ">i4"), ("n_bits", ">i4"), ("code", np.uint8, (codes.shape[1],)),
-            ("reals", [("bytes", ">i4"), ("value", ">f4")], (reals,)),
         ],
     )  # fmt: skip
-    if numbers is not None:
-        tails["reals"]["bytes"] = 4
-        tails["reals"]["value"] = numbers
     tails["landmark_bytes"] = 4
     tails["landmark"] = landmarks
     tails["code_bytes"] = _BIT_HEADER_BYTES + codes.shape[1]
     tails["n_bits"] = n_bits
     tails["code"] = codes
-    columns = key_columns + 2 + reals
+    columns = key_columns + 2
     if isinstance(keys, np.ndarray):
         rows = np.empty(
             len(codes),

@@ -7,8 +7,8 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    swap_hash_model("packages_idx", "packages_192", existing_model="packages_128")
+    swap_hash_model("packages_idx", "packages_576", existing_model="packages_384")
 
 
 def downgrade() -> None:
-    swap_hash_model("packages_idx", "packages_128", existing_model="packages_192")
+    swap_hash_model("packages_idx", "packages_384", existing_model="packages_576")
