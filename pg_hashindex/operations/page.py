@@ -202,7 +202,7 @@ def look(
             return Missing("there was no time to measure it: give a longer --timeout")
         asked: int | ArrayLike = scope.queries
         if isinstance(queries, str):
-            asked = of_log(row, queries, scope.queries)
+            asked = of_log(row, queries, scope.queries, random_state)
         elif queries is not None:
             asked = np.asarray(queries)[: scope.queries]
         return evaluate(

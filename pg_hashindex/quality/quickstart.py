@@ -435,9 +435,10 @@ def configure(index: HashIndex, tuned: tuning.Tuned, *, complete: bool) -> bool:
     times differ from run to run.
     """
     own, best = tuned.own, tuned.best
-    better = best.candidates < own.candidates if complete else best != own
+    less = best.candidates <= own.candidates and (best.probes or 0) <= (own.probes or 0)
+    better = less if complete else True
     wanted = best != own and (
-        own.recall < tuned.recall or (better and index.row.has_usual_candidates())
+        own.least_recall < tuned.recall or (better and index.row.has_usual_candidates())
     )
     if wanted:
         tuning.apply(index, tuned)

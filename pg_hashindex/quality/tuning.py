@@ -108,6 +108,7 @@ def tune(
 ) -> Tuned:
     """Find the candidates and probes with which an index reaches a recall the fastest.
 
+    The lower bound of the measured recall has to reach it, so that other queries find as much.
     Tries more candidates first. If these are not enough, it doubles either number, or both,
     whatever finds the most, until the recall is reached or neither helps. Then it tries fewer and
     more probes, each with the fewest candidates that are enough. Works in a read-only session.
@@ -156,7 +157,7 @@ def tune(
         # The most first, since the first searches read from disk.
         top, *_ = [at(row.probes, count) for count in reversed(counts)]
         cause = None
-        if max(point.recall for point in measured.values()) < recall:
+        if max(point.least_recall for point in measured.values()) < recall:
             top, cause = _climb(at, top, recall, row, exact_ms[0])
         if cause is None and row.access == "landmarks":
             _try_probes(at, top.probes or 1, sorted({count for _, count in measured}), recall)
@@ -197,7 +198,7 @@ def _climb(
 ) -> tuple[Measured, str | None]:
     """Double candidates and probes until they reach the recall, or return why they do not."""
     cause = None
-    while top.recall < recall and cause is None:
+    while top.least_recall < recall and cause is None:
         tried = [at(*choice) for choice in _more(top, row.access == "landmarks")]
         top, cause = _step(top, tried, row.model_name, exact_ms)
     return top, cause
@@ -242,7 +243,7 @@ def _try_probes(at: _At, start: int, counts: Sequence[int], recall: float) -> No
     """
 
     def least(probes: int) -> Measured | None:
-        place = bisect_left(counts, recall, key=lambda count: at(probes, count).recall)
+        place = bisect_left(counts, recall, key=lambda count: at(probes, count).least_recall)
         return at(probes, counts[place]) if place < len(counts) else None
 
     first = least(start)
@@ -260,7 +261,7 @@ def _best(
 ) -> tuple[Measured, str | None]:
     """Return the fastest settings that reach the goal, or else the nearest, and why not."""
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
-    reaching = [point for point in points if point.recall >= recall]
+    reaching = [point for point in points if point.least_recall >= recall]
     # Fewer candidates or probes are never slower: if they were measured so, it was chance.
     times = {
         point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
@@ -312,7 +313,7 @@ def _remedy(
             usual = execute(row.connection, _USUAL_ACCESS, [row.name]).fetchone()
         if usual == ("landmarks",):
             return f"read some lists of codes instead of all: {configure} --access landmarks"
-    if any(point.recall >= recall for point in points):
+    if any(point.least_recall >= recall for point in points):
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
         return "allow more time, or a lower recall"

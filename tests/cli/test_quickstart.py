@@ -394,7 +394,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
         milliseconds = 0.001 * probes + 0.0005 * candidates
         return Measured(
             candidates, found, milliseconds, milliseconds, NAME, "docs_v:1", "landmarks",
-            "asymmetric", probes, 10, 9, 0,
+            "asymmetric", probes, 10, 9, 0, found,
         )  # fmt: skip
 
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))

@@ -37,7 +37,9 @@ def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal
         assert point.recall in by_hand[point.candidates]
     assert [*by_hand] == [20, 50, 100, 200, 400, 800]
     assert tuned.cause is tuned.remedy is None
-    assert tuned.best.candidates == next(n for n, r in by_hand.items() if r.least >= goal)
+    assert tuned.best.candidates == next(
+        p.candidates for p in tuned.points if p.least_recall >= goal
+    )
     assert tuned.own.candidates == index.candidates == 200
     assert apply(index, tuned).candidates == tuned.best.candidates
     again = tune(index, goal, queries=300, k=5)
@@ -52,6 +54,17 @@ def test_searches_for_many_rows_keep_more_in_proportion(index):
     assert min(point.candidates for point in tuned.points) == 50
     kept = apply(index, tuned).candidates
     assert kept == pytest.approx(tuned.best.candidates / 5, abs=1)
+
+
+def test_the_lower_bound_reaches_the_recall(index, vectors):
+    """So other queries find as much as was promised, although the fewest candidates are chosen."""
+    short = 0
+    for seed in range(10):
+        best = tune(index, 0.9, queries=50, random_state=seed).best
+        assert best.recall >= best.least_recall >= 0.9
+        all_rows = evaluate(index, queries=len(vectors), candidates=[best.candidates])
+        short += all_rows.points[0].recall < 0.9
+    assert short <= 1
 
 
 def test_lists_of_landmarks(connection, items, model):
@@ -156,6 +169,7 @@ def given(monkeypatch):
                 candidates, float(recall(probes, candidates)),
                 float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
                 index.access, index.ranking, probes, self.k, len(self.asked), 0,
+                float(recall(probes, candidates)),
             )  # fmt: skip
 
         monkeypatch.setattr(Measuring, "measure", measure)
