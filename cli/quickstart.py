@@ -246,9 +246,9 @@ def _fill_index(
             index.encode(memory=memory)
     index = HashIndex.open(connection, name)
     with progress(f"measuring index {name}"):
-        tuned = tuning.tune(index, recall, queries=_QUERIES)
+        tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)
     print_tuned(tuned)
-    if steps.configure(index, tuned, complete=complete):
+    if changed:
         note(f"searches keep {tuning.describe(tuned.best)} from now on")
     elif complete:
         note(f"index {name} is up to date")

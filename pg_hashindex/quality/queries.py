@@ -106,8 +106,8 @@ def read_queries(
     if query.lower().endswith(SUFFIXES):
         from ..training.files import load_sample
 
-        rows = load_sample(Path(query), rows=most, random_state=random_state).X
-        return as_rows(rows, dimension).astype(np.float32)
+        drawn = load_sample(Path(query), rows=most, random_state=random_state).X
+        return as_rows(drawn, dimension).astype(np.float32)
     what = "queries"
     relation = find_query(connection, what, query)
     columns = columns_of(connection, relation)

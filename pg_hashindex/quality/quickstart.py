@@ -31,7 +31,7 @@ from ..models.model import Metric
 from ..models.store import StoredModel
 from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
-from . import sizes, tuning
+from . import sizes
 from .code_fits import try_code
 from .doctor_catalog import indexes_of
 from .doctor_findings import Diagnosis, Point, VectorIndex
@@ -426,23 +426,6 @@ def slower(milliseconds: float, exact_ms: float) -> str | None:
         f"that takes {milliseconds:.3g} ms, and the exact query, without any index, "
         f"{exact_ms:.3g} ms: this table needs no index"
     )
-
-
-def configure(index: HashIndex, tuned: tuning.Tuned, *, complete: bool) -> bool:
-    """Store the best settings, unless others were set by hand and are good enough.
-
-    Settings of an index that was ``complete`` before are only replaced by fewer candidates, since
-    times differ from run to run.
-    """
-    own, best = tuned.own, tuned.best
-    less = best.candidates <= own.candidates and (best.probes or 0) <= (own.probes or 0)
-    better = less if complete else True
-    wanted = best != own and (
-        own.least_recall < tuned.recall or (better and index.row.has_usual_candidates())
-    )
-    if wanted:
-        tuning.apply(index, tuned)
-    return wanted
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:

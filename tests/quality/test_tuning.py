@@ -15,7 +15,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measured, Measuring
-from pg_hashindex.quality.tuning import apply, tune
+from pg_hashindex.quality.tuning import apply, shortfall, tune
 
 pytestmark = pytest.mark.newest
 
@@ -173,7 +173,7 @@ def given(monkeypatch):
             )  # fmt: skip
 
         monkeypatch.setattr(Measuring, "measure", measure)
-        monkeypatch.setattr(Measuring, "find_truth", lambda self, done: (exact_ms, exact_ms))
+        monkeypatch.setattr(Measuring, "find_truth", lambda self, done, **_: (exact_ms, exact_ms))
 
     return give
 
@@ -265,3 +265,14 @@ def test_why_nothing_reaches_it(listed, given, recall, milliseconds, max_ms, cau
     assert tuned.remedy is not None
     assert re.search(cause, tuned.cause), tuned.cause
     assert remedy in tuned.remedy
+
+
+def test_many_lists_are_named_with_a_remedy(listed, given):
+    """Where a recall needs a tenth of the lists."""
+    given(lambda p, c: p >= 40, cost)
+    said = shortfall(listed, tune(listed, 0.95, queries=5))
+    assert re.search(
+        r"that reads \d+ of \d+ lists; to read fewer, take method itq: .* --method itq", said
+    )
+    given(lambda p, c: 1.0, cost)
+    assert shortfall(listed, tune(listed, 0.95, queries=5)) is None
