@@ -510,6 +510,7 @@ class _Doctor:
                     wanted=round(sum(map(len, truth.distances)) / len(asked), 2),
                     p50_ms=round(answers.p50_ms, 3),
                     p95_ms=round(answers.p95_ms, 3),
+                    least_recall=round(answers.least_recall(truth, self._k), 4),
                 )
                 points.append(point)
                 self._tell(

@@ -411,8 +411,11 @@ def _watched(connection: Connection, watcher: Connection, table: str) -> Iterato
 
 
 def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
-    """Return the least setting that reaches a recall, or that which finds the most; and which."""
-    reaching = [point for point in points if point.recall >= recall]
+    """Return the least setting that reaches a recall, or that which finds the most; and which.
+
+    The lower bound reaches it, so that other queries find as much.
+    """
+    reaching = [point for point in points if point.least_recall >= recall]
     if reaching:
         return min(reaching, key=lambda point: point.value), True
     return max(points, key=lambda point: point.recall), False
