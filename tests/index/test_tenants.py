@@ -209,10 +209,16 @@ def test_filters_on_kept_columns_within_a_tenant(make):
         assert keys(found) == exact
 
 
-def test_without_a_tenant_all_are_searched(index):
+def test_all_tenants_are_searched_by_a_filter(index):
+    for given in ({}, {"tenant": None}):
+        with pytest.raises(
+            InvalidInputError, match="has tenants, and the search names none.*'true'"
+        ):
+            index.search(QUERIES[0], 10, **given)
     for query in QUERIES:
-        assert keys(index.search(query, 10, **ALL)) == nearest(index, query, 10, "true")
-        found = keys(index.search(query, 10))
+        every = index.search(query, 10, filter="true", **ALL)
+        assert keys(every) == nearest(index, query, 10, "true")
+        found = keys(index.search(query, 10, filter="true"))
         assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
 
 
