@@ -84,13 +84,13 @@ _MEMORY: LiteralString = """
 _QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
 
 _SEARCHES: tuple[LiteralString, LiteralString] = (
-    """  SELECT t.*, s.distance FROM {search}({query}, k => 10) s
+    """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s
   JOIN {table} t {same} ORDER BY s.distance;""",
     """  SELECT id, distance FROM hashindex.search({name}, {query}, 10,
       filter => $${key} IS NOT NULL$$);""",
 )
-_SEARCH_OF_TENANT: LiteralString = """  SELECT * FROM {search}({query}, 10,
-      tenant => (SELECT {tenant} FROM {table} LIMIT 1));"""
+_TENANT: LiteralString = """,
+      tenant => (SELECT {} FROM {} LIMIT 1)"""
 
 
 def refuse_read_only(connection: Connection) -> None:
@@ -432,7 +432,7 @@ def slower(milliseconds: float, exact_ms: float) -> str | None:
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:
-    """Return examples of searches as SQL: all columns, a filter, and within a tenant if any."""
+    """Return examples of searches as SQL: all columns, within a tenant if any; and a filter."""
     table, tenant = found.table, index.tenant_column
     with translated_errors():
         quoted = execute(
@@ -447,7 +447,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
     same = sql.SQL("ON t.{} = s.id" if len(key) == 1 else "USING ({})").format(
         sql.SQL(", ").join(key)
     )
-    templates = [*_SEARCHES, *([_SEARCH_OF_TENANT] if tenant is not None else [])]
+    of_tenant = sql.SQL(_TENANT).format(names[-1], sql.SQL(table.name))
     return [
         sql.SQL(template)
         .format(
@@ -457,8 +457,8 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
             table=sql.SQL(table.name),
             same=same,
             key=key[0],
-            tenant=names[-1],
+            tenant=sql.SQL("") if tenant is None else of_tenant,
         )
         .as_string(index.connection)
-        for template in templates
+        for template in _SEARCHES
     ]

@@ -1,5 +1,6 @@
 """An index with tenants: landmarks within each, searches within one, and rows that move."""
 
+import json
 import uuid
 
 import numpy as np
@@ -474,7 +475,7 @@ def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
     assert whole.points[0].recall > 0.5
 
 
-def test_tenants_are_shown_with_the_recall_within_them(index):
+def test_tenants_are_shown_with_the_recall_within_them(index, on):
     found = tenant_recall.tenants(index)
     assert [(one.tenant, one.codes) for one in found] == [
         (None if tenant is None else str(tenant), size)
@@ -484,6 +485,9 @@ def test_tenants_are_shown_with_the_recall_within_them(index):
     measured = [tenant_recall.measure(index, one).recall for one in found]
     assert measured[3] is None
     assert [recall > 0.9 for recall in measured if recall is not None] == [True] * 4
+    printed = json.loads(on("evaluate", "things_idx", "--queries", "9", "--json").stdout)
+    assert [one["recall"] for one in printed["tenants"]] == measured
+    assert "landmarks  recall@10" in on("evaluate", "things_idx", "--queries", "9").stdout
     diagnosis = diagnose(index.connection, "things", "embedding", sample=10)
     (looked,) = look(index.connection, diagnosis)  # type: ignore[misc]
     assert [one.codes for one in looked.tenants or ()] == [one.codes for one in found]  # type: ignore[union-attr]
