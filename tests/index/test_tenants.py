@@ -221,6 +221,8 @@ def test_all_tenants_are_searched_by_a_filter(index):
         assert keys(every) == nearest(index, query, 10, "true")
         found = keys(index.search(query, 10, filter="true"))
         assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
+    recall = index.connection.execute("SELECT hashindex.recall('things_idx', 5, 1000, 20)")
+    assert recall.fetchone()[0] > 0.9
 
 
 def test_a_tenant_that_does_not_exist(index):
