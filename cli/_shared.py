@@ -131,8 +131,9 @@ queries_option = click.option(
 )
 queries_from_option = click.option(
     "--queries-from",
-    metavar="TABLE|QUERY",
-    help="A log of queries: one column of vectors, of which the first ones are used.",
+    metavar="TABLE|QUERY|FILE",
+    help="A log of queries: one column of vectors, of which the first ones are used, or a file of "
+    "arrays, of which some are drawn.",
 )
 
 

@@ -17,6 +17,7 @@ from ._shared import (
     print_json,
     print_table,
     progress,
+    queries_from_option,
     seed_option,
     table_options,
 )
@@ -36,13 +37,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Rows to search for.",
 )
-@click.option(
-    "--queries-from",
-    "queries",
-    metavar="TABLE|QUERY|FILE",
-    help="A log of queries: one column of vectors, or a file of arrays, of which the first ones "
-    "are used.",
-)
+@queries_from_option
 @click.option(
     "--filter",
     "filters",
@@ -83,7 +78,7 @@ if TYPE_CHECKING:
 def doctor(
     database_url: str,
     sample: int,
-    queries: str | None,
+    queries_from: str | None,
     random_state: int,
     fail_under: float | None,
     html_file: Path | None,
@@ -103,23 +98,16 @@ def doctor(
         from pg_hashindex.operations.page import check_page, look, page, save_page
 
         check_page(html_file)
-    asked: Any = queries
-    if queries is not None:
-        from pg_hashindex.training.array_files import SUFFIXES
-        from pg_hashindex.training.files import load_sample
-
-        if queries.lower().endswith(SUFFIXES):
-            asked = load_sample(Path(queries), rows=sample, random_state=random_state).X
     with connected(database_url) as connection, progress("looking at the table"):
         found = diagnose(
             connection,
             sample=sample,
-            queries=asked,
+            queries=queries_from,
             goal=0.95 if fail_under is None else fail_under,
             random_state=random_state,
             **options,
         )
-        looked = None if html_file is None else look(connection, found, asked, random_state)
+        looked = None if html_file is None else look(connection, found, queries_from, random_state)
     if html_file is not None and looked is not None:
         save_page(page(found, looked), html_file)
         note(f"wrote {html_file}")

@@ -1,20 +1,23 @@
 """``pg-hashindex evaluate``: recall and latency of a live index, now and over time."""
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 
 import click
 
+from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.quality import recall_history
 from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.quality.evaluate import evaluate as measure
 from pg_hashindex.quality.queries import of_log
 from pg_hashindex.quality.recall_history import HistoryPoint
+from pg_hashindex.quality.tenant_recall import Tenant, measure_by_size
 
 from ._shared import (
     NO,
     Share,
+    echo,
     k_option,
     note,
     note_not_encoded,
@@ -87,21 +90,41 @@ def evaluate(
                 save=save,
             )
         _note(row, result)
+        by_size = _by_size(row)
     recall = next((p.recall for p in result.points if p.candidates == own_candidates), None)
     passed = None if fail_under is None else recall is not None and recall >= fail_under
     if as_json:
         fields = {"bits": row.n_bits, "cuts": len(row.cuts)} | result.as_dict()
+        fields |= {"tenants": [asdict(one) for one in by_size]} if by_size else {}
         print_json(fields | ({} if passed is None else {"passed": passed}))
     else:
         probes = f", {row.probes} probes" if row.access == "landmarks" else ""
         note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{probes}")
         print_evaluation(result)
+        if by_size:
+            echo()
+            print_table(
+                [row.tenant_column or "", "rows", "landmarks", "recall@10"],
+                [astuple(one) for one in by_size],
+            )
     if passed is False:
         note(
             f"recall@{k} is {recall:.4f} with the index's own {own_candidates} candidates, less "
             f"than {fail_under:g}"
         )
         raise click.exceptions.Exit(NO)
+
+
+def _by_size(index: IndexRow) -> list[Tenant]:
+    """Measure the recall within some tenants, by the settings of the index."""
+    if index.tenant_column is None or index.encoded_in != "sql":
+        return []
+    try:
+        with progress(f"evaluating tenants of index {index.name}"):
+            return measure_by_size(index)
+    except MissingRightsError as error:
+        note(f"tenants were not measured: {error}")
+        return []
 
 
 def _note(index: IndexRow, result: Evaluation) -> None:

@@ -9,7 +9,7 @@ import click
 import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
-from pg_hashindex.errors import HashIndexError
+from pg_hashindex.errors import HashIndexError, MissingRightsError
 from pg_hashindex.index.catalog import Access, IndexRow, read_rows
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Metric
@@ -40,6 +40,7 @@ from ._shared import (
     seed_option,
     table_options,
     tenant_option,
+    together,
     trusted,
     words,
 )
@@ -65,6 +66,11 @@ ranking_option = click.option(
     "model's weights.",
 )
 
+
+counts_options = together(
+    click.option("--candidates", type=int, help="Rows kept by code before the exact order."),
+    click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000."),
+)
 
 throttle_option = click.option(
     "--throttle",
@@ -99,6 +105,7 @@ def index() -> None:
 )
 @access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
 @ranking_option
+@counts_options
 @filter_columns_option
 @tenant_option
 @click.option(
@@ -108,14 +115,25 @@ def index() -> None:
 @patience_option
 @of_index
 def create(
-    database_url: str, name: str, encode: bool, memory: int, as_json: bool, **options: Any
+    database_url: str,
+    name: str,
+    candidates: int | None,
+    probes: int | None,
+    encode: bool,
+    memory: int,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Create index NAME: codes, triggers, search function; then encode the rows.
 
-    NAME is 1 to 40 letters a to z, digits, _ and -.
+    NAME is 1 to 40 letters a to z, digits, _ and -. Then searches of some rows are measured, and
+    candidates and probes that find .95 of their neighbours are stored, unless you give some.
     """
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
+        given = candidates is not None or probes is not None
+        if given:
+            created.configure(candidates=candidates, probes=probes)
         if created.encoded_in == "sql":
             note(f"created index {name}; rows written from now on are encoded at once")
         else:
@@ -126,6 +144,7 @@ def create(
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory)
+            _tune_built(created, keep=given)
         _print_index(created.row, as_json, encoded=encode)
 
 
@@ -141,8 +160,11 @@ def encode_index(
     Then build the access path that the index is configured for, if it is not in use yet.
     """
     with opened(database_url, name) as found:
+        complete = found.row.encoded
         with progress(f"encoding the rows of {found.qualified_table}"):
             written = found.encode(rows_per_second=rows_per_second, memory=memory)
+        if not complete:
+            _tune_built(found, keep=not found.row.has_usual_counts())
         waiting, row = found.waiting(), found.row
     done = {"name": name, "encoded": written, "waiting": waiting, "access": row.access}
     answer(as_json, done, f"encoded {written} rows")
@@ -154,8 +176,7 @@ def encode_index(
 @index.command()
 @access_option("as it is")
 @ranking_option
-@click.option("--candidates", type=int, help="Rows kept by code before the exact order.")
-@click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000.")
+@counts_options
 @click.option(
     "--build/--no-build",
     default=True,
@@ -588,6 +609,28 @@ def _note_work(work: list[WorkRow]) -> None:
             f"{one.work} of {one.name}: {one.phase or 'beginning'}{rows}, by {one.role} (process "
             f"{one.pid}) since {one.started_at:%Y-%m-%d %H:%M:%S}: {state}"
         )
+
+
+def _tune_built(found: HashIndex, *, keep: bool) -> None:
+    """Store candidates and probes that reach a recall, and print it; large tables alone."""
+    from pg_hashindex.quality import tuning
+
+    try:
+        if not tuning.is_worth_tuning(found):
+            return
+        with progress(f"measuring index {found.name}"):
+            tuned, stored = tuning.tune_built(found, keep=keep)
+    except MissingRightsError as error:
+        note(f"index {found.name} was not measured: {error}")
+        return
+    point = tuned.best if stored else tuned.own
+    note(
+        f"searches keep {tuning.describe(point)}: recall@{tuned.k} {point.recall:.3g}, at least "
+        f"{point.least_recall:.3g}, in {point.p50_ms:.3g} ms; the exact query takes "
+        f"{tuned.exact_p50_ms:.3g} ms"
+    )
+    if (short := tuning.shortfall(found, tuned)) is not None:
+        note(short)
 
 
 def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> None:

@@ -246,9 +246,9 @@ def _fill_index(
             index.encode(memory=memory)
     index = HashIndex.open(connection, name)
     with progress(f"measuring index {name}"):
-        tuned = tuning.tune(index, recall, queries=_QUERIES)
+        tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)
     print_tuned(tuned)
-    if steps.configure(index, tuned, complete=complete):
+    if changed:
         note(f"searches keep {tuning.describe(tuned.best)} from now on")
     elif complete:
         note(f"index {name} is up to date")
@@ -272,19 +272,17 @@ def _install(database_url: str) -> None:
 
 
 def _next(index: HashIndex, found: Diagnosis) -> str:
-    everywhere, filtered, *of_tenant = steps.searches(index, found)
-    within = "".join(
-        f"\nRows of one {index.tenant_column}, in one of its lists of landmarks or all of its "
-        f"codes:\n\n{one}\n"
-        for one in of_tenant
-    )
+    usual, filtered = steps.searches(index, found)
+    everywhere = ""
+    if index.tenant_column is not None:
+        everywhere = f"The rows of every {index.tenant_column}, which takes longer:\n\n"
     return f"""
 Search, with your query's vector in place of the subquery:
 
-{everywhere}
+{usual}
 
-{filtered}
-{within}
+{everywhere}{filtered}
+
 Undo all of it:
 
   pg-hashindex index drop {index.name} --yes

@@ -59,7 +59,7 @@ def tune(
     with opened(database_url, index) as found:
         asked: ArrayLike = queries
         if queries_from is not None:
-            asked = of_log(found, queries_from, queries)
+            asked = of_log(found, queries_from, queries, random_state)
         with progress(f"tuning index {index}"):
             tuned = tuning.tune(
                 found, recall, k=k, max_ms=max_ms, queries=asked, random_state=random_state

@@ -31,6 +31,17 @@ BEGIN
 END
 $$;
 
+-- The error of a search that names no tenant. It would rank the codes of all small tenants, and look up the lists of all large ones.
+CREATE OR REPLACE FUNCTION hashindex._refuse_all_tenants(index_name text, tenant_column text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RAISE EXCEPTION 'index "%" has tenants, and the search names none', index_name USING ERRCODE = 'invalid_parameter_value',
+        HINT = format('Name a value of column "%s" as tenant; or search the rows of all tenants by filter ''true'', which takes ten times as long as with an index without tenants.', tenant_column);
+END
+$$;
+
 -- The code of a query that the caller brings, or an error if it is missing, of another length, or n_bits is NULL: not wanted.
 CREATE OR REPLACE FUNCTION hashindex._checked_code(query_code bit varying, n_bits integer) RETURNS bit varying
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE

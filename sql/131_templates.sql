@@ -292,8 +292,9 @@ BEGIN
         -- Keys of a tenant without landmarks. Where they are in shards, this would be one more round trip.
         'few_keys', CASE WHEN lists AND has_tenant AND NOT hashindex._is_distributed(i) THEN hashindex._fill(
             'ARRAY({pack}SELECT {c_ids} FROM ' || code_table || ' c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
-            'SELECT FROM ' || landmarks || ' l WHERE l.tenant = $9) LIMIT 101{packed})', hashindex._key_parts(i)
+            'SELECT FROM ' || landmarks || ' l WHERE l.tenant = $9) LIMIT {few} + 1{packed})', hashindex._key_parts(i) || '{"few": 300}'
         ) ELSE 'NULL' END,
+        'few', 300,
         -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
         'of_tenant', CASE WHEN has_tenant THEN format(
             CASE WHEN divided OR hashindex._is_distributed(i) THEN '%s.%I = $9 AND ' ELSE '(%s.%I = $9) IS TRUE AND ' END, base, i.tenant_column
@@ -305,6 +306,12 @@ BEGIN
         ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
         'searched_tenant', CASE WHEN has_tenant THEN ', $9' ELSE '' END, 'tenant_text', CASE WHEN has_tenant THEN ', $9::text' ELSE '' END,
+        'require_tenant', CASE WHEN has_tenant THEN format(
+            -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
+            E'\n    IF $9 IS NULL AND $6 IS NULL AND ($7 <> ''{}'') IS NOT TRUE AND NOT row_security_active(%1$L)'
+            ' AND has_column_privilege(%1$L, %3$L, ''SELECT'') THEN'
+            '\n        PERFORM hashindex._refuse_all_tenants(%2$L, %3$L);\n    END IF;', base, coalesce(i.swap_of, i.name), i.tenant_column
+        ) ELSE '' END,
         'no_tenant', CASE WHEN has_tenant THEN '$9 IS NULL OR ' ELSE '' END,
         'search_shards', '',
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END,

@@ -54,12 +54,13 @@ BEGIN
         '    ) x'
         ') e CROSS JOIN LATERAL ('
         '    SELECT count(*) AS found FROM ('
-        '        SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3, query_code => r.code) s '
+        '        SELECT s.distance FROM hashindex.search($1, r.query, $2 + 1, $3, query_code => r.code%6$s) s '
         '        WHERE s.id <> r.id ORDER BY s.distance LIMIT $2'
         '    ) s WHERE s.distance <= e.worst'
         ') f',
         format('%I.%I', i.schema_name, i.table_name)::regclass, hashindex._key_text('b', i.key_columns), i.column_name,
-        coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL'
+        coalesce(code, 'NULL'), ' AND ' || code || ' IS NOT NULL',
+        CASE WHEN i.tenant_column IS NOT NULL THEN ', filter => ''true''' END
     ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN
         RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name

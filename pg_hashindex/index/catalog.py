@@ -410,10 +410,11 @@ class IndexRow:
                 self.check_current()
             raise
 
-    def has_usual_candidates(self) -> bool:
-        """Return whether searches keep the candidates that a new index would have."""
+    def has_usual_counts(self) -> bool:
+        """Return whether searches keep the candidates and probes that a new index would have."""
         usual = (
-            "SELECT i.candidates = hashindex._usual_candidates(i, m) FROM hashindex.index i "
+            "SELECT i.candidates = hashindex._usual_candidates(i, m) "
+            "AND coalesce(i.probes, 80) = 80 FROM hashindex.index i "
             "JOIN hashindex.model m ON m.id = i.model_id WHERE i.name = $1"
         )
         with translated_errors(self):

@@ -34,7 +34,7 @@ from ..quality.evaluate import CANDIDATES, Evaluation, default_candidates, evalu
 from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import of_log
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
-from ..quality.tenant_recall import Tenant, measure, tenants
+from ..quality.tenant_recall import Tenant, measure_by_size
 from .health import Health, check
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ _OF_COLUMN: LiteralString = """
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
 _PAGES = 2_000
-_SHOWN_TENANTS = 10
 # Below this a search misses one of twenty of the nearest rows.
 _RECALL = 0.95
 
@@ -202,7 +201,7 @@ def look(
             return Missing("there was no time to measure it: give a longer --timeout")
         asked: int | ArrayLike = scope.queries
         if isinstance(queries, str):
-            asked = of_log(row, queries, scope.queries)
+            asked = of_log(row, queries, scope.queries, random_state)
         elif queries is not None:
             asked = np.asarray(queries)[: scope.queries]
         return evaluate(
@@ -218,7 +217,7 @@ def look(
             _found(lambda: check(row)),
             _found(lambda: evaluated(row, own)),
             _found(lambda: _bits(row, random_state)),
-            None if row.tenant_column is None else _found(lambda: _tenants(row)),
+            None if row.tenant_column is None else _found(lambda: measure_by_size(row)),
             _found(lambda: history(row)),
         )
 
@@ -247,12 +246,6 @@ def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     with translated_errors():
         drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
     return as_bits(drawn) if drawn else None
-
-
-def _tenants(index: IndexRow) -> list[Tenant]:
-    found = tenants(index)
-    places = {*range(min(_SHOWN_TENANTS, len(found))), len(found) // 2, len(found) - 1}
-    return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 
 
 def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:

@@ -39,7 +39,7 @@ from .doctor_catalog import (
 from .doctor_filters import nodes, unindexed
 from .doctor_findings import CODES, CodeFit, Diagnosis, Point, Scope, TableFacts, VectorIndex
 from .measuring import Answers, Prepared, ask
-from .queries import read_log
+from .queries import read_queries
 from .systems import OPERATORS, Exact, Existing, VectorColumn
 
 __all__ = ["diagnose"]
@@ -263,7 +263,7 @@ class _Doctor:
             ]
         if isinstance(given, str):
             with self._by(self._deadline):
-                array = read_log(self._connection, given, wanted, dimensions[0])
+                array = read_queries(self._connection, given, wanted, dimensions[0], seed)
         else:
             array = as_rows(given, dimensions[0])[:wanted].astype(np.float32)
         if not len(array):
@@ -510,6 +510,7 @@ class _Doctor:
                     wanted=round(sum(map(len, truth.distances)) / len(asked), 2),
                     p50_ms=round(answers.p50_ms, 3),
                     p95_ms=round(answers.p95_ms, 3),
+                    least_recall=round(answers.least_recall(truth, self._k), 4),
                 )
                 points.append(point)
                 self._tell(

@@ -208,6 +208,8 @@ class Point:
         The mean number of answers.
     wanted
         The mean number of answers that there are: k, unless fewer rows match.
+    least_recall
+        The lower bound of the recall of other queries.
     """
 
     index: str
@@ -220,6 +222,7 @@ class Point:
     wanted: float
     p50_ms: float
     p95_ms: float
+    least_recall: float
 
     def setting_of(self, index: VectorIndex) -> str:
         """Return the settings in words."""

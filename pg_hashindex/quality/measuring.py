@@ -1,6 +1,7 @@
 """Recall and times of searches: the one measure of evaluations, tuning and benchmarks."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ _EXACT_WITHIN: LiteralString = """
     ) e
 """
 
+# Standard errors below a mean that hold .95 of a normal distribution above.
+_DEVIATIONS = 1.645
 # The least number of queries to time, however long they take.
 _LEAST_ASKED = 30
 
@@ -83,14 +86,30 @@ class Answers(NamedTuple):
         is no farther than the last true neighbour, so any of tied rows is right. 0 if there are no
         true neighbours.
         """
-        found = wanted = 0
+        found, wanted = self._found(exact, k)
+        return float(found.sum() / max(wanted.sum(), 1))
+
+    def least_recall(self, exact: "Answers", k: int) -> float:
+        """Return what the recall of all such queries exceeds with a probability of .95.
+
+        Their shares of true neighbours differ, and so do those of other queries.
+        """
+        found, wanted = self._found(exact, k)
+        if len(found) < 2:
+            return self.recall(exact, k)
+        error = float(np.std(found / wanted, ddof=1)) / math.sqrt(len(found))
+        return max(0.0, self.recall(exact, k) - _DEVIATIONS * error)
+
+    def _found(self, exact: "Answers", k: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Count the true neighbours found and wanted, by query."""
+        counts = []
         for own, right in zip(self.distances, exact.distances, strict=False):
             # A zero vector has no cosine distance, and is not a neighbour.
             n_right = min(k, int(np.isfinite(right).sum()))
             if n_right:
-                found += min(n_right, int((own[:k] <= right[n_right - 1]).sum()))
-                wanted += n_right
-        return found / max(wanted, 1)
+                counts.append((min(n_right, int((own[:k] <= right[n_right - 1]).sum())), n_right))
+        found, wanted = np.array(counts, np.intp).reshape(-1, 2).T
+        return found, wanted
 
 
 def ask(
@@ -148,6 +167,8 @@ class Measured(OperatingPoint):
         How many queries were run.
     skipped
         How many were left out, since a model has no code for them.
+    least_recall
+        The lower bound of the recall of other queries; see `Answers.least_recall`.
     """
 
     index: str
@@ -158,6 +179,7 @@ class Measured(OperatingPoint):
     k: int
     queries: int
     skipped: int
+    least_recall: float
 
 
 class _Asked(NamedTuple):
@@ -198,10 +220,16 @@ class Measuring:
         self.exact = Answers([], [])
         self._index = first
 
-    def find_truth(self, done: Callable[[], object]) -> tuple[float, float]:
-        """Find the right answers by exact search; return its median and 95th percentile."""
+    def find_truth(
+        self, done: Callable[[], object], *, most_seconds: float | None = None
+    ) -> tuple[float, float]:
+        """Find the right answers by exact search; return its median and 95th percentile.
+
+        After ``most_seconds`` the other queries are left out, except the first 30.
+        """
         with translated_errors(table=self._index.qualified_table):
-            self.exact = ask(self._exact, self.asked, done=done)
+            self.exact = ask(self._exact, self.asked, most_seconds=most_seconds, done=done)
+        self.asked = self.asked[: len(self.exact.distances)]
         if any(map(len, self.exact.distances)):
             return self.exact.p50_ms, self.exact.p95_ms
         if self.skipped and not self.asked:
@@ -248,6 +276,7 @@ class Measuring:
             k=self.k,
             queries=len(self.asked),
             skipped=self.skipped,
+            least_recall=answers.least_recall(self.exact, self.k),
         )
 
     def _exact(self, query: _Asked) -> list[Hit]:
@@ -266,7 +295,8 @@ class Measuring:
         # The row itself is always found: ask for one more answer and candidate, and leave it out.
         more = query.key_text is not None
         search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
-        search = replace(search, probes=probes, tenant=query.tenant)
+        everywhere = "true" if query.tenant is None and index.tenant_column is not None else None
+        search = replace(search, probes=probes, tenant=query.tenant, filter=everywhere)
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)

@@ -1,5 +1,6 @@
 """Queries of an index: rows of its table, other vectors, or a log."""
 
+from pathlib import Path
 from typing import LiteralString, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..index.catalog import HasRow
 from ..index.search import as_count
 from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
-__all__ = ["Query", "as_queries", "draw", "of_log", "read_log"]
+__all__ = ["Query", "as_queries", "draw", "of_log", "read_queries"]
 
 # It costs one pass over the rows, as one exact search does, but reads vectors that are kept out of
 # line for the n rows alone, and sends no others. By the keys and not by pages: so the draw is
@@ -90,12 +91,23 @@ def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> 
     return [Query(Vector(row.astype(np.float32))) for row in rows]
 
 
-def read_log(connection: Connection, query: str, most: int, dimension: int) -> NDArray[np.float32]:
-    """Read the ``most`` first vectors of a log of queries, float32 (n, dimension).
+def read_queries(
+    connection: Connection, query: str, most: int, dimension: int, random_state: int = 0
+) -> NDArray[np.float32]:
+    """Read at most ``most`` queries, float32 (n, dimension).
 
-    The log is a table, a view or a query of one column of vectors (or halfvec). The transaction is
-    read-only, since the query is the caller's.
+    They are drawn from a file of arrays, as `pg_hashindex.training.load_sample` reads it. Or they
+    are the first ones of a table, a view or a query of one column of vectors (or halfvec). The
+    transaction is read-only, since the query is the caller's.
     """
+    # Loads SciPy.
+    from ..training.array_files import SUFFIXES
+
+    if query.lower().endswith(SUFFIXES):
+        from ..training.files import load_sample
+
+        drawn = load_sample(Path(query), rows=most, random_state=random_state).X
+        return as_rows(drawn, dimension).astype(np.float32)
     what = "queries"
     relation = find_query(connection, what, query)
     columns = columns_of(connection, relation)
@@ -127,15 +139,18 @@ def read_log(connection: Connection, query: str, most: int, dimension: int) -> N
     return np.stack([vector.to_numpy() for vector in found]).astype(np.float32)
 
 
-def of_log(index: HasRow, query: str, n: int = 200) -> NDArray[np.float32]:
+def of_log(index: HasRow, query: str, n: int = 200, random_state: int = 0) -> NDArray[np.float32]:
     """Read queries of an index from a log, float32 (n, dimension).
 
     Parameters
     ----------
     query
-        A table, a view or a query of one column of vectors. It is run in a read-only transaction.
+        A table, a view or a query of one column of vectors, which is run in a read-only
+        transaction; or a file of arrays.
     n
-        The first so many are read.
+        The most queries: the first ones, or drawn from a file.
+    random_state
+        Seed of the draw.
 
     Raises
     ------
@@ -146,4 +161,4 @@ def of_log(index: HasRow, query: str, n: int = 200) -> NDArray[np.float32]:
     as_count("queries", n)
     with translated_errors(), index.connection.transaction(force_rollback=True):
         index.connection.execute("SET TRANSACTION READ ONLY")
-        return read_log(index.connection, query, n, index.dimension)
+        return read_queries(index.connection, query, n, index.dimension, random_state)

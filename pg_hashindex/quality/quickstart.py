@@ -31,7 +31,7 @@ from ..models.model import Metric
 from ..models.store import StoredModel
 from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
-from . import sizes, tuning
+from . import sizes
 from .code_fits import try_code
 from .doctor_catalog import indexes_of
 from .doctor_findings import Diagnosis, Point, VectorIndex
@@ -84,13 +84,13 @@ _MEMORY: LiteralString = """
 _QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
 
 _SEARCHES: tuple[LiteralString, LiteralString] = (
-    """  SELECT t.*, s.distance FROM {search}({query}, k => 10) s
+    """  SELECT t.*, s.distance FROM {search}({query}, k => 10{tenant}) s
   JOIN {table} t {same} ORDER BY s.distance;""",
     """  SELECT id, distance FROM hashindex.search({name}, {query}, 10,
       filter => $${key} IS NOT NULL$$);""",
 )
-_SEARCH_OF_TENANT: LiteralString = """  SELECT * FROM {search}({query}, 10,
-      tenant => (SELECT {tenant} FROM {table} LIMIT 1));"""
+_TENANT: LiteralString = """,
+      tenant => (SELECT {} FROM {} LIMIT 1)"""
 
 
 def refuse_read_only(connection: Connection) -> None:
@@ -411,8 +411,11 @@ def _watched(connection: Connection, watcher: Connection, table: str) -> Iterato
 
 
 def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
-    """Return the least setting that reaches a recall, or that which finds the most; and which."""
-    reaching = [point for point in points if point.recall >= recall]
+    """Return the least setting that reaches a recall, or that which finds the most; and which.
+
+    The lower bound reaches it, so that other queries find as much.
+    """
+    reaching = [point for point in points if point.least_recall >= recall]
     if reaching:
         return min(reaching, key=lambda point: point.value), True
     return max(points, key=lambda point: point.recall), False
@@ -428,24 +431,8 @@ def slower(milliseconds: float, exact_ms: float) -> str | None:
     )
 
 
-def configure(index: HashIndex, tuned: tuning.Tuned, *, complete: bool) -> bool:
-    """Store the best settings, unless others were set by hand and are good enough.
-
-    Settings of an index that was ``complete`` before are only replaced by fewer candidates, since
-    times differ from run to run.
-    """
-    own, best = tuned.own, tuned.best
-    better = best.candidates < own.candidates if complete else best != own
-    wanted = best != own and (
-        own.recall < tuned.recall or (better and index.row.has_usual_candidates())
-    )
-    if wanted:
-        tuning.apply(index, tuned)
-    return wanted
-
-
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:
-    """Return examples of searches as SQL: all columns, a filter, and within a tenant if any."""
+    """Return examples of searches as SQL: all columns, within a tenant if any; and a filter."""
     table, tenant = found.table, index.tenant_column
     with translated_errors():
         quoted = execute(
@@ -460,7 +447,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
     same = sql.SQL("ON t.{} = s.id" if len(key) == 1 else "USING ({})").format(
         sql.SQL(", ").join(key)
     )
-    templates = [*_SEARCHES, *([_SEARCH_OF_TENANT] if tenant is not None else [])]
+    of_tenant = sql.SQL(_TENANT).format(names[-1], sql.SQL(table.name))
     return [
         sql.SQL(template)
         .format(
@@ -470,8 +457,8 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
             table=sql.SQL(table.name),
             same=same,
             key=key[0],
-            tenant=names[-1],
+            tenant=sql.SQL("") if tenant is None else of_tenant,
         )
         .as_string(index.connection)
-        for template in templates
+        for template in _SEARCHES
     ]

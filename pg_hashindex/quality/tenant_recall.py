@@ -22,6 +22,10 @@ _ROWS: LiteralString = """
 """
 
 
+# Tenants that are measured, of the largest.
+_LARGEST = 10
+
+
 @dataclass(frozen=True)
 class Tenant:
     """A tenant of an index.
@@ -48,6 +52,13 @@ def tenants(index: HasRow, *, most: int | None = None) -> list[Tenant]:
     with translated_errors(row):
         found = execute(row.connection, _TENANTS, [row.name]).fetchall()
     return [Tenant(*values) for values in found[:most]]
+
+
+def measure_by_size(index: HasRow) -> list[Tenant]:
+    """Measure the recall within the largest tenants, the median one and the smallest."""
+    found = tenants(index)
+    places = {*range(min(_LARGEST, len(found))), len(found) // 2, len(found) - 1}
+    return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 
 
 def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) -> Tenant:

@@ -10,14 +10,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, LiteralString
 
 from numpy.typing import ArrayLike
+from psycopg import sql
 
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
-from ..db.statements import execute
+from ..db.statements import execute, one_row
 from ..errors import InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
+from ..training.fitting import METHOD
 from .measuring import Measured, Measuring
 from .queries import as_queries
 from .systems import CANDIDATES
@@ -31,10 +33,24 @@ _SAME_TIME, _SAME_MS = 1.1, 0.05
 # A search that takes so long, and longer than the exact one, is of no use.
 _SLOW_MS = 10.0
 
+# The exact queries after a build take no longer, if there are 30.
+_BUILT_SECONDS = 2.0
+# An index of fewer rows is fast by any settings.
+_LEAST_ROWS = 1000
+
+# Row security makes searches exact.
+_WORTH: LiteralString = """
+    SELECT NOT row_security_active($1::text) AND (
+        SELECT count(*) FROM (SELECT FROM {table} b WHERE b.{column} IS NOT NULL LIMIT $2) r
+    ) = $2
+"""
+
 _USUAL_ACCESS: LiteralString = """
     SELECT hashindex._usual_access(i, ROW(m.*)::hashindex.model)
     FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
 """
+
+_METHOD: LiteralString = "SELECT m.method FROM hashindex.readable_model m WHERE m.id = $1"
 
 # Measures a search with some probes and candidates, once.
 _At = Callable[[int | None, int], Measured]
@@ -104,9 +120,11 @@ def tune(
     max_ms: float | None = None,
     queries: int | ArrayLike = 100,
     random_state: int = 0,
+    most_seconds: float | None = None,
 ) -> Tuned:
     """Find the candidates and probes with which an index reaches a recall the fastest.
 
+    The lower bound of the measured recall has to reach it, so that other queries find as much.
     Tries more candidates first. If these are not enough, it doubles either number, or both,
     whatever finds the most, until the recall is reached or neither helps. Then it tries fewer and
     more probes, each with the fewest candidates that are enough. Works in a read-only session.
@@ -124,6 +142,8 @@ def tune(
         index has tenants, a row is searched for within its own.
     random_state
         Seed of the draw.
+    most_seconds
+        After this time of exact searches, queries are left out, except the first 30.
 
     Raises
     ------
@@ -143,7 +163,7 @@ def tune(
     measured: dict[tuple[int | None, int], Measured] = {}
     steps = len(measuring.asked) * (1 + len(counts))
     with Progress(f"measuring {row.name}", steps, "query") as bar:
-        exact_ms = measuring.find_truth(bar.update)
+        exact_ms = measuring.find_truth(bar.update, most_seconds=most_seconds)
 
         def at(probes: int | None, candidates: int) -> Measured:
             place = probes, candidates
@@ -155,7 +175,7 @@ def tune(
         # The most first, since the first searches read from disk.
         top, *_ = [at(row.probes, count) for count in reversed(counts)]
         cause = None
-        if max(point.recall for point in measured.values()) < recall:
+        if max(point.least_recall for point in measured.values()) < recall:
             top, cause = _climb(at, top, recall, row, exact_ms[0])
         if cause is None and row.access == "landmarks":
             _try_probes(at, top.probes or 1, sorted({count for _, count in measured}), recall)
@@ -173,6 +193,57 @@ def tune(
         None if cause is None else _remedy(row, points, recall, max_ms, exact_ms[0]),
         *exact_ms,
     )
+
+
+def tune_built(
+    index: HashIndex,
+    recall: float = 0.95,
+    *,
+    queries: int = 100,
+    complete: bool = False,
+    keep: bool = False,
+) -> tuple[Tuned, bool]:
+    """Tune an index whose build has ended; return what was measured, and whether it was stored.
+
+    Settings that someone has chosen stay if they are good enough, or if all are to be ``keep``-t.
+    Settings of an index that was ``complete`` before are only replaced by fewer candidates or
+    probes, since times differ from run to run.
+    """
+    tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS)
+    own, best = tuned.own, tuned.best
+    fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
+    better = fewer or not complete
+    stored = (
+        best != own
+        and not keep
+        and (own.least_recall < recall or (better and index.row.has_usual_counts()))
+    )
+    if stored:
+        apply(index, tuned)
+    return tuned, stored
+
+
+def shortfall(index: HasRow, tuned: Tuned) -> str | None:
+    """Say what falls short of the goal, or reads a tenth of all lists to reach it, and a remedy."""
+    if tuned.cause is not None:
+        return f"{tuned.cause}; {tuned.remedy}"
+    row = index.row
+    # The lists of a tenant are few.
+    if row.access != "landmarks" or row.tenant_column is not None or (lists := row.lists()) is None:
+        return None
+    if 10 * (tuned.best.probes or 0) < lists.landmarks:
+        return None
+    read = min(tuned.best.probes or 0, lists.landmarks)
+    return f"that reads {read} of {lists.landmarks} lists; to read fewer, {_better_codes(row)}"
+
+
+def is_worth_tuning(index: HasRow) -> bool:
+    """Return whether an index has rows enough to measure, and searches of this session use it."""
+    row = index.row
+    with translated_errors(table=row.qualified_table):
+        statement = sql.SQL(_WORTH).format(**row.names)
+        worth = one_row(row.connection, statement, [row.qualified_table, _LEAST_ROWS])[0]
+    return bool(worth)
 
 
 def apply(index: HashIndex, tuned: Tuned) -> HashIndex:
@@ -196,7 +267,7 @@ def _climb(
 ) -> tuple[Measured, str | None]:
     """Double candidates and probes until they reach the recall, or return why they do not."""
     cause = None
-    while top.recall < recall and cause is None:
+    while top.least_recall < recall and cause is None:
         tried = [at(*choice) for choice in _more(top, row.access == "landmarks")]
         top, cause = _step(top, tried, row.model_name, exact_ms)
     return top, cause
@@ -241,17 +312,21 @@ def _try_probes(at: _At, start: int, counts: Sequence[int], recall: float) -> No
     """
 
     def least(probes: int) -> Measured | None:
-        place = bisect_left(counts, recall, key=lambda count: at(probes, count).recall)
+        place = bisect_left(counts, recall, key=lambda count: at(probes, count).least_recall)
         return at(probes, counts[place]) if place < len(counts) else None
 
-    first = least(start)
+    first = fastest = least(start)
     for factor in (0.5, 2.0):
         last, probes = first, int(factor * start)
         while last is not None and 1 <= probes <= _MOST_PROBES:
             point = least(probes)
             slower = point is not None and point.p50_ms > last.p50_ms * _SAME_TIME + _SAME_MS
             last = None if slower else point
+            fastest = last or fastest
             probes = int(factor * probes)
+    if fastest is not None and (fastest.probes or 0) > 1:
+        # Half as many find too little; something between may be enough.
+        least(int(0.7 * (fastest.probes or 0)))
 
 
 def _best(
@@ -259,7 +334,7 @@ def _best(
 ) -> tuple[Measured, str | None]:
     """Return the fastest settings that reach the goal, or else the nearest, and why not."""
     allowed = [point for point in points if max_ms is None or point.p50_ms <= max_ms]
-    reaching = [point for point in points if point.recall >= recall]
+    reaching = [point for point in points if point.least_recall >= recall]
     # Fewer candidates or probes are never slower: if they were measured so, it was chance.
     times = {
         point: min(other.p50_ms for other in points if _within(point, other)) for point in reaching
@@ -311,20 +386,33 @@ def _remedy(
             usual = execute(row.connection, _USUAL_ACCESS, [row.name]).fetchone()
         if usual == ("landmarks",):
             return f"read some lists of codes instead of all: {configure} --access landmarks"
-    if any(point.recall >= recall for point in points):
+    if any(point.least_recall >= recall for point in points):
         if max_ms is not None and exact_ms <= max_ms:
             return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
         return "allow more time, or a lower recall"
+    if any(point.recall >= recall for point in points):
+        tune = f"pg-hashindex tune {shlex.quote(row.name)} --recall {recall:g} --queries 1000"
+        return f"more queries may show that other ones find as much: {tune}"
+    return _better_codes(row)
+
+
+def _better_codes(row: IndexRow) -> str:
+    """Return which ranking or model would find more with the same settings."""
+    configure = f"pg-hashindex index configure {shlex.quote(row.name)}"
     if row.ranking == "hamming" and row.encoded_in == "sql":
         return f"rank by the query's projections: {configure} --ranking asymmetric"
+    with translated_errors(table=row.qualified_table):
+        found = execute(row.connection, _METHOD, [row.model_id]).fetchone()
+    other = found is not None and found[0] != METHOD
     # As `train` has them by default, whatever the method was.
     cuts = max(3, len(row.cuts))
     bits = cuts * min(2 * row.n_bits // len(row.cuts), row.dimension)
-    if row.n_bits >= bits:
+    if row.n_bits >= bits and not other:
         return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
     model, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
+    take, more = (f"method {METHOD}", f" --method {METHOD}") if other else ("more bits", "")
     return (
-        f"take more bits: pg-hashindex model train {model} --table {table} --column "
-        f"{shlex.quote(row.column_name)} --bits {bits} --cuts {cuts}; then pg-hashindex index swap "
-        f"{shlex.quote(row.name)} --model {model}"
+        f"take {take}: pg-hashindex model train {model} --table {table} --column "
+        f"{shlex.quote(row.column_name)}{more} --bits {bits} --cuts {cuts}; then pg-hashindex "
+        f"index swap {shlex.quote(row.name)} --model {model}"
     )

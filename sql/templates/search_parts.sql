@@ -1,5 +1,6 @@
 -- Orders the candidates by exact distance, in a table with partitions or shards, or within one tenant. Their keys are collected first, so that
--- only the parts that hold some are locked and read. With tenants, a search without one, or with a filter besides, is like any with a filter.
+-- only the parts that hold some are locked and read. With tenants, a search with a filter besides is like any with a filter, and so is one
+-- of a role that sees the rows of its tenant alone.
 CREATE OR REPLACE FUNCTION {search}(
     query anycompatible, k integer DEFAULT 10, candidates integer DEFAULT NULL, probes integer DEFAULT NULL,
     query_code bit varying DEFAULT NULL, filter text DEFAULT NULL, where_equals jsonb DEFAULT NULL,
@@ -28,7 +29,7 @@ DECLARE
     hashindex_found integer := 0;
     hashindex_ids {key_type}[];
     hashindex_distances double precision[];
-BEGIN
+BEGIN{require_tenant}
     IF {no_tenant}$6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT {f_ids}, f.distance
         FROM hashindex._filtered_search(hashindex.find_index({index}), hashindex_query, $2, $3, $4, $5, $6, $7, $8{tenant_text}) f;
@@ -36,9 +37,9 @@ BEGIN
     ELSIF NOT ({codes_are_hidden}) THEN{search_shards}
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM {table} WHERE false);
-        -- All rows of a very small tenant are compared, without a look at their codes.
+        -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := {few_keys};
-        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
+        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND {few} THEN
             hashindex_keys := ARRAY(SELECT {candidate_key} FROM {candidates}(hashindex_query, hashindex_n, $4, NULL, $5, true{searched_tenant}) c);
         END IF;{part_values}
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.

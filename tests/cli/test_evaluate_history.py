@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 
 import click
+import numpy as np
 import psycopg
 import pytest
 from click.testing import Result
@@ -35,7 +36,7 @@ def test_its_options_are_few():
     assert len(command.params) <= 11
 
 
-def test_results_are_saved_and_printed(on, index, connection):
+def test_results_are_saved_and_printed(on, index, connection, tmp_path):
     empty = on("evaluate", "i", "--history")
     assert (empty.stdout, "nothing is saved yet" in empty.stderr) == ("", True)
     evaluate = ("evaluate", "i", "--queries", "30", "--candidates", "20")
@@ -51,6 +52,9 @@ def test_results_are_saved_and_printed(on, index, connection):
     found = json.loads(on("evaluate", "i", *given, "--save", "--json").stdout)
     assert (found["queries"], found["points"][0]["recall"]) == (4, 1)
     assert saved(connection) == [(0, 20, 30), (0, 301, 30), (None, 301, 4)]
+    np.save(tmp_path / "log.npy", np.ones((6, 8), np.float32))
+    filed = on("evaluate", "i", "--queries-from", tmp_path / "log.npy", "--json")
+    assert json.loads(filed.stdout)["queries"] == 6
     heading, *lines = on("evaluate", "i", "--history").stdout.splitlines()
     assert heading.split() == [
         "measured", "seed", "queries", "model", "access", "ranking", "candidates", "probes", "k",

@@ -13,6 +13,7 @@ from psycopg import sql
 from pg_hashindex import evaluate, schema, store
 from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.owners import trust_owners
+from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.quality import quickstart as steps
 from pg_hashindex.quality import tuning
@@ -392,7 +393,7 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
         milliseconds = 0.001 * probes + 0.0005 * candidates
         return Measured(
             candidates, found, milliseconds, milliseconds, NAME, "docs_v:1", "landmarks",
-            "asymmetric", probes, 10, 9, 0,
+            "asymmetric", probes, 10, 9, 0, found,
         )  # fmt: skip
 
     monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
@@ -406,6 +407,25 @@ def test_the_setting_that_helps_is_raised(start, bare, monkeypatch, recall, chos
         assert "to reach it: " in result.stderr
     else:
         assert f"searches keep {chosen[1]} candidates of {chosen[0]} probes from" in result.stderr
+
+
+def test_fewer_probes_of_an_index_that_is_complete(start, bare, monkeypatch):
+    monkeypatch.setattr(HashIndex, "create", partial(HashIndex.create, access="landmarks"))
+    start("--as", "index", "--yes")
+    usual = HashIndex.open(bare, NAME).configure(probes=80).candidates
+
+    def measure(self, index, candidates, done, *, probes):
+        found = float(candidates >= usual)
+        return Measured(
+            candidates, found, 0.1 * probes, 9.0, NAME, "docs_v:1", "landmarks", "asymmetric",
+            probes, 10, 9, 0, found,
+        )  # fmt: skip
+
+    monkeypatch.setattr(Measuring, "measure", measure)
+    monkeypatch.setattr(IndexRow, "has_usual_counts", lambda row: True)
+    start("--as", "index")
+    index = HashIndex.open(bare, NAME)
+    assert (index.probes, index.candidates) == (1, usual)
 
 
 def test_missing_filter_column(start, bare):
@@ -443,7 +463,8 @@ def test_tenants(start, bare):
     assert HashIndex.open(bare, NAME).tenant_column == "part"
     assert "with landmarks within each part" in made.stderr
     statements = re.findall(r"^  (SELECT .*?;)$", made.stdout, re.MULTILINE | re.DOTALL)
-    assert "tenant => (SELECT part FROM docs LIMIT 1)" in statements[-1]
+    assert "tenant => (SELECT part FROM docs LIMIT 1)" in statements[0]
+    assert len(statements) == 2
     for statement in statements:
         assert len(bare.execute(statement.encode()).fetchall()) == 10
     assert "is up to date" in start("--tenant", "part", "--filter-columns", "part").stderr

@@ -143,6 +143,8 @@ def test_a_filter_on_a_column_of_tenants_takes_the_typed_route(url, simple):
         made = HashIndexVectorStore(url, table="parts")
         made.add(NODES)
         made.train_index(method="lsh", n_bits=16, force=True, tenant="tenant")
+        # Without a filter, documents of all tenants are searched.
+        assert made.query(asked(), candidates=ROWS).ids == simple.query(asked()).ids
         drop_filtered_search(connection)
     given = filters(("kind", Op.EQ, "even_"))
     wanted = simple.query(asked(filters=given))

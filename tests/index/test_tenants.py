@@ -1,5 +1,6 @@
 """An index with tenants: landmarks within each, searches within one, and rows that move."""
 
+import json
 import uuid
 
 import numpy as np
@@ -209,11 +210,19 @@ def test_filters_on_kept_columns_within_a_tenant(make):
         assert keys(found) == exact
 
 
-def test_without_a_tenant_all_are_searched(index):
+def test_all_tenants_are_searched_by_a_filter(index):
+    for given in ({}, {"tenant": None}):
+        with pytest.raises(
+            InvalidInputError, match="has tenants, and the search names none.*'true'"
+        ):
+            index.search(QUERIES[0], 10, **given)
     for query in QUERIES:
-        assert keys(index.search(query, 10, **ALL)) == nearest(index, query, 10, "true")
-        found = keys(index.search(query, 10))
+        every = index.search(query, 10, filter="true", **ALL)
+        assert keys(every) == nearest(index, query, 10, "true")
+        found = keys(index.search(query, 10, filter="true"))
         assert len(set(found) & set(nearest(index, query, 10, "true"))) >= 9
+    recall = index.connection.execute("SELECT hashindex.recall('things_idx', 5, 1000, 20)")
+    assert recall.fetchone()[0] > 0.9
 
 
 def test_a_tenant_that_does_not_exist(index):
@@ -467,7 +476,7 @@ def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
     assert whole.points[0].recall > 0.5
 
 
-def test_tenants_are_shown_with_the_recall_within_them(index):
+def test_tenants_are_shown_with_the_recall_within_them(index, on):
     found = tenant_recall.tenants(index)
     assert [(one.tenant, one.codes) for one in found] == [
         (None if tenant is None else str(tenant), size)
@@ -477,6 +486,9 @@ def test_tenants_are_shown_with_the_recall_within_them(index):
     measured = [tenant_recall.measure(index, one).recall for one in found]
     assert measured[3] is None
     assert [recall > 0.9 for recall in measured if recall is not None] == [True] * 4
+    printed = json.loads(on("evaluate", "things_idx", "--queries", "9", "--json").stdout)
+    assert [one["recall"] for one in printed["tenants"]] == measured
+    assert "landmarks  recall@10" in on("evaluate", "things_idx", "--queries", "9").stdout
     diagnosis = diagnose(index.connection, "things", "embedding", sample=10)
     (looked,) = look(index.connection, diagnosis)  # type: ignore[misc]
     assert [one.codes for one in looked.tenants or ()] == [one.codes for one in found]  # type: ignore[union-attr]

@@ -253,9 +253,9 @@ def test_columns_that_take_another_type(
     index = HashIndex.open(connection, "i")
     assert_fresh(index)
     assert (index.access, index.encoded) == (access, True)
-    nearest = index.search([8, 7, 6, 5, 4, 3, 2, 1], 1)[0]
+    nearest = index.search([8, 7, 6, 5, 4, 3, 2, 1], 1, filter="true")[0]
     assert nearest.distance == 0
-    assert index.search_like(nearest.id, 3)
+    assert index.search_like(nearest.id, 3, filter="true")
     assert operations.repair(index, full=True).done == ()
 
 

@@ -28,7 +28,7 @@ def lines(panel):
 
 def tuned(name):
     points = [
-        Measured(count, recall, ms, ms, name, "m:1", "scan", "hamming", None, 10, 30, 0)
+        Measured(count, recall, ms, ms, name, "m:1", "scan", "hamming", None, 10, 30, 0, recall)
         for count, recall, ms in ((20, 0.8, 1.0), (50, 0.96, 2.0), (100, 0.95, 3.0))
     ]
     return Tuned(name, 0.95, 10, None, points, points[0], points[1], None, None, 9.0, 9.5)

@@ -102,7 +102,7 @@ def test_a_row_is_left_out_whatever_text_its_key_has(connection, model):
     assert found.recall in expected
 
 
-def test_a_log_of_queries(scanned):
+def test_a_log_of_queries(scanned, tmp_path):
     connection = scanned.connection
     connection.execute("CREATE TABLE log (at int, asked vector(8))")
     connection.cursor().executemany(
@@ -110,6 +110,10 @@ def test_a_log_of_queries(scanned):
     )
     found = queries.of_log(scanned, "SELECT asked FROM log ORDER BY at DESC", 5)
     assert np.array_equal(found, OTHERS[:-6:-1])
+    np.save(tmp_path / "log.npy", OTHERS)
+    drawn = queries.of_log(scanned, str(tmp_path / "log.npy"), 5, random_state=1)
+    assert {tuple(one) for one in drawn} < {tuple(one) for one in OTHERS}
+    assert len(drawn) == 5
     for query, message in (
         ("log", "has one column, of type vector or halfvec; this has at int4, asked vector"),
         ("SELECT '[1]'::vector", "one of 1 dimensions, and the rows have 8"),

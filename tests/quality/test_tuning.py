@@ -14,7 +14,7 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
 from pg_hashindex.quality.evaluate import evaluate
 from pg_hashindex.quality.measuring import Measured, Measuring
-from pg_hashindex.quality.tuning import apply, tune
+from pg_hashindex.quality.tuning import apply, shortfall, tune
 
 pytestmark = pytest.mark.newest
 
@@ -35,7 +35,9 @@ def test_the_fewest_candidates_that_reach_the_recall(index, model, vectors, goal
         assert point.recall in by_hand[point.candidates]
     assert [*by_hand] == [20, 50, 100, 200, 400, 800]
     assert tuned.cause is tuned.remedy is None
-    assert tuned.best.candidates == next(n for n, r in by_hand.items() if r.least >= goal)
+    assert tuned.best.candidates == next(
+        p.candidates for p in tuned.points if p.least_recall >= goal
+    )
     assert tuned.own.candidates == index.candidates == 200
     assert apply(index, tuned).candidates == tuned.best.candidates
     again = tune(index, goal, queries=300, k=5)
@@ -49,6 +51,17 @@ def test_searches_for_many_rows_keep_more_in_proportion(index):
     assert min(point.candidates for point in tuned.points) == 50
     kept = apply(index, tuned).candidates
     assert kept == pytest.approx(tuned.best.candidates / 5, abs=1)
+
+
+def test_the_lower_bound_reaches_the_recall(index, vectors):
+    """So other queries find as much as was promised, although the fewest candidates are chosen."""
+    short = 0
+    for seed in range(10):
+        best = tune(index, 0.9, queries=50, random_state=seed).best
+        assert best.recall >= best.least_recall >= 0.9
+        all_rows = evaluate(index, queries=len(vectors), candidates=[best.candidates])
+        short += all_rows.points[0].recall < 0.9
+    assert short <= 1
 
 
 def test_lists_of_landmarks(connection, items, model):
@@ -149,10 +162,11 @@ def given(monkeypatch):
                 candidates, float(recall(probes, candidates)),
                 float(milliseconds(probes, candidates)), 99.0, index.name, index.model_name,
                 index.access, index.ranking, probes, self.k, len(self.asked), 0,
+                float(recall(probes, candidates)),
             )  # fmt: skip
 
         monkeypatch.setattr(Measuring, "measure", measure)
-        monkeypatch.setattr(Measuring, "find_truth", lambda self, done: (exact_ms, exact_ms))
+        monkeypatch.setattr(Measuring, "find_truth", lambda self, done, **_: (exact_ms, exact_ms))
 
     return give
 
@@ -244,3 +258,14 @@ def test_why_nothing_reaches_it(listed, given, recall, milliseconds, max_ms, cau
     assert tuned.remedy is not None
     assert re.search(cause, tuned.cause), tuned.cause
     assert remedy in tuned.remedy
+
+
+def test_many_lists_are_named_with_a_remedy(listed, given):
+    """Where a recall needs a tenth of the lists."""
+    given(lambda p, c: p >= 40, cost)
+    said = shortfall(listed, tune(listed, 0.95, queries=5))
+    assert re.search(
+        r"that reads \d+ of \d+ lists; to read fewer, take method itq: .* --method itq", said
+    )
+    given(lambda p, c: 1.0, cost)
+    assert shortfall(listed, tune(listed, 0.95, queries=5)) is None

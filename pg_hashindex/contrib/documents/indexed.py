@@ -168,6 +168,8 @@ class IndexedDocuments:
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             if isinstance(index, IndexRow):
+                if index.tenant_column is not None and asked.get("where") is None:
+                    asked = {"filter": "true", **asked}
                 hits = HashIndex(lent, index.name, index).search(query, k, **asked)
             else:
                 given = asked.get("candidates"), asked.get("where")
@@ -196,6 +198,8 @@ class IndexedDocuments:
             else:
                 if where is not None:
                     asked["filter"] = self.table.filter(lent, where).as_string(lent)
+                elif index.tenant_column is not None:
+                    asked["filter"] = "true"
                 hits = HashIndex(lent, index.name, index).hybrid(
                     query, words, "content", k, **asked
                 )
