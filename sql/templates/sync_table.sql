@@ -9,7 +9,7 @@ DECLARE
     hashindex_base oid := to_regclass({table_literal});
     -- Not if the table was renamed.
     hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, {trusted});
-    -- Columns of other types, of a table whose owner is not trusted any more or of a detached partition, could be given to casts of his.
+    -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
     hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
         SELECT FROM unnest({read_columns}::text[], {read_types}::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
