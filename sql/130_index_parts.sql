@@ -97,7 +97,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', 'key_' || i.storage) END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.storage || '_key') END;
 END
 $$;
 
@@ -117,12 +117,15 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(
-        SELECT CASE WHEN k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
+    RETURN ARRAY(
+        SELECT CASE WHEN k.name ~ '^\$[0-9]+$' OR k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
             '{query,k,n,candidates,probes,radius,filter,where_equals,query_code,caller_path,checked,distance}'
-        ) THEN 'id_' || k.place ELSE k.name END
-        FROM unnest(i.key_columns) WITH ORDINALITY k(name, place) ORDER BY k.place
-    ) END;
+        ) THEN (
+            SELECT named FROM generate_series(0, cardinality(i.key_columns)) more, concat(kept, repeat('_', more)) named
+            WHERE named <> ALL (i.key_columns) ORDER BY more LIMIT 1
+        ) ELSE k.name END
+        FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, place) ORDER BY k.place
+    );
 END
 $$;
 

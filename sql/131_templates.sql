@@ -459,7 +459,7 @@ BEGIN
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     FOR renamed IN
         SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
-        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+        WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
           AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
     LOOP
         EXECUTE format('DROP FUNCTION %s', renamed);

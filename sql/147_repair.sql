@@ -136,7 +136,7 @@ BEGIN
     FOR typed IN SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f WHERE p.prorettype <> 'trigger'::regtype LOOP
         EXECUTE format('DROP FUNCTION %s', typed);
     END LOOP;
-    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', 'key_' || i.storage);
+    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.storage || '_key');
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
