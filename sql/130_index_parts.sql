@@ -255,6 +255,19 @@ CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigi
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
+-- A partition that has the triggers of an index and is not one of those that its codes are of: it was restored alone.
+CREATE OR REPLACE FUNCTION hashindex._restored_part(i hashindex.index) RETURNS regclass
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    RETURN p.part FROM hashindex._parts_of(base) p JOIN hashindex._triggers_of(i) t ON t.tgrelid = p.part
+    WHERE p.is_partition AND i.layout = 'table' AND i.table_oid = base::oid AND p.part::oid <> ALL (i.part_oids) LIMIT 1;
+END
+$$;
+
 -- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
 -- rows, and codes that are restored alone are of rows as they were.
 CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index) RETURNS boolean
@@ -263,7 +276,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
-        = (i.codes_oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid)) IS TRUE;
+        = (i.codes_oid = to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid)) IS TRUE AND hashindex._restored_part(i) IS NULL;
 END
 $$;
 
@@ -273,7 +286,9 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
+    UPDATE hashindex.index x SET (table_oid, codes_oid, part_oids) = (
+        n.table_oid, n.codes_oid, ARRAY(SELECT p.part::oid FROM hashindex._parts_of(n.table_oid::regclass) p WHERE p.is_partition)
+    )
     FROM (
         SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
                to_regclass(format('%I.%I', i.code_schema, i.code_table))::oid AS codes_oid

@@ -95,7 +95,8 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
     IF NOT hashindex._is_bound(i) THEN
-        RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored', base, i.name
+        RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored',
+            coalesce(hashindex._restored_part(i), base), i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s', coalesce(i.swap_of, i.name));
     END IF;
     PERFORM hashindex._allow_shard_changes();

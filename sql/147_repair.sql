@@ -66,7 +66,10 @@ BEGIN
         UNION ALL
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
-                format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
+                format(
+                    '%s is not the table that codes are of: it was dropped and recreated, or restored without them',
+                    coalesce(hashindex._restored_part(i), base)
+                )
             WHEN codes IS NULL THEN format('code table %I.%I is gone', i.code_schema, i.code_table)
             WHEN c.type IS NULL THEN format('code column "%s" of %s is gone', i.code_column, codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
