@@ -21,7 +21,7 @@ from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.quality.systems import GRAPH, of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
-from pg_hashindex.training.array_files import ArrayFile
+from pg_hashindex.training.array_files import SUFFIXES, ArrayFile
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -102,7 +102,7 @@ def model() -> None:
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a file instead of a table: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
+    help=f"Learn from a file instead of a table: {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--labels",
@@ -446,7 +446,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     "source",
     required=True,
     type=click.Path(path_type=Path),
-    help="File of vectors: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
+    help=f"File of vectors: {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--vectors",
@@ -510,8 +510,8 @@ def import_model(database_url: str, file: Path, name: str | None, metric: Metric
     or an IndexLSH, with transforms before it or without. Faiss itself reads its files, so take them
     from sources that you trust.
     """
-    if file.is_char_device():
-        raise InvalidInputError(f"{file} is a device, not a model file")
+    if file.exists() and not file.is_file():
+        raise InvalidInputError(f"{file} is not a regular file")
     data = file.read_bytes()
     if is_faiss(data):
         read = model_from_faiss(data, name or file.stem, metric or "l2")

@@ -17,7 +17,6 @@ from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.server import EmbeddedServer
 
-
 PARTITIONS = """
     ALTER TABLE items RENAME TO former;
     CREATE TABLE items (LIKE former, PRIMARY KEY (id)) PARTITION BY RANGE (id);
