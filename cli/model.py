@@ -510,8 +510,8 @@ def import_model(database_url: str, file: Path, name: str | None, metric: Metric
     or an IndexLSH, with transforms before it or without. Faiss itself reads its files, so take them
     from sources that you trust.
     """
-    if file.exists() and not file.is_file():
-        raise InvalidInputError(f"{file} is not a regular file")
+    if file.is_char_device():
+        raise InvalidInputError(f"{file} is a device, not a model file")
     data = file.read_bytes()
     if is_faiss(data):
         read = model_from_faiss(data, name or file.stem, metric or "l2")

@@ -141,7 +141,6 @@ def test_what_is_not_a_file_is_neither_read_nor_replaced(on, model, tmp_path):
     encode = ("model", "encode", "lsh", "--from", str(tmp_path / "rows.npy"), "--force", "--to")
     (tmp_path / "pipe.npy").symlink_to(pipe)
     for command in (
-        ("model", "import", str(pipe)),
         ("model", "train", "m", "--from", str(pipe)),
         ("model", "export", "lsh", str(pipe), "--force"),
         (*encode, str(tmp_path / "pipe.npy")),
