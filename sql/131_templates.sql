@@ -81,6 +81,7 @@ DECLARE
         replace(hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), '%', '%%')
     );
     rows_after text := format(' b WHERE %s OFFSET 0) b WHERE true', hashindex._same_key(i, 'b', 'k'));
+    fits text := CASE WHEN i.tenant_column IS NOT NULL THEN format(' AND hashindex._fits(b.%I::text)', i.tenant_column) ELSE '' END;
     -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
     dividing record;
     named record;
@@ -103,7 +104,7 @@ BEGIN
         WHERE a.attname = k.name
     ));
     RETURN jsonb_build_object(
-        'key_type', key_type, 'ids', ids, 'answer', named.answer,
+        'fits', fits, 'key_type', key_type, 'ids', ids, 'answer', named.answer,
         'candidate_ids', hashindex._columns_of('c', shown), 'candidate_key', hashindex._key_value(i, 'c', shown),
         'c_ids', hashindex._columns_of('c', kept), 'r_ids', hashindex._columns_of('r', kept), 't_ids', hashindex._columns_of('t', kept),
         'e_ids', hashindex._key_of_text(i, 'e.id'), 'f_ids', hashindex._key_of_text(i, 'f.id'),
@@ -129,9 +130,9 @@ BEGIN
         -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other.
         'delete_gone', format(
             E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
-            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL%s OFFSET 0\n'
             '    ) LOOP\n        DELETE FROM %I.%I c WHERE %s;\n    END LOOP;',
-            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_schema, i.code_table,
+            base, hashindex._same_key(i, 'b', 'k'), i.column_name, fits, i.code_schema, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
         -- Nor may a join take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
@@ -143,8 +144,8 @@ BEGIN
         'key_scan', 'off', 'gone_variable', '',
         'delete_gone', format(
             E'DELETE FROM %I.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
-            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
-            '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL%s\n'
+            '    );', i.code_schema, i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name, fits
         ),
         'rows_before', '', 'rows_after', format(' b WHERE b.%I = ANY ($1)', i.key_columns[1]),
         'rows_of_touched', format('%s b WHERE b.%I = ANY (hashindex_touched)', base, i.key_columns[1])

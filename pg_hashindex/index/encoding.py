@@ -28,6 +28,7 @@ with learned codes gives them to rows that training knew; triggers hash all rows
 """
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
@@ -38,7 +39,12 @@ from ..db.batches import RowBatch, read_batch
 from ..db.progress import Progress, is_shown
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
+from ..errors import (
+    DatabaseStateError,
+    InvalidInputError,
+    RowsLeftOutWarning,
+    TooLargeError,
+)
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.quantization import row_numbers
 from ..models.vectors import warn_of_left_out
@@ -62,6 +68,9 @@ _MOST_PASSES = 10
 # Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
 
+# Keys that a warning names.
+_NAMED = 5
+
 # Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
@@ -70,7 +79,7 @@ _PATIENCE = 60.0
 _ROWS: dict[Layout, LiteralString] = {
     "table": """
         SELECT {key_text}, b.{column}, {version} FROM {table} b
-        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL
+        WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
           AND NOT EXISTS (
               SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
           )
@@ -91,13 +100,13 @@ _FIRST_MISSING: dict[Layout, LiteralString] = {
             WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
             ORDER BY {key} OFFSET 0
         ) c JOIN {table} b ON ({key}) = ({code_key})
-        WHERE b.{column} IS NOT NULL
-        ORDER BY {key} LIMIT 1
+        WHERE b.{column} IS NOT NULL {fits}
+        ORDER BY {key} LIMIT {most}
     """,
     "column": """
         SELECT {key_text} FROM {table} b
-        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL
-        ORDER BY {key} LIMIT 1
+        WHERE b.{column} IS NOT NULL AND b.{code} IS NULL {fits}
+        ORDER BY {key} LIMIT {most}
     """,
 }
 
@@ -119,7 +128,7 @@ _WRITE: dict[Layout, LiteralString] = {
             SELECT {as_ids}, s.code{numbers}{filter_values}
             FROM unnest($1::text[], $2::text[], $3{given_numbers}) s(id, version, code{numbers})
             JOIN {table} b ON ({key}) = ({given_key})
-            WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
+            WHERE b.{column} IS NOT NULL {fits} AND {unchanged} AND {current}
             FOR SHARE OF b SKIP LOCKED
         )
         INSERT INTO {codes} ({ids}, code{numbers}{filter_targets})
@@ -212,6 +221,8 @@ class _Encoder:
             "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
+            "fits": sql.SQL(""),
+            "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "numbers": sql.SQL(", length, fit" if index.keeps_numbers else ""),
             "given_numbers": sql.SQL(", $4::real[], $5::real[]" if index.keeps_numbers else ""),
@@ -224,6 +235,13 @@ class _Encoder:
                 for n, name in enumerate(index.filter_columns, 1)
             ),
         }
+
+        if index.tenant_column is not None:
+            fits = sql.SQL("hashindex._fits(b.{}::text)").format(
+                sql.Identifier(index.tenant_column)
+            )
+            self.names["fits"] = sql.SQL("AND ") + fits
+            self._unfit = sql.SQL("AND NOT ") + fits
 
     def run(self) -> int:
         written, passes = 0, 0
@@ -272,7 +290,27 @@ class _Encoder:
                 len(self._left_out),
                 f"for model {self.index.model_name}, so that searches by codes miss them",
             )
+        self._warn_of_long_tenants()
         return written
+
+    def _warn_of_long_tenants(self) -> None:
+        if self.index.tenant_column is None:
+            return
+        statement = _FIRST_MISSING[self.index.layout]
+        most = sql.Literal(_NAMED + 1)
+        names = self.names | {"fits": self._unfit, "most": most}
+        with self.connection.transaction():
+            query = sql.SQL(statement).format(**names)
+            keys = [key for (key,) in RawCursor(self.connection).execute(query).fetchall()]
+        if keys:
+            more = ", ..." if len(keys) > _NAMED else ""
+            warnings.warn(
+                f"left out rows of {self.index.qualified_table} whose tenant is longer than an "
+                f"index holds, 2,000 bytes: key {', '.join(keys[:_NAMED])}{more}; searches within "
+                "such a tenant compare its rows exactly",
+                RowsLeftOutWarning,
+                stacklevel=3,
+            )
 
     def _count_missing(self, *, exactly: bool) -> int:
         """Count the rows to be encoded; estimate them from some pages of a large table."""
