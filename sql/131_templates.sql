@@ -181,8 +181,10 @@ DECLARE
         '(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass(%4$L)) '
         'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)' || CASE WHEN divided AND in_table THEN
             ' AND (x.table_oid <> t.tgrelid OR NOT EXISTS ('
-            'SELECT FROM (SELECT p.relid FROM pg_partition_tree(t.tgrelid) p WHERE p.level > 0 EXCEPT SELECT unnest(x.part_oids) OFFSET 0) p '
-            'WHERE EXISTS (SELECT FROM pg_trigger o WHERE (o.tgrelid, o.tgname, o.tgfoid) = (p.relid, t.tgname, t.tgfoid) OFFSET 0)))' ELSE '' END,
+            -- By pg_inherits, since pg_partition_tree locks all partitions.
+            'SELECT FROM (WITH RECURSIVE tree (oid) AS (SELECT t.tgrelid UNION SELECT h.inhrelid FROM tree p JOIN pg_inherits h ON h.inhparent = p.oid) '
+            'SELECT p.oid FROM tree p WHERE p.oid <> t.tgrelid EXCEPT SELECT unnest(x.part_oids) OFFSET 0) p '
+            'WHERE EXISTS (SELECT FROM pg_trigger o WHERE (o.tgrelid, o.tgname, o.tgfoid) = (p.oid, t.tgname, t.tgfoid) OFFSET 0)))' ELSE '' END,
         base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table
     );
     in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
