@@ -272,8 +272,9 @@ class LateGroup(click.Group):
         # UnicodeError, since an argument may hold bytes that are not text.
         except (HashIndexError, OSError, UnicodeError) as error:
             raise _FailedError(error) from error
-        except (KeyboardInterrupt, click.Abort) as error:
-            # Ctrl-C at a question is an Abort, as the answer no is.
+        except (Exception, KeyboardInterrupt) as error:
+            # Ctrl-C at a question is an Abort, as the answer no is; in a lock of tqdm, which is
+            # then not held, it ends as an error of the lock.
             if not isinstance(error, KeyboardInterrupt) and not isinstance(
                 error.__context__, KeyboardInterrupt
             ):

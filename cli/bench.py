@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 
@@ -31,6 +31,7 @@ from pg_hashindex.training.array_files import SUFFIXES
 from ._shared import COULD_NOT, echo, note, parameter, plot_option, print_json, print_table
 from ._shared import words as listed
 
+_TRUTHS = tuple(kind for kind in get_args(TruthKind) if kind != "file")
 _Option = Callable[[Callable[..., None]], Callable[..., None]]
 _Columns = Sequence[tuple[str, Callable[[Outcome], Any]]]
 
@@ -66,6 +67,14 @@ def _number_or_file(context: click.Context, option: click.Parameter, value: str 
     if value is not None and value.lower().endswith(SUFFIXES):
         return Path(value)
     return click.INT(value, option, context)
+
+
+def _truths(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> Any:
+    for text in texts:
+        if text not in _TRUTHS and not text.lower().endswith(SUFFIXES):
+            known = f"{', '.join(_TRUTHS)} nor a file ({', '.join(SUFFIXES)})"
+            raise click.BadParameter(f"{text!r} is neither one of {known}")
+    return dict.fromkeys(texts)
 
 
 def _named(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -126,8 +135,9 @@ _file = click.Path(path_type=Path)
     required=True,
     type=_file,
     metavar="FILE",
-    help="Rows X (n, d), and labels y where there are some, in a .npz, .npy, .mat, .fvecs, .bvecs "
-    "or .ivecs file; bytes are divided by 255.",
+    help="Rows X (n, d), and labels y where there are some, in a file ("
+    + ", ".join(SUFFIXES)
+    + "); bytes are divided by 255.",
 )
 @_text("--vectors", "NAME", "The array of rows.  [default: X, or the only array of two dimensions]")
 @_text("--labels", "NAME|FILE", "The array of labels.  [default: y]")
@@ -225,12 +235,14 @@ _file = click.Path(path_type=Path)
     "--truth",
     "truths",
     multiple=True,
-    type=click.Choice(get_args(TruthKind)),
-    help="What is relevant: rows of the same label, or the nearest by l2; may be given again.  "
+    callback=_truths,
+    metavar="|".join([*_TRUTHS, "FILE"]),
+    help="What is relevant: rows of the same label, or the nearest by l2, which FILE may have as "
+    "row numbers, a line for each of the queries of a file; may be given again.  "
     "[default: label where there are labels, else nearest-fraction]",
 )
 @_number("--fraction", 0.02, "Part of the rows that nearest-fraction takes as relevant.")
-@_number("--nearest", 100, "Number of rows that nearest-k takes as relevant.")
+@_number("--nearest", 100, "Number of rows that nearest-k, or FILE, takes as relevant.")
 @click.option(
     "--k",
     "-k",
@@ -289,7 +301,7 @@ _file = click.Path(path_type=Path)
 def bench_hash(
     data: Path,
     split_file: Path | None,
-    truths: Sequence[TruthKind],
+    truths: Sequence[str],
     fraction: float,
     nearest: int,
     k: tuple[int, ...],
@@ -319,11 +331,20 @@ def bench_hash(
             raise click.UsageError(
                 "--plot draws curves over bits, which need two points: give --bits 16,32,64"
             )
-    amounts = {"label": None, "nearest-fraction": fraction, "nearest-k": nearest}
+    amounts: dict[str, float | None] = {
+        "label": None,
+        "nearest-fraction": fraction,
+        "nearest-k": nearest,
+    }
     names = ("methods", "parameters", "choices", "preset", "bits", "seeds", "splits")
     comparison = Comparison(
         **{name: options.pop(name) for name in names},
-        truths=[Truth(kind, amounts[kind]) for kind in dict.fromkeys(truths)],
+        truths=[
+            Truth(cast(TruthKind, named), amounts[named])
+            if named in amounts
+            else Truth("file", nearest, Path(named))
+            for named in truths
+        ],
         fraction=fraction,
         measures=Measures(k, top, radius, neighbours, ties),
         random_state=seed,

@@ -20,7 +20,7 @@ from pg_hashindex.models.whole_files import write_whole
 from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.quality.systems import GRAPH, of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
-from pg_hashindex.training.array_files import ArrayFile
+from pg_hashindex.training.array_files import SUFFIXES, ArrayFile
 from pg_hashindex.training.files import load_sample
 from pg_hashindex.training.sampling import SAMPLE_ROWS, UNSUPERVISED_ROWS, sample_rows, sample_table
 from pg_hashindex.training.whole_tables import train_on_table
@@ -94,7 +94,7 @@ def model() -> None:
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="Learn from a file instead of a table: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
+    help=f"Learn from a file instead of a table: {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--labels",
@@ -435,7 +435,7 @@ def _write(file: Path, data: bytes, *, replace: bool) -> None:
     "source",
     required=True,
     type=click.Path(path_type=Path),
-    help="File of vectors: .npz, .npy, .mat, .fbin, .fvecs, .bvecs or .ivecs.",
+    help=f"File of vectors: {', '.join(SUFFIXES)}.",
 )
 @click.option(
     "--vectors",

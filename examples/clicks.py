@@ -19,9 +19,10 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         connection, "packages", "embedding", triplets="SELECT searched, taken, passed FROM clicks"
     )
     hasher = hashers.CGHash(n_bits=32, random_state=0).fit(sample.X, triplets=sample.triplets)
-    store.save(connection, hasher.to_model("clicks", metric="cosine"))
+    model = store.save(connection, hasher.to_model("clicks", metric="cosine"))
+    made = f"{model.name}:{model.version}"
     index = HashIndex.create(
-        connection, "clicks_idx", table="packages", column="embedding", model="clicks"
+        connection, "clicks_idx", table="packages", column="embedding", model=made
     )
     index.encode()
 
@@ -32,5 +33,5 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         print(f"{names[searched]}: {', '.join(names[hit.id] for hit in hits)}")
 
     index.drop()
-    store.drop(connection, "clicks")
+    store.drop(connection, made)
     connection.execute("DROP TABLE clicks")

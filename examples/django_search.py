@@ -32,6 +32,7 @@ class Package(models.Model):
 # In a project, `model train` and a migration do this: see docs/django.md.
 with connection.cursor() as cursor:
     cursor.execute("SELECT hashindex.train('catalogue', 'packages', 'embedding')")
+    (made,) = cursor.fetchone()
 with connection.schema_editor() as editor:
     editor.add_index(Package, Package._meta.indexes[0])
 
@@ -44,5 +45,5 @@ print("games:", ", ".join(games.values_list("name", flat=True)))
 with connection.schema_editor() as editor:
     editor.remove_index(Package, Package._meta.indexes[0])
 with connection.cursor() as cursor:
-    cursor.execute("DELETE FROM hashindex.model WHERE name = 'catalogue'")
+    cursor.execute("DELETE FROM hashindex.model WHERE concat(name, ':', version) = %s", [made])
 connection.close()

@@ -42,13 +42,15 @@ async def similar(name: str, k: int = 5) -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     with connect(URL) as connection:
-        connection.execute("SELECT hashindex.train('service', 'packages', 'embedding')")
+        (model,) = connection.execute(
+            "SELECT hashindex.train('service', 'packages', 'embedding')"
+        ).fetchone() or ("",)
         index = HashIndex.create(
-            connection, "service_idx", table="packages", column="embedding", model="service"
+            connection, "service_idx", table="packages", column="embedding", model=model
         )
         index.encode()
         with TestClient(app) as client:
             print(client.get("/packages/nginx/similar?k=3").json())
             print(client.get("/packages/nothing/similar").status_code)
         index.drop()
-        store.drop(connection, "service")
+        store.drop(connection, model)

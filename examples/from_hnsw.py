@@ -17,10 +17,12 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     connection.execute(
         "CREATE INDEX packages_hnsw ON packages USING hnsw (embedding vector_cosine_ops)"
     )
-    connection.execute("SELECT hashindex.train('moved', 'packages', 'embedding')")
+    (model,) = connection.execute(
+        "SELECT hashindex.train('moved', 'packages', 'embedding')"
+    ).fetchone() or ("",)
     # Searches and writes go on meanwhile; from now on writes keep both indexes fresh.
     index = HashIndex.create(
-        connection, "moved_idx", table="packages", column="embedding", model="moved"
+        connection, "moved_idx", table="packages", column="embedding", model=model
     )
     index.encode()
 
@@ -46,4 +48,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     # The codes stay where they are worth it; here both go.
     connection.execute("DROP INDEX packages_hnsw")
     index.drop()
-    store.drop(connection, "moved")
+    store.drop(connection, model)

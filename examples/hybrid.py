@@ -7,9 +7,11 @@ from pg_hashindex import HashIndex, connect, store
 WORDS = "web server"
 
 with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
-    connection.execute("SELECT hashindex.train('texts', 'packages', 'embedding', bits => 64)")
+    (model,) = connection.execute(
+        "SELECT hashindex.train('hybrid', 'packages', 'embedding', bits => 64)"
+    ).fetchone() or ("",)
     index = HashIndex.create(
-        connection, "hybrid_idx", table="packages", column="embedding", model="texts"
+        connection, "hybrid_idx", table="packages", column="embedding", model=model
     )
     index.encode()
     connection.execute(
@@ -29,4 +31,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     connection.execute("DROP INDEX packages_words")
     index.drop()
-    store.drop(connection, "texts")
+    store.drop(connection, model)

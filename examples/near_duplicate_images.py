@@ -16,11 +16,11 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "INSERT INTO digits VALUES (%s, %s, %s)",
         [(n, int(digits.target[n]), Vector(x)) for n, x in enumerate(digits.data)],
     )
-    connection.execute(
+    (model,) = connection.execute(
         "SELECT hashindex.train('digits', 'digits', 'pixels', bits => 64, metric => 'cosine')"
-    )
+    ).fetchone() or ("",)
     index = HashIndex.create(
-        connection, "digits_idx", table="digits", column="pixels", model="digits",
+        connection, "digits_idx", table="digits", column="pixels", model=model,
         access="landmarks",
     )  # fmt: skip
     index.encode()
@@ -34,4 +34,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     index.drop()
     connection.execute("DROP TABLE digits, digit_pairs")
-    store.drop(connection, "digits")
+    store.drop(connection, model)

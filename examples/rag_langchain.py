@@ -27,15 +27,15 @@ class KnownEmbeddings(Embeddings):
         return [self.embed_query(text) for text in texts]
 
 
-HashIndexVectorStore.create_table(URL, 384)
-documents = HashIndexVectorStore(KnownEmbeddings(), URL)
+HashIndexVectorStore.create_table(URL, 384, table="example_documents")
+documents = HashIndexVectorStore(KnownEmbeddings(), URL, table="example_documents")
 with connect(URL) as connection:
     connection.execute(
-        "INSERT INTO langchain_documents (id, content, metadata, embedding) "
+        "INSERT INTO example_documents (id, content, metadata, embedding) "
         "SELECT id::text, name || ': ' || description, jsonb_build_object('section', section), "
         "embedding FROM packages"
     )
-documents.train_index()
+model = documents.train_index()
 
 retriever = documents.as_retriever(search_kwargs={"k": 3, "filter": {"section": "web"}})
 chain = (
@@ -50,6 +50,6 @@ chain = (
 print(chain.invoke("nginx").to_string())
 
 with connect(URL) as connection:
-    connection.execute("DROP TABLE langchain_documents")
-    store.drop(connection, "langchain_documents_idx")
+    connection.execute("DROP TABLE example_documents")
+    store.drop(connection, f"{model.name}:{model.version}")
 documents.close()

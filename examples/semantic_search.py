@@ -7,12 +7,13 @@ from pg_hashindex import HashIndex, connect, hashers, sampling, store
 with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     # Learn codes from the vectors, and keep the model in the database.
     rows = sampling.sample_table(connection, "packages", "embedding").X
-    model = hashers.ITQ(n_bits=128, random_state=0).fit(rows).to_model("texts", metric="cosine")
-    store.save(connection, model)
+    hasher = hashers.ITQ(n_bits=128, random_state=0).fit(rows)
+    model = store.save(connection, hasher.to_model("semantic", metric="cosine"))
+    made = f"{model.name}:{model.version}"
 
     # The index encodes every row now, and each row that is written from now on.
     index = HashIndex.create(
-        connection, "semantic_idx", table="packages", column="embedding", model="texts"
+        connection, "semantic_idx", table="packages", column="embedding", model=made
     )
     index.encode()
 
@@ -26,4 +27,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         print(f"{distance:.3f} {name}")
 
     index.drop()
-    store.drop(connection, "texts")
+    store.drop(connection, made)

@@ -10,9 +10,11 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
         "CREATE TABLE documents AS SELECT section AS customer, id, name, embedding FROM packages; "
         "ALTER TABLE documents ADD PRIMARY KEY (customer, id)"
     )
-    connection.execute("SELECT hashindex.train('documents', 'documents', 'embedding', bits => 64)")
+    (model,) = connection.execute(
+        "SELECT hashindex.train('documents', 'documents', 'embedding', bits => 64)"
+    ).fetchone() or ("",)
     index = HashIndex.create(
-        connection, "documents_idx", table="documents", column="embedding", model="documents",
+        connection, "documents_idx", table="documents", column="embedding", model=model,
         tenant="customer",
     )  # fmt: skip
     index.encode()
@@ -46,4 +48,4 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
 
     index.drop()
     connection.execute("DROP TABLE documents; DROP ROLE example_app")
-    store.drop(connection, "documents")
+    store.drop(connection, model)

@@ -97,7 +97,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', 'key_' || i.storage) END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.storage || '_key') END;
 END
 $$;
 
@@ -117,12 +117,15 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN '{id}' ELSE ARRAY(
-        SELECT CASE WHEN k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
+    RETURN ARRAY(
+        SELECT CASE WHEN k.name ~ '^\$[0-9]+$' OR k.name = 'tenant' AND i.tenant_column IS NOT NULL OR k.name = ANY (
             '{query,k,n,candidates,probes,radius,filter,where_equals,query_code,caller_path,checked,distance}'
-        ) THEN 'id_' || k.place ELSE k.name END
-        FROM unnest(i.key_columns) WITH ORDINALITY k(name, place) ORDER BY k.place
-    ) END;
+        ) THEN (
+            SELECT named FROM generate_series(0, cardinality(i.key_columns)) more, concat(kept, repeat('_', more)) named
+            WHERE named <> ALL (i.key_columns) ORDER BY more LIMIT 1
+        ) ELSE k.name END
+        FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, place) ORDER BY k.place
+    );
 END
 $$;
 
@@ -252,6 +255,19 @@ CREATE OR REPLACE FUNCTION hashindex._new_generation(before bigint) RETURNS bigi
 LANGUAGE sql VOLATILE PARALLEL UNSAFE
 RETURN greatest(before + 1, pg_current_xact_id()::text::bigint);
 
+-- A partition that has the triggers of an index and is not one of those that its codes are of: it was restored alone.
+CREATE OR REPLACE FUNCTION hashindex._restored_part(i hashindex.index) RETURNS regclass
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+BEGIN
+    RETURN p.part FROM hashindex._parts_of(base) p JOIN hashindex._triggers_of(i) t ON t.tgrelid = p.part
+    WHERE p.is_partition AND i.table_oid = base::oid AND p.part::oid <> ALL (i.part_oids) LIMIT 1;
+END
+$$;
+
 -- Whether an index's table is the one that its codes are of: a table that is restored alone comes back with its triggers, but with other
 -- rows, and codes that are restored alone are of rows as they were.
 CREATE OR REPLACE FUNCTION hashindex._is_bound(i hashindex.index) RETURNS boolean
@@ -260,7 +276,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN ((i.table_oid = to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid)
-        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE;
+        = (i.codes_oid = to_regclass(format('hashindex.%I', i.code_table))::oid)) IS TRUE AND hashindex._restored_part(i) IS NULL;
 END
 $$;
 
@@ -270,7 +286,9 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    UPDATE hashindex.index x SET (table_oid, codes_oid) = (n.table_oid, n.codes_oid)
+    UPDATE hashindex.index x SET (table_oid, codes_oid, part_oids) = (
+        n.table_oid, n.codes_oid, ARRAY(SELECT p.part::oid FROM hashindex._parts_of(n.table_oid::regclass) p WHERE p.is_partition)
+    )
     FROM (
         SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
                to_regclass(format('hashindex.%I', i.code_table))::oid AS codes_oid

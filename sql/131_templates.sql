@@ -81,6 +81,7 @@ DECLARE
         replace(hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), '%', '%%')
     );
     rows_after text := format(' b WHERE %s OFFSET 0) b WHERE true', hashindex._same_key(i, 'b', 'k'));
+    fits text := CASE WHEN i.tenant_column IS NOT NULL THEN format(' AND hashindex._fits(b.%I::text)', i.tenant_column) ELSE '' END;
     -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
     dividing record;
     named record;
@@ -103,7 +104,7 @@ BEGIN
         WHERE a.attname = k.name
     ));
     RETURN jsonb_build_object(
-        'key_type', key_type, 'ids', ids, 'answer', named.answer,
+        'fits', fits, 'key_type', key_type, 'ids', ids, 'answer', named.answer,
         'candidate_ids', hashindex._columns_of('c', shown), 'candidate_key', hashindex._key_value(i, 'c', shown),
         'c_ids', hashindex._columns_of('c', kept), 'r_ids', hashindex._columns_of('r', kept), 't_ids', hashindex._columns_of('t', kept),
         'e_ids', hashindex._key_of_text(i, 'e.id'), 'f_ids', hashindex._key_of_text(i, 'f.id'),
@@ -129,9 +130,9 @@ BEGIN
         -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other.
         'delete_gone', format(
             E'FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (\n'
-            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL OFFSET 0\n'
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL%s OFFSET 0\n'
             '    ) LOOP\n        DELETE FROM hashindex.%I c WHERE %s;\n    END LOOP;',
-            base, hashindex._same_key(i, 'b', 'k'), i.column_name, i.code_table,
+            base, hashindex._same_key(i, 'b', 'k'), i.column_name, fits, i.code_table,
             (SELECT string_agg(format('c.%1$I = hashindex_gone.%1$I', k), ' AND ' ORDER BY n) FROM unnest(kept) WITH ORDINALITY u(k, n))
         ),
         -- Nor may a join take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
@@ -143,8 +144,8 @@ BEGIN
         'key_scan', 'off', 'gone_variable', '',
         'delete_gone', format(
             E'DELETE FROM hashindex.%I c WHERE c.id = ANY ($1) AND NOT EXISTS (\n'
-            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL\n'
-            '    );', i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name
+            '        SELECT FROM %s b WHERE %s AND b.%I IS NOT NULL%s\n'
+            '    );', i.code_table, base, hashindex._same_key(i, 'b', 'c'), i.column_name, fits
         ),
         'rows_before', '', 'rows_after', format(' b WHERE b.%I = ANY ($1)', i.key_columns[1]),
         'rows_of_touched', format('%s b WHERE b.%I = ANY (hashindex_touched)', base, i.key_columns[1])
@@ -171,7 +172,12 @@ DECLARE
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
         '(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass(%4$L)) '
-        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)',
+        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)' || CASE WHEN divided AND in_table THEN
+            ' AND (x.table_oid <> t.tgrelid OR NOT EXISTS ('
+            -- By pg_inherits, since pg_partition_tree locks all partitions.
+            'SELECT FROM (WITH RECURSIVE tree (oid) AS (SELECT t.tgrelid UNION SELECT h.inhrelid FROM tree p JOIN pg_inherits h ON h.inhparent = p.oid) '
+            'SELECT p.oid FROM tree p WHERE p.oid <> t.tgrelid EXCEPT SELECT unnest(x.part_oids) OFFSET 0) p '
+            'WHERE EXISTS (SELECT FROM pg_trigger o WHERE (o.tgrelid, o.tgname, o.tgfoid) = (p.oid, t.tgname, t.tgfoid) OFFSET 0)))' ELSE '' END,
         base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table
     );
     in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
@@ -429,7 +435,7 @@ BEGIN
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     FOR renamed IN
         SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
-        WHERE cardinality(i.key_columns) > 1 AND p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
+        WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
           AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
     LOOP
         EXECUTE format('DROP FUNCTION %s', renamed);

@@ -88,7 +88,8 @@ BEGIN
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
     i := hashindex.find_index(configure_index.name);
-    IF i.next_generation IS NOT NULL AND configure_index.access <> 'landmarks' THEN
+    -- A trigger that has begun may still read the landmarks, and would meet none.
+    IF coalesce(i.next_generation::text, i.landmark_table) IS NOT NULL AND configure_index.access <> 'landmarks' THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);

@@ -219,6 +219,8 @@ BEGIN
             END || ' FOR EACH STATEMENT', missing.part),
             hashindex._sync_name(i.storage)
         );
+        UPDATE hashindex.index x SET part_oids = x.part_oids || missing.part::oid
+        WHERE x.storage = i.storage AND missing.part <> _create_triggers.table_name AND missing.part::oid <> ALL (x.part_oids);
     END LOOP;
 END
 $$;

@@ -76,6 +76,11 @@ BEGIN
 END
 $$;
 
+-- Whether a tenant, as text, fits into the b-trees of codes and landmarks. Rows of longer ones have no code, and are compared exactly.
+CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
+
 -- How many landmarks a tenant with so many rows should have; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
 -- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
 -- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.
@@ -95,7 +100,8 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
 BEGIN
     IF NOT hashindex._is_bound(i) THEN
-        RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored', base, i.name
+        RAISE EXCEPTION '% is not the table that index "%" has codes of: it was dropped and recreated, or restored',
+            coalesce(hashindex._restored_part(i), base), i.name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index repair %s', coalesce(i.swap_of, i.name));
     END IF;
     PERFORM hashindex._allow_shard_changes();
@@ -249,14 +255,14 @@ BEGIN
     EXECUTE format(
         'INSERT INTO hashindex.%1$I (%7$s, landmark, code%2$s) SELECT %8$s, nullif(s.landmark, -1), s.code%3$s FROM hashindex.%4$I s %5$s '
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
-        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %9$s) ORDER BY %10$ss.landmark',
+        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %9$s)%11$s ORDER BY %10$ss.landmark',
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
         i.storage || '_touched', hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
         (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
-        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END
+        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END, parts ->> 'fits'
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
     PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
@@ -544,7 +550,7 @@ BEGIN
             'SELECT r.*, least(hashindex._tenant_landmarks(r.rows), $1) AS wanted FROM ('
             'SELECT {direction} AS vector, b.{tenant}::text AS tenant, count(*) OVER (PARTITION BY b.{tenant}) AS rows, '
             'row_number() OVER (PARTITION BY b.{tenant} ORDER BY hashtextextended({key_text}, 0), {row_columns}) AS n '
-            'FROM {table} b WHERE b.{column} IS NOT NULL AND b.{tenant} IS NOT NULL) r ORDER BY r.tenant, r.n) s '
+            'FROM {table} b WHERE b.{column} IS NOT NULL AND b.{tenant} IS NOT NULL{fits}) r ORDER BY r.tenant, r.n) s '
             'WHERE s.n <= 12 * s.wanted AND s.vector IS NOT NULL'
         END, parts || jsonb_build_object('direction', hashindex._fill(CASE i.metric WHEN 'l2' THEN 'b.{column}::{ext}.vector'
             ELSE 'CASE WHEN {ext}.vector_norm(b.{column}::{ext}.vector) > 0 THEN {ext}.l2_normalize(b.{column}::{ext}.vector) END' END, parts))

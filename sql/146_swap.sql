@@ -165,10 +165,10 @@ BEGIN
     -- One statement, since storage is unique.
     UPDATE hashindex.index x
     SET (model_id, column_name, code_table, access, building, ranking, candidates,
-         probes, trained_rows, storage, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, generation)
+         probes, trained_rows, storage, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
         = (o.model_id, o.column_name, o.code_table, o.access, o.building,
            o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.landmark_table, o.encoded,
-           o.next_generation, o.built_pages, o.built_from, o.filter_columns, o.table_oid, o.codes_oid, hashindex._new_generation(greatest(x.generation, o.generation)))
+           o.next_generation, o.built_pages, o.built_from, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;

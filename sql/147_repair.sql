@@ -64,7 +64,10 @@ BEGIN
         UNION ALL
         SELECT CASE
             WHEN codes IS NOT NULL AND NOT hashindex._is_bound(i) THEN
-                format('%s is not the table that codes are of: it was dropped and recreated, or restored without them', base)
+                format(
+                    '%s is not the table that codes are of: it was dropped and recreated, or restored without them',
+                    coalesce(hashindex._restored_part(i), base)
+                )
             WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
             WHEN c.type <> format('bit(%s)', used.n_bits) THEN
@@ -130,7 +133,7 @@ BEGIN
     FOR typed IN SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f WHERE p.prorettype <> 'trigger'::regtype LOOP
         EXECUTE format('DROP FUNCTION %s', typed);
     END LOOP;
-    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', 'key_' || i.storage);
+    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.storage || '_key');
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true

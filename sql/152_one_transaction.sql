@@ -29,7 +29,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)', i.code_table, hashindex._same_key(i, 'b', 'c'));
+    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)%s', i.code_table, hashindex._same_key(i, 'b', 'c'), hashindex._key_parts(i) ->> 'fits');
 END
 $$;
 
@@ -91,6 +91,16 @@ BEGIN
             CASE cardinality(left_out) WHEN 1 THEN '1 row' ELSE cardinality(left_out) || ' rows' END, base, i.name,
             array_to_string(left_out[:5], ', ') || CASE WHEN cardinality(left_out) > 5 THEN ', ...' ELSE '' END
             USING HINT = 'Correct or remove them.';
+    END IF;
+    IF i.tenant_column IS NOT NULL THEN
+        EXECUTE format(
+            'SELECT array_agg(r.key) FROM (SELECT %s AS key FROM %s b WHERE b.%I IS NOT NULL AND NOT hashindex._fits(b.%I::text) LIMIT 5) r',
+            hashindex._key_text('b', i.key_columns), base, i.column_name, i.tenant_column
+        ) INTO left_out;
+        IF cardinality(left_out) > 0 THEN
+            RAISE WARNING 'left out rows of % whose tenant is longer than an index holds, 2,000 bytes: key %', base, array_to_string(left_out, ', ')
+                USING HINT = 'Searches within such a tenant compare its rows exactly.';
+        END IF;
     END IF;
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._mark_encoded(i);

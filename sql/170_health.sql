@@ -270,7 +270,7 @@ BEGIN
     IF untrusted <> '{}' THEN
         -- Other checks read the table.
         RETURN QUERY SELECT 'rights', 'broken', cardinality(untrusted)::double precision,
-            array_to_string(untrusted[:5], '; ') || ': searches, encoding and most checks are refused', format(
+            array_to_string(untrusted[:5], '; ') || ': searches by other roles, encoding and most checks are refused', format(
                 'if that role may do all that you may: pg-hashindex index configure %s --trust-owner; else drop the index', coalesce(i.swap_of, i.name));
         RETURN;
     END IF;

@@ -147,6 +147,8 @@ def upgrade() -> None:
         # and a restore of the whole database gives both others.
         sa.Column("table_oid", OID),
         sa.Column("codes_oid", OID),
+        # The partitions whose rows have codes: one that is restored has another oid too.
+        sa.Column("part_oids", sa.ARRAY(OID)),
         sa.PrimaryKeyConstraint("name", name="index_pkey"),
         sa.ForeignKeyConstraint(
             ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"

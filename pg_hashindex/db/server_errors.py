@@ -103,6 +103,10 @@ _OWN_FUNCTION = re.compile(
 )
 
 
+# Tables of an index, which a swap and a build replace.
+_CODES = re.compile(r'relation "hashindex\..+_(codes|landmarks)(_\d+)?" does not exist')
+
+
 def _index_of(index: Named | None, context: str) -> str | None:
     """Return the name of the index, or of the index whose function raised the error."""
     if index is not None:
@@ -155,13 +159,21 @@ def _translate(
         has_part = index is not None and index.has_part(diagnosis.message_primary or "")
         name = _index_of(index if has_part else None, diagnosis.context or "")
         if name is not None:
+            replaced = _CODES.search(diagnosis.message_primary or "")
+            again = (
+                ", or a swap or build replaced it meanwhile: run it again, or" if replaced else ":"
+            )
             return InvalidInputError(
-                f"{message}; a part of index {name!r} was renamed or dropped: run "
+                f"{message}; a part of index {name!r} was renamed or dropped{again} run "
                 f"pg-hashindex index check {shlex.quote(name)}, which says what to do"
             )
-    if state == "42883" and _OF_INDEX.match(diagnosis.message_primary or ""):
+    missing = diagnosis.message_primary or ""
+    if (state == "42883" and _OF_INDEX.match(missing)) or (
+        state == "42P01" and _CODES.search(missing)
+    ):
         return DatabaseStateError(
-            f"{message.rstrip('.')}; its index was dropped or recreated meanwhile: run it again"
+            f"{message.rstrip('.')}; its index was swapped, dropped or recreated meanwhile: run it "
+            "again"
         )
     if _is_of_schema(state, diagnosis.message_primary or "", diagnosis.context or ""):
         return MissingSchemaError(

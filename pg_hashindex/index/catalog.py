@@ -284,7 +284,7 @@ class IndexRow:
             "code_key": key.ids_of("c"),
             "ids": key.ids,
             "whole_key": key.whole(
-                key.ids_of("c"), sql.Identifier("hashindex", f"key_{self.storage}")
+                key.ids_of("c"), sql.Identifier("hashindex", f"{self.storage}_key")
             ),
             "gone_key": key.ids_of("gone"),
             "given_key": key.from_text(sql.SQL("s.id")),

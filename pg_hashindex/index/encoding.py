@@ -28,6 +28,7 @@ with learned codes gives them to rows that training knew; triggers hash all rows
 """
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
@@ -38,7 +39,12 @@ from ..db.batches import RowBatch, read_batch
 from ..db.progress import Progress, is_shown
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
-from ..errors import DatabaseStateError, InvalidInputError, TooLargeError
+from ..errors import (
+    DatabaseStateError,
+    InvalidInputError,
+    RowsLeftOutWarning,
+    TooLargeError,
+)
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.vectors import warn_of_left_out
 from .catalog import IndexRow
@@ -61,6 +67,9 @@ _MOST_PASSES = 10
 # Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
 
+# Keys that a warning names.
+_NAMED = 5
+
 # Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
@@ -68,7 +77,7 @@ _PATIENCE = 60.0
 # codes of earlier ones.
 _ROWS: LiteralString = """
     SELECT {key_text}, b.{column}, {version} FROM {table} b
-    WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL
+    WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
       AND NOT EXISTS (
           SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
       )
@@ -82,8 +91,8 @@ _FIRST_MISSING: LiteralString = """
         WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
         ORDER BY {key} OFFSET 0
     ) c JOIN {table} b ON ({key}) = ({code_key})
-    WHERE b.{column} IS NOT NULL
-    ORDER BY {key} LIMIT 1
+    WHERE b.{column} IS NOT NULL {fits}
+    ORDER BY {key} LIMIT {most}
 """
 
 # Counting all missing rows takes as long as encoding a few percent of them.
@@ -103,7 +112,7 @@ _WRITE: LiteralString = """
         SELECT {as_ids}, s.code{filter_values}
         FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
         JOIN {table} b ON ({key}) = ({given_key})
-        WHERE b.{column} IS NOT NULL AND {unchanged} AND {current}
+        WHERE b.{column} IS NOT NULL {fits} AND {unchanged} AND {current}
         FOR SHARE OF b SKIP LOCKED
     )
     INSERT INTO {codes} ({ids}, code{filter_targets})
@@ -183,6 +192,8 @@ class _Encoder:
             "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
+            "fits": sql.SQL(""),
+            "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "filter_targets": sql.SQL("").join(
                 sql.SQL(", {}").format(sql.Identifier(f"filter_{n}"))
@@ -193,6 +204,13 @@ class _Encoder:
                 for n, name in enumerate(index.filter_columns, 1)
             ),
         }
+
+        if index.tenant_column is not None:
+            fits = sql.SQL("hashindex._fits(b.{}::text)").format(
+                sql.Identifier(index.tenant_column)
+            )
+            self.names["fits"] = sql.SQL("AND ") + fits
+            self._unfit = sql.SQL("AND NOT ") + fits
 
     def run(self) -> int:
         written, passes = 0, 0
@@ -240,7 +258,27 @@ class _Encoder:
                 len(self._left_out),
                 f"for model {self.index.model_name}, so that searches by codes miss them",
             )
+        self._warn_of_long_tenants()
         return written
+
+    def _warn_of_long_tenants(self) -> None:
+        if self.index.tenant_column is None:
+            return
+        statement = _FIRST_MISSING
+        most = sql.Literal(_NAMED + 1)
+        names = self.names | {"fits": self._unfit, "most": most}
+        with self.connection.transaction():
+            query = sql.SQL(statement).format(**names)
+            keys = [key for (key,) in RawCursor(self.connection).execute(query).fetchall()]
+        if keys:
+            more = ", ..." if len(keys) > _NAMED else ""
+            warnings.warn(
+                f"left out rows of {self.index.qualified_table} whose tenant is longer than an "
+                f"index holds, 2,000 bytes: key {', '.join(keys[:_NAMED])}{more}; searches within "
+                "such a tenant compare its rows exactly",
+                RowsLeftOutWarning,
+                stacklevel=3,
+            )
 
     def _count_missing(self, *, exactly: bool) -> int:
         """Count the rows to be encoded; estimate them from some pages of a large table."""

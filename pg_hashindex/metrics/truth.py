@@ -181,14 +181,19 @@ def relevant_by_distance(queries: ArrayLike, X: ArrayLike, k: int) -> RelevantRo
             distances[:, part] = squared_distances(Q[block], rows[part])
         for query, line in enumerate(distances, block.start):
             numbers[query] = np.flatnonzero(mark_nearest(line[None], k))
+    return relevant_by_number(numbers, len(rows))
+
+
+def relevant_by_number(numbers: NDArray[np.integer], n: int) -> RelevantRows:
+    """Take the rows of these numbers (n_queries, k), out of n, as relevant."""
 
     def lines(queries: slice) -> NDArray[np.bool_]:
         near = numbers[queries]
-        result = np.zeros((len(near), len(rows)), dtype=bool)
+        result = np.zeros((len(near), n), dtype=bool)
         np.put_along_axis(result, near, True, axis=1)
         return result
 
-    return RelevantRows((len(Q), len(rows)), lines)
+    return RelevantRows((len(numbers), n), lines)
 
 
 class NearestRows:

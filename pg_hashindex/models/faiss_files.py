@@ -61,7 +61,7 @@ def model_from_faiss(data: bytes, name: str, metric: Metric = "l2") -> Model:
     read = faiss.read_VectorTransform if data.startswith(_TRANSFORMS) else faiss.read_index
     try:
         found = read(reader)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         # After the name of a function of C++ and a line of its file.
         reason = str(error).rpartition(": ")[2]
         raise InvalidInputError(

@@ -1,5 +1,6 @@
 """Write files whole, or not at all."""
 
+import errno
 import os
 import secrets
 from pathlib import Path
@@ -19,6 +20,8 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
     """
     if not replace and os.path.lexists(path):
         raise FileExistsError(path)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     # A link is replaced, not followed: in a folder of others it could lead to any of one's files.
     # For the same reason the file beside must be a new one.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

@@ -119,6 +119,10 @@ class Comparison:
                 tell(f"split {number + 1} of {self.splits}")
             nearest, seed = Truth("nearest-fraction", self.fraction), self.random_state + number
             truths = self.truths or [nearest if one.labels is None else Truth("label")]
+            if any(truth.file for truth in truths) and not isinstance(
+                self.rows.get("queries"), Path
+            ):
+                raise InvalidInputError("a file of the truth is of the queries of a file: name it")
             how = {"file": split, "seed": seed, **self.rows}
             results = Results(kept, data, how, truths, self.measures) if kept else None
             outcomes += compare(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -53,6 +54,7 @@ class Results:
         self.path = path
         given = {name: value for name, value in split.items() if value is not None}
         files = [data, *(Path(v) for v in given.values() if str(v).lower().endswith(SUFFIXES))]
+        files += [truth.file for truth in truths if truth.file is not None]
         self.facts: dict[str, Any] = {
             "data": data.name,
             "split": {n: v.name if isinstance(v, Path) else v for n, v in given.items()},
@@ -116,7 +118,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     if not path.is_file():
         raise InvalidInputError(f"{path} is not a file that measurements could be added to")

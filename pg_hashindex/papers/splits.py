@@ -13,7 +13,12 @@ from ..errors import InvalidInputError
 from ..hashers.supervision.labels import Labels, Supervision
 from ..hashers.supervision.relations import read_pairs, read_triplets
 from ..metrics.ranking import Distances
-from ..metrics.truth import RelevantRows, relevant_by_distance, rows_of_fraction
+from ..metrics.truth import (
+    RelevantRows,
+    relevant_by_distance,
+    relevant_by_number,
+    rows_of_fraction,
+)
 from ..models.model import Model
 from ..models.vectors import SparseRows, as_labels, as_rows
 from ..quality.scores import Measures, Scores, score, sharing_labels
@@ -21,7 +26,7 @@ from ..training.array_files import ArrayFile, find_named
 from ..training.files import graph_of_edges
 from ..training.sampling import number_labels
 
-TruthKind = Literal["label", "nearest-fraction", "nearest-k"]
+TruthKind = Literal["label", "nearest-fraction", "nearest-k", "file"]
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,18 @@ class Truth:
     Parameters
     ----------
     kind
-        A shared label, or being among the nearest by Euclidean distance.
+        A shared label, being among the nearest by Euclidean distance, or among the nearest that a
+        file has.
     amount
         The fraction of the database, or the number of rows, that is relevant.
+    file
+        Row numbers of the nearest, nearest first, a line for each query: of a .ivecs or .npy file,
+        or array neighbors of a .hdf5 file.
     """
 
     kind: TruthKind
     amount: float | None = None
+    file: Path | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TruthKind):
@@ -46,12 +56,16 @@ class Truth:
             )
         if (self.amount is None) != (self.kind == "label"):
             raise InvalidInputError(f"truth by {self.kind} has amount {self.amount}")
+        if (self.file is None) == (self.kind == "file"):
+            raise InvalidInputError(f"truth by {self.kind} has file {self.file}")
 
     @property
     def name(self) -> str:
         """The name it has in results."""
         if self.amount is None:
             return "label"
+        if self.file is not None:
+            return f"first {self.amount} of {self.file.name}"
         by_number = self.kind == "nearest-k"
         return f"nearest {self.amount}" if by_number else f"nearest {100 * self.amount:g} %"
 
@@ -191,6 +205,8 @@ class Split:
             return self._relevant[truth]
         if truth.amount is None:
             relevant = self._same_label()
+        elif truth.file is not None:
+            relevant = self._of_file(truth.file, int(truth.amount))
         else:
             by_number, n = truth.kind == "nearest-k", len(self.database)
             k = int(truth.amount) if by_number else rows_of_fraction(truth.amount, n)
@@ -204,6 +220,27 @@ class Split:
                 "there are no labels; take nearest-fraction or nearest-k as truth"
             )
         return sharing_labels(self.query_labels, self.labels)
+
+    def _of_file(self, path: Path, k: int) -> RelevantRows:
+        numbers = np.asarray(ArrayFile(path).read_vectors(usual=("neighbors",)))
+        n, shape = len(self.database), (len(self.queries), k)
+        if numbers.ndim != 2 or numbers.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"{path} has no row numbers of the nearest, a line for each query, but "
+                f"{numbers.dtype} {numbers.shape}"
+            )
+        if len(numbers) != shape[0] or not 1 <= k <= numbers.shape[1]:
+            raise InvalidInputError(
+                f"{path} has the {numbers.shape[1]} nearest of {len(numbers)} queries; wanted are "
+                f"the {k} nearest of {shape[0]}"
+            )
+        numbers = numbers[:, :k]
+        if numbers.min() < 0 or numbers.max() >= n:
+            raise InvalidInputError(
+                f"{path} has row numbers from {numbers.min()} to {numbers.max()}, but the database "
+                f"has {n} rows, numbered from 0"
+            )
+        return relevant_by_number(numbers, n)
 
     def score(
         self,
@@ -541,8 +578,8 @@ def load_splits(
     X = scaled_rows(file.read_vectors(vectors, [name for name in names if name is not None]))
     others = [path for path in (queries, train_rows) if isinstance(path, Path)]
     ends = [len(X)]
-    for path in others:
-        rows = scaled_rows(ArrayFile(path).read_vectors())
+    for path, own in zip(others, ("test", "train"), strict=False):
+        rows = scaled_rows(ArrayFile(path).read_vectors(usual=("X", own)))
         if rows.shape[1] != X.shape[1]:
             raise InvalidInputError(
                 f"{path} has rows of {rows.shape[1]} dimensions, {data} of {X.shape[1]}"

@@ -31,6 +31,9 @@ class HeldBack:
     def of(cls, split: Split, method: Method, truth: Truth, random_state: int) -> "HeldBack":
         """Hold back a fifth of a method's training rows; with labels as truth, of labelled rows."""
         X, y = method.training_data(split)
+        if truth.file is not None:
+            # It is of other queries.
+            truth = Truth("nearest-k", truth.amount)
         eligible = np.arange(len(X))
         if truth.kind == "label" and y is not None:
             indicator = Labels.read(y, len(X)).indicator

@@ -8,12 +8,16 @@
                        its dimension as int32 (corpus-texmex.irisa.fr)
 .fbin                  one array of float32, after the numbers of its rows and columns as
                        int32 (big-ann-benchmarks.com)
+.hdf5, .h5             arrays by name, such as train, test and neighbors of
+                       ann-benchmarks.com; needs h5py
 ====================== =============================================================
 
 A file of one array has it by the name X.
 """
 
+import math
 import os
+import zipfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,8 +35,19 @@ _T = TypeVar("_T")
 
 # Their values, and bytes of each.
 _TEXMEX = {".fvecs": ("<f4", 4), ".bvecs": ("u1", 1), ".ivecs": ("<i4", 4)}
+_HDF5 = (".hdf5", ".h5")
+# Arrays of vectors, by their usual names.
+_VECTORS = ("X", "train")
+# Bytes of an array that any file may hold, and how many times its own size a larger one: vectors
+# hardly compress.
+_SMALL, _UNPACKED = 1 << 28, 100
+# Bytes of a number by its class in MATLAB.
+_MATLAB_BYTES = {
+    "double": 8, "single": 4, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
+    "uint32": 4, "int64": 8, "uint64": 8, "logical": 1,
+}  # fmt: skip
 #: Ends of the names of files, which tell them from names of arrays.
-SUFFIXES = (".npy", ".npz", ".mat", ".fbin", *_TEXMEX)
+SUFFIXES = (".npy", ".npz", ".mat", ".fbin", *_TEXMEX, *_HDF5)
 _MAT_7_3 = (
     "it is of MATLAB's version 7.3 (HDF5); save it in MATLAB with save('file.mat', ..., '-v7')"
 )
@@ -87,10 +102,16 @@ class ArrayFile:
             return (array.toarray() if scipy.sparse.issparse(array) else array).ravel()
         return array
 
-    def read_vectors(self, name: str | None = None, others: Collection[str] = ()) -> Any:
-        """Return the array of a name; by default X, or the only one of rows and columns."""
+    def read_vectors(
+        self,
+        name: str | None = None,
+        others: Collection[str] = (),
+        usual: Collection[str] = _VECTORS,
+    ) -> Any:
+        """Return the array of a name; by default a usual one, or the only of rows and columns."""
         if name is None:
-            name = "X" if "X" in self.shapes else self._name_of_vectors(others)
+            known = (one for one in usual if one in self.shapes)
+            name = next(known, None) or self._name_of_vectors(others)
         return self.read(name)
 
     def _name_of_vectors(self, others: Collection[str]) -> str:
@@ -115,12 +136,22 @@ class ArrayFile:
             return {name: shape for name, shape, _ in whosmat(str(self.path), appendmat=False)}
         if self.is_single:
             return {"X": None}
+        if self._suffix in _HDF5:
+            with self._hdf5() as arrays:
+                return {name: getattr(array, "shape", None) for name, array in arrays.items()}
         with self.path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return dict.fromkeys(archive.files)
 
+    def _hdf5(self) -> Any:
+        try:
+            import h5py
+        except ImportError as error:
+            raise InvalidInputError(f"{self.path} needs h5py: pip install h5py") from error
+        return h5py.File(self.path, "r")
+
     def _is_npy(self) -> bool:
         with self.path.open("rb") as file:
-            if self._suffix == ".mat":
+            if self._suffix in (".mat", *_HDF5):
                 return False
             loaded = file.read(6)
             if loaded.startswith(b"PK"):
@@ -140,10 +171,21 @@ class ArrayFile:
         if self._suffix == ".mat":
             from scipy.io import loadmat, whosmat
 
+            self._check_size(name, self._bytes_of_matlab(name))
             array = loadmat(str(self.path), variable_names=[name], appendmat=False)[name]
             # It reads logical arrays as bytes.
             kinds = {name: kind for name, _, kind in whosmat(str(self.path), appendmat=False)}
             return self._of_matlab(name, array != 0 if kinds[name] == "logical" else array)
+        if self._suffix in _HDF5:
+            with self._hdf5() as arrays:
+                if not hasattr(arrays[name], "nbytes"):
+                    raise InvalidInputError(f"{name} of {self.path} is not an array")
+                self._check_size(name, arrays[name].nbytes)
+                return np.asarray(arrays[name])
+        if zipfile.is_zipfile(self.path):
+            with zipfile.ZipFile(self.path) as members:
+                sizes = {one.filename: one.file_size for one in members.infolist()}
+            self._check_size(name, sizes.get(f"{name}.npy", 0))
         # Open here, since NumPy leaves a damaged archive open.
         with self.path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
@@ -151,6 +193,22 @@ class ArrayFile:
         if not isinstance(array, np.ndarray):
             raise InvalidInputError(f"{name} of {self.path} is not an array")
         return array
+
+    def _bytes_of_matlab(self, name: str) -> int:
+        from scipy.io import whosmat
+
+        found = {one: rest for one, *rest in whosmat(str(self.path), appendmat=False)}
+        shape, kind = found[name]
+        return int(math.prod(shape) * _MATLAB_BYTES.get(kind, 0))
+
+    def _check_size(self, name: str, wanted: int) -> None:
+        """Refuse an array that would fill the memory, as a small file can unpack to one."""
+        length = os.path.getsize(self.path)
+        if wanted > max(_SMALL, _UNPACKED * length):
+            raise InvalidInputError(
+                f"{name} of {self.path} would take {wanted / 1e6:,.0f} MB of memory, and the file "
+                f"has {length / 1e6:,.1f} MB; save it without compression if it is meant"
+            )
 
     def _read_fbin(self) -> NDArray[Any]:
         header = np.fromfile(self.path, "<i4", 2)

@@ -22,6 +22,33 @@ TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*
 BY_ROW = {"find_index", "configure_index", "drop_unused", "drop_index", "revoke_reader", "health"}
 
 
+#: Modules that name a table which is not in an index's row, and where who owns it is asked.
+PYTHON = SQL.parent / "pg_hashindex"
+ASKS = {
+    "contrib/documents/table.py": ("contrib/documents/table.py", "check_owners(connection, table,"),
+    "db/table_source.py": ("db/table_source.py", "check_owners(connection, oid)"),
+    "training/edges.py": ("training/sampling.py", "TableSource.find("),
+    "quality/systems.py": ("quality/doctor.py", "TableSource.find("),
+    "quality/quickstart.py": ("quality/quickstart.py", "find_relation("),
+    "operations/duplicates.py": ("operations/duplicates.py", "if not is_own:"),
+}
+
+
+def test_a_statement_of_python_asks_before_it_names_the_table():
+    """`IndexRow.names` asks; what has other names is known."""
+    others = set()
+    for file in PYTHON.rglob("*.py"):
+        text = file.read_text()
+        names = re.search(r"(FROM|JOIN|UPDATE|INTO|TABLE|ONLY)\s+\{(table|leaf|relation)\}", text)
+        if names and not re.search(r"\.names\b", text):
+            others.add(str(file.relative_to(PYTHON)))
+    assert others == set(ASKS)
+    for where, gate in ASKS.values():
+        assert gate in (PYTHON / where).read_text(), where
+    catalog = (PYTHON / "index" / "catalog.py").read_text()
+    assert re.search(r"def names\(self\).*?\n        self\.check_trust\(\)", catalog, re.DOTALL)
+
+
 @pytest.mark.parametrize("name", [n for n, text in TEMPLATES.items() if "{table}" in text])
 def test_a_template_asks_before_it_names_the_table(name):
     while name in WITHIN:

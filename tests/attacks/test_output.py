@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import zipfile
 
@@ -130,6 +131,22 @@ def test_an_export_replaces_nothing_unasked(on, model, tmp_path):
     on("model", "export", "lsh", str(target), "--force")
     assert target.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "lsh.model"]
+
+
+def test_what_is_not_a_file_is_neither_read_nor_replaced(on, model, tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "nowhere")
+    np.save(tmp_path / "rows.npy", np.zeros((3, 8), np.float32))
+    encode = ("model", "encode", "lsh", "--from", str(tmp_path / "rows.npy"), "--force", "--to")
+    (tmp_path / "pipe.npy").symlink_to(pipe)
+    for command in (
+        ("model", "train", "m", "--from", str(pipe)),
+        ("model", "export", "lsh", str(pipe), "--force"),
+        (*encode, str(tmp_path / "pipe.npy")),
+    ):
+        assert "not a regular file" in on(*command, code=3).output
+    assert pipe.is_fifo()
 
 
 def test_a_model_file_that_says_it_is_larger_is_not_unpacked():

@@ -15,6 +15,7 @@ import pytest
 import scipy.io
 from fixtures.clusters import clustered
 from fixtures.deep import SMALL, needs_torch
+from scipy.spatial.distance import cdist
 
 from pg_hashindex.hashers import HASHERS
 from pg_hashindex.hashers.cghash import CGHash
@@ -277,9 +278,50 @@ def test_queries_of_a_file(bench, tmp_path):
     assert "'many' is not a valid integer" in refused.stderr
 
 
+@pytest.mark.parametrize("kind", ["ivecs", "npy", "hdf5"])
+def test_the_truth_of_a_file(bench, tmp_path, kind):
+    """It scores as the same rows by distance do."""
+    X, _ = clustered()
+    base, queries = X[40:].astype(np.float32), X[:40].astype(np.float32)
+    near = np.argsort(cdist(queries, base), axis=1, kind="stable")[:, :20].astype("<i4")
+    truth = tmp_path / f"truth.{kind}"
+    data, asked = tmp_path / "base.npy", tmp_path / "query.npy"
+    np.save(data, base)
+    np.save(asked, queries)
+    if kind == "hdf5":
+        with pytest.importorskip("h5py").File(truth, "w") as file:
+            file["train"], file["test"], file["neighbors"] = base, queries, near
+        data = asked = truth
+    elif kind == "npy":
+        np.save(truth, near)
+    else:
+        truth.write_bytes(np.hstack([np.full((40, 1), 20, "<i4"), near]).tobytes())
+    arguments = ("--data", data, "--methods", "pcah", "--bits", 6, "--nearest", 9)
+    files = (*arguments, "--queries", asked, "--truth")
+    (found,) = json.loads(bench(*files, truth, "--truth", "nearest-k", "--json").stdout)
+    scores = found["scores"]
+    assert scores[f"first 9 of {truth.name}"] == scores["nearest 9"]
+    for given, message in (
+        ((*files, truth, "--nearest", 21), "the 20 nearest of 40 queries; wanted are the 21"),
+        ((*arguments, "--truth", truth), "is of the queries of a file"),
+        ((*files, tmp_path / "none.npy"), "none.npy.*No such file"),
+        ((*files, data), "row numbers"),
+    ):
+        if kind != "hdf5" or given[-1] != data:
+            assert_one_error(bench(*given, code=3), message)
+    assert "'colour' is neither one of label" in bench(*files, "colour", code=2).stderr
+    if kind == "npy":
+        np.save(truth, near + 341)
+        assert_one_error(bench(*files, truth, code=3), "but the database has 360 rows")
+
+
 def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
     """What is there is not measured again; anything that changes a measurement is."""
-    kept = tmp_path / "kept.jsonl"
+    kept, link = tmp_path / "kept.jsonl", tmp_path / "link"
+    link.symlink_to(tmp_path / "nowhere")
+    refused = bench("--data", data, "--methods", "lsh", "--json", link, code=3)
+    assert_one_error(refused, "is not a file that")
+    assert not (tmp_path / "nowhere").exists()
     arguments = ("--data", data, "--json", kept, "--bits", "4,8", "--methods")
     first = bench(*arguments, "lsh,sgh", "--seeds", 2, "--param", "sgh.n_anchors=20")
     assert "known from" not in first.stderr

@@ -1,14 +1,18 @@
 """Lists of landmarks are kept by triggers, whatever is written and by whom."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import psycopg
 import pytest
 from fixtures.checks import assert_fresh
+from fixtures.faults import eventually
 from fixtures.indexes import indexed
 from fixtures.landmarks import assert_listed, entries, landmarks_of, nearest_landmarks, tables_of
 from pgvector import Vector
 
 from pg_hashindex import store
+from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.models.model import Model
@@ -166,3 +170,34 @@ def test_a_writer_s_effort_does_not_decide_how_rows_are_listed(index):
     )
     assert_listed(index)
     assert index.connection.execute("SHOW hnsw.ef_search").fetchone() == ("1",)
+
+
+@pytest.mark.newest
+def test_a_writer_that_waits_meets_its_landmarks(index, url):
+    """Its trigger has begun, and is yet to read them, as they are to be dropped."""
+    codes, _ = tables_of(index)
+
+    def waiting():
+        (n,) = index.connection.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchone()
+        return n
+
+    with (
+        connect(url) as holder,
+        connect(url) as writer,
+        connect(url) as other,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        holder.execute("BEGIN")
+        holder.execute(f'SELECT FROM hashindex."{codes}" WHERE id = 5 FOR UPDATE'.encode())
+        write = "UPDATE items SET embedding = NULL WHERE id = 5"
+        written = threads.submit(writer.execute, write)
+        eventually(lambda: waiting() == 1)
+        scanned = HashIndex.open(other, "items_idx")
+        done = threads.submit(lambda: scanned.configure(access="scan").encode())
+        eventually(lambda: done.done() or waiting() == 2)
+        holder.execute("COMMIT")
+        assert (written.result().rowcount, done.result()) == (1, 0)
+    assert_fresh(HashIndex.open(index.connection, "items_idx"))

@@ -9,6 +9,7 @@ import pytest
 from fixtures.checks import assert_fresh, of_tables
 from fixtures.indexes import create_index
 from pgvector import Vector
+from psycopg import sql
 from scipy.spatial.distance import cdist
 
 from pg_hashindex import operations
@@ -340,9 +341,10 @@ def test_rows_that_the_model_cannot_take_are_named(posts):
 def test_a_swap_keeps_a_type_for_each_storage(index):
     connection = index.connection
     before = objects(connection)
-    assert "type key_posts_idx" in before
+    assert "type posts_idx_key" in before
     connection.execute("SELECT hashindex.swap_model('posts_idx', 'lsh', '{category}')")
-    assert len([name for name in objects(connection) if name.startswith("type key_")]) == 2
+    types = {name for name in objects(connection) if re.fullmatch("type posts_.*_key", name)}
+    assert types == {"type posts_idx_key", "type posts_idx~2_key"}
     swapped = HashIndex.open(connection, "posts_idx")
     assert_fresh(swapped)
     connection.execute("UPDATE posts SET embedding = %s WHERE id < 5", [vector(8)])
@@ -588,25 +590,80 @@ def test_a_reader_needs_every_column_of_the_key(posts, as_role):
     assert not may
 
 
+@pytest.mark.parametrize(
+    ("key", "answer"),
+    [
+        (["note_id"], ["note_id"]),
+        (["Note Id"], ["Note Id"]),
+        (["k"], ["id"]),
+        (["$1"], ["id"]),
+        (["query", "id_1"], ["id_1_", "id_1"]),
+        (["id_2", "k"], ["id_2", "id_2_"]),
+        (["distance", "id_1"], ["id_1_", "id_1"]),
+        (["$1", "x"], ["id_1", "x"]),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_have_the_key_s_own_names(connection, items, model, key, answer, kind):
+    named = [sql.Identifier(name) for name in key]
+    columns = sql.SQL(", ").join(named)
+    connection.execute(
+        sql.SQL("CREATE TABLE posts ({}, embedding vector(8), PRIMARY KEY ({}))").format(
+            sql.SQL(", ").join([name + sql.SQL(" bigint") for name in named]), columns
+        )
+    )
+    connection.execute(
+        sql.SQL("INSERT INTO posts ({}, embedding) SELECT {}embedding FROM items").format(
+            columns, sql.SQL("id, " * len(key))
+        )
+    )
+    index = make(connection, kind)
+    for function, more in (("search", ["distance"]), ("within", ["distance"]), ("candidates", [])):
+        found = connection.execute(
+            f"SELECT * FROM hashindex.{function}_posts_idx(%s, 5)", [vector(1)]
+        )
+        assert [column.name for column in found.description] == answer + more
+    whole = [(hit.id, hit.distance) for hit in index.search(vector(1), 5, candidates=300)]
+    connection.execute("SELECT hashindex.rebuild_functions()")
+    condition = sql.SQL("{} > 0").format(named[0]).as_string()
+    filtered = index.search(vector(1), 5, candidates=300, filter=condition)
+    assert [(hit.id, hit.distance) for hit in filtered] == whole
+    assert index.search_like(whole[0][0], 4)
+
+
+def test_a_key_s_type_is_no_table_s_row(posts):
+    """The codes of index posts are in table posts_codes."""
+    posts.execute(
+        "CREATE TABLE others AS TABLE posts; ALTER TABLE others ADD PRIMARY KEY (id, tenant_id)"
+    )
+    named = {"table": "others", "column": "embedding", "model": "lsh"}
+    for name in ("key_a", "a_codes", "a", "a_key"):
+        HashIndex.create(posts, name, **named).encode()
+    assert_fresh(HashIndex.open(posts, "a_codes"))
+    for name in ("key_a", "a_codes", "a", "a_key"):
+        posts.execute("SELECT hashindex.drop_index(%s)", [name])
+    assert objects(posts) == set()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_lost_type_and_orphans(posts, kind):
     index = make(posts, kind)
-    posts.execute("DROP TYPE hashindex.key_posts_idx CASCADE")
+    posts.execute("DROP TYPE hashindex.posts_idx_key CASCADE")
     (detail,) = posts.execute(
         "SELECT detail FROM hashindex.health('posts_idx') WHERE check_name = 'functions'"
     ).fetchone()
-    assert "type hashindex.key_posts_idx is missing" in detail
-    assert "recreated type hashindex.key_posts_idx" in operations.repair(index).done
+    assert "type hashindex.posts_idx_key is missing" in detail
+    assert "recreated type hashindex.posts_idx_key" in operations.repair(index).done
     posts.execute("SELECT hashindex.rebuild_functions()")
     posts.execute("UPDATE posts SET embedding = %s WHERE id = 1", [vector(1)])
     assert_fresh(index)
     (owner,) = posts.execute(
         "SELECT t.typowner = n.nspowner FROM pg_type t "
-        "JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typname = 'key_posts_idx'"
+        "JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.typname = 'posts_idx_key'"
     ).fetchone()
     assert owner
     posts.execute("DELETE FROM hashindex.index WHERE name = 'posts_idx'")
     orphans = posts.execute("SELECT kind, object FROM hashindex.orphans()").fetchall()
-    assert ("type", "hashindex.key_posts_idx") in orphans
+    assert ("type", "hashindex.posts_idx_key") in orphans
     posts.execute("SELECT hashindex.drop_orphans()")
     assert objects(posts) == set()

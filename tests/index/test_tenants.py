@@ -19,7 +19,12 @@ from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy import HashIndex as DeclaredIndex
 from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.db.connection import connect
-from pg_hashindex.errors import DatabaseStateError, InvalidInputError, MissingRightsError
+from pg_hashindex.errors import (
+    DatabaseStateError,
+    InvalidInputError,
+    MissingRightsError,
+    RowsLeftOutWarning,
+)
 from pg_hashindex.hashers.itq import ITQ
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks import building
@@ -131,6 +136,49 @@ def assert_whole(index):
         f"WHERE b.embedding IS NOT NULL".encode()
     ).fetchall()
     assert (wrong, missing) == (0, 0)
+
+
+LONG = "".join(map(str, np.random.default_rng(8).integers(0, 10**9, 1100)))
+
+
+@pytest.mark.parametrize("access", ["scan", "landmarks"])
+@pytest.mark.parametrize("size", [500, 7])
+def test_a_tenant_that_is_longer_than_a_b_tree_holds(make, connection, access, size):
+    """Its rows have no code; builds and writes pass, and searches within it are exact."""
+    assert len(LONG) > 9000
+    names = {of_size: f"tenant {n}" for n, of_size in SIZES.items() if n is not None}
+    names[size] = LONG
+    with pytest.warns(RowsLeftOutWarning, match="whose tenant is longer than .*: key [0-9]+, .*, "):
+        index = make("text", lambda tenant: names[SIZES[tenant]], access=access)
+    codes = len(TENANTS) - size
+    assert index.access == access
+
+    def check(index, codes):
+        count = sql.SQL("SELECT count(*) FROM {}").format(index.codes)
+        assert connection.execute(count).fetchone() == (codes,)
+        for query in QUERIES[:2]:
+            found = index.search(query, 5, tenant=LONG, **ALL)
+            assert keys(found) == nearest(index, query, 5, "length(tenant) > 9000")
+
+    check(index, codes)
+    if access == "landmarks":
+        index.rebalance()
+    with pytest.warns(RowsLeftOutWarning, match="tenant is longer"):
+        assert index.encode() == 0
+    (other,) = connection.execute(
+        "SELECT max(id) FROM things WHERE length(tenant) < 9000"
+    ).fetchone()
+    connection.execute("UPDATE things SET tenant = %s WHERE id = %s", [LONG, other])
+    check(HashIndex.open(connection, "things_idx"), codes - 1)
+    connection.execute("UPDATE things SET tenant = 'short' WHERE id = %s", [other])
+    check(HashIndex.open(connection, "things_idx"), codes)
+    store.save(connection, trained("m", 2))
+    with pytest.warns(RowsLeftOutWarning, match="tenant is longer"):
+        operations.swap(index, "m", force=True, queries=5)
+    connection.execute("SELECT hashindex.encode_rows('things_idx')")
+    if access == "landmarks":
+        connection.execute("SELECT hashindex.build_landmarks('things_idx')")
+    check(HashIndex.open(connection, "things_idx"), codes)
 
 
 def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):

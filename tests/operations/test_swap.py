@@ -350,6 +350,21 @@ def test_a_long_name_leaves_room_for_that_of_the_swap(connection, items, model, 
         HashIndex.create(connection, now.storage, table=items, column="embedding", model="lsh")
 
 
+@pytest.mark.newest
+def test_a_row_of_before_a_swap_says_that_its_codes_were_replaced(in_table, other):
+    row = in_table.row
+    operations.swap(in_table, "other", force=True)
+    operations.prune(in_table)
+    with pytest.raises(InvalidInputError, match="or a swap or build replaced it meanwhile: run it"):
+        row.summary()
+    statement = f"SELECT FROM hashindex.{row.code_table}".encode()
+    with (
+        pytest.raises(DatabaseStateError, match="was swapped, dropped .* meanwhile: run it again"),
+        translated_errors(),
+    ):
+        in_table.connection.execute(statement)
+
+
 def test_a_second_swapper_is_sent_away(url, index, other):
     with connect(url) as second:
         claim(second, "swap", "items_idx")

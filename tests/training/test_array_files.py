@@ -2,6 +2,7 @@
 
 import os
 import struct
+import sys
 import zipfile
 
 import numpy as np
@@ -177,3 +178,43 @@ def test_what_is_not_a_file_or_not_an_array(tmp_path):
     for name, message in (("pipe", "not a regular file"), ("empty.npz", "X of .* is not an array")):
         with pytest.raises(InvalidInputError, match=message):
             load_sample(tmp_path / name)
+
+
+def test_hdf5(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "glove.hdf5"
+    with h5py.File(path, "w") as file:
+        file["train"], file["test"] = ROWS, ROWS[:2]
+        file.create_group("others")
+        file.create_dataset("zeros", (1 << 20, 256), "f4", compression="gzip")
+    assert load_sample(path).X.tolist() == ROWS.tolist()
+    assert load_sample(path, vectors="test").X.tolist() == ROWS[:2].tolist()
+    for name, message in (
+        ("others", "others of .* is not an array"),
+        ("none", "no array 'none' in .*it holds others, test, train, zeros"),
+        ("zeros", "would take 1,074 MB"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            load_sample(path, vectors=name)
+    path.write_bytes(path.read_bytes()[:600])
+    with pytest.raises(InvalidInputError, match="cannot read arrays from .*glove.hdf5"):
+        load_sample(path)
+
+
+def test_hdf5_without_h5py(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    (tmp_path / "x.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    with pytest.raises(InvalidInputError, match="x.h5 needs h5py: pip install h5py"):
+        load_sample(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("kind", ["npz", "mat"])
+def test_a_small_file_of_a_large_array(tmp_path, kind):
+    """It is refused by its size before it is unpacked."""
+    path, zeros = tmp_path / f"rows.{kind}", np.zeros((1 << 18, 300), np.float32)
+    if kind == "npz":
+        np.savez_compressed(path, X=zeros)
+    else:
+        scipy.io.savemat(path, {"X": zeros}, do_compression=True)
+    with pytest.raises(InvalidInputError, match="X of .* would take 315 MB of memory"):
+        load_sample(path)

@@ -123,7 +123,8 @@ _LARGE_TENANTS: LiteralString = """
     SELECT n.tenant::text, n.wanted FROM (
         SELECT b.{tenant} AS tenant,
                hashindex._tenant_landmarks(pg_catalog.count(b.{column})) AS wanted
-        FROM {table} b WHERE b.{tenant} IS NOT NULL GROUP BY b.{tenant}
+        FROM {table} b WHERE b.{tenant} IS NOT NULL AND hashindex._fits(b.{tenant}::text)
+        GROUP BY b.{tenant}
     ) n WHERE n.wanted > 0 ORDER BY n.tenant
 """
 
