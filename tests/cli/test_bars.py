@@ -58,12 +58,15 @@ def _fill(connection):
 @pytest.mark.parametrize(
     ("command", "bars"),
     [
-        (["doctor"], ["searching"]),
-        (["quickstart", "--as", "index", "--yes"], ["reading", "encoding", "measuring docs_v"]),
+        (["doctor", "docs", "v"], ["searching"]),
+        (
+            ["quickstart", "--table", "docs", "--column", "v", "--as", "index", "--yes"],
+            ["reading", "encoding", "measuring docs_v"],
+        ),
     ],
 )
 def test_bars(docs, command, bars):
-    shown = on_terminal([*command, "--table", "docs", "--column", "v"], docs)
+    shown = on_terminal(command, docs)
     for bar in bars:
         shares = [int(share) for share in re.findall(BAR.format(bar), shown)]
         assert shares, bar
@@ -74,5 +77,5 @@ def test_bars(docs, command, bars):
 
 
 def test_quiet_shows_no_bar(docs):
-    shown = on_terminal(["-q", "doctor", "--table", "docs", "--column", "v"], docs)
+    shown = on_terminal(["-q", "doctor", "docs", "v"], docs)
     assert "%|" not in shown

@@ -88,7 +88,7 @@ def test_places_that_cannot_be_written(on, vectors_table, tmp_path):
         (tmp_path, "it is not a plain file"),
         ("/dev/null", "it is not a plain file"),
     ):
-        result = on("doctor", "--table", vectors_table, "--column", "v", "--html", path, code=3)
+        result = on("doctor", vectors_table, "v", "--html", path, code=3)
         assert message in result.stderr
 
 

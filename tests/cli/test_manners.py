@@ -24,7 +24,7 @@ ANSWERS = {
     "an argument too few": (("search", "items_idx"), 2),
     "no such index": (("index", "show", "nothing"), 3),
     "no such file": (("model", "import", "/nothing/there"), 3),
-    "no such table": (("doctor", "--table", "nothing", "--column", "v"), 3),
+    "no such table": (("doctor", "nothing", "v"), 3),
 }
 
 
