@@ -1,5 +1,6 @@
 """``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
@@ -92,7 +93,7 @@ def index() -> None:
 
 @index.command()
 @table_options
-@click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that makes codes.")
+@click.option("--model", metavar="NAME[:VERSION]", help="Model that makes codes; required.")
 @key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
 @click.option(
     "--metric", type=click.Choice(get_args(Metric)), help="Exact distance.  [default: the model's]"
@@ -121,6 +122,12 @@ def create(
 
     NAME is 1 to 40 letters a to z, digits, _ and -.
     """
+    if options["model"] is None:
+        raise click.UsageError(
+            "give --model, one of pg-hashindex model list; to train one: pg-hashindex model train "
+            f"NAME --table {shlex.quote(options['table'])} --column "
+            f"{shlex.quote(options['column'])}"
+        )
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
         if created.encoded_in == "sql":

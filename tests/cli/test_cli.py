@@ -254,7 +254,7 @@ def test_bad_parameters(on, docs):
         assert f"k is {k}; it must be" in result.stderr
         result = on("search", "i", "--like", "1", "--candidates", k, code=3)
         assert f"candidates is {k}; it must be" in result.stderr
-    assert "for type integer" in on("search", "i", "--like", "one", code=3).stderr
+    assert "id is of type integer" in on("search", "i", "--like", "one", code=3).stderr
     for option in ("-k", "--queries", "--candidates"):
         result = on("evaluate", "i", option, "0", code=3)
         assert "must be 1 or more" in result.stderr
