@@ -245,6 +245,26 @@ class _LowerError(_FailedError):
     exit_code = NO
 
 
+def is_verbose() -> bool:
+    """Return whether -v or --verbose was given, to the program or to the command."""
+    return _asked("verbose")
+
+
+def _remember_verbose(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.find_root().params["verbose"] = True
+
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_verbose,
+    help="Print all that is known.",
+)
+
+
 def _asked(flag: str) -> bool:
     """Return whether -q or -v was given."""
     context = click.get_current_context(silent=True)

@@ -76,7 +76,12 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
 
     train = ["model", "train", "m", "--table", "docs", "--column", "v", "--bits", "16"]
     train += ["--metric", "l2"]
-    printed = on(*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3")
+    sgh = [*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3"]
+    brief = on(*sgh).stdout
+    assert "share of ones" not in brief
+    assert "pg-hashindex index create INDEX --table docs --column v --model m\n" in brief
+    on("model", "drop", "m")
+    printed = on(*sgh, "--verbose")
     for word in ("1080", "share of ones", "estimated", "shift > normalize > rbf > shift > affine"):
         assert word in printed.stdout
     assert "training sgh on 1200 rows" in printed.stderr
@@ -204,13 +209,13 @@ def test_training_refused(on, docs, arguments, message):
 def test_levels(on, docs):
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--bits", "8", *source, "--levels", "4"]
-    printed = on(*train, "--method", "itq").stdout
+    printed = on(*train, "--method", "itq", "-v").stdout
     for line in (r"^bits +16$", r"^levels +4$", r"^profile +of the projections of 1080 rows$"):
         assert re.search(line, printed, re.MULTILINE), line
     refused = on(*train, "--method", "cghash", code=3).stderr
     assert "cghash learns weights of bits, so its models have 2 levels, not 4" in refused
     on("index", "create", "i", *source, "--model", "m")
-    assert re.search(r"^levels +4$", on("index", "show", "i").stdout, re.MULTILINE)
+    assert re.search(r"^levels +4$", on("index", "show", "i", "-v").stdout, re.MULTILINE)
     checked = json.loads(on("index", "check", "i", "--json").stdout)
     status = {found["check"]: found["status"] for found in checked["findings"]}
     for name in ("wrong_codes", "projection_drift", "bit_drift"):
