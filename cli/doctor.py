@@ -253,7 +253,8 @@ def _print(found: "Diagnosis") -> None:
                 rows = "some" if scope.rows is None else scope.rows
                 how = "exactly" if scope.planner == "exact" else f"by {scope.planner}"
                 echo(f"where {scope.filter}: {rows} rows; PostgreSQL by itself searches {how}")
-    for suggestion in found.advice:
+    assert found.decision is not None  # noqa: S101
+    for suggestion in (*found.advice, found.decision):
         echo(f"\n{suggestion.text}")
         for command in suggestion.commands:
             echo(f"  {command}")

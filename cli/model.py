@@ -379,8 +379,11 @@ def _print_model(stored: store.StoredModel, as_json: bool, *, whole: bool = True
             f"{recall['value']} estimated, @{recall['k']} within {recall['candidates']} "
             f"candidates of {recall['among']} rows"
         )
-    everyday = ("model", "method", "bits", "metric", "evaluated in", "rows", "seconds", "recall")
-    shown = [[key, str(value)] for key, value in lines.items() if whole or key in everyday]
+    everyday = ("model", "method", "bits", "metric", "evaluated in", "rows", "seconds")
+    measures = ("recall", "label precision")
+    shown = [
+        [key, str(value)] for key, value in lines.items() if whole or key in (*everyday, *measures)
+    ]
     print_table(["", ""], shown)
 
 

@@ -14,8 +14,9 @@ from psycopg import RawCursor, sql
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import _ours, _small_index
+from pg_hashindex.quality.doctor_advice import decide
 from pg_hashindex.quality.doctor_filters import nodes
+from pg_hashindex.quality.doctor_findings import CodeFit
 from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
@@ -128,7 +129,7 @@ def test_facts(on_bare, bare, docs):
     assert found["worst_recall"] == 1
     (scope,) = found["scopes"]
     assert (scope["metric"], scope["planner"], scope["queries"]) == ("cosine", "exact", 540)
-    assert [advice["kind"] for advice in found["advice"]] == ["leave"]
+    assert (found["decision"]["kind"], found["advice"]) == ("nothing", [])
 
 
 def test_dead_rows(on_bare, bare, docs):
@@ -171,9 +172,9 @@ def test_recall_by_brute_force(on_bare, bare, docs, points, tmp_path):
             assert point["wanted"] == 10
     assert found["points"][0]["recall"] < 0.9
     assert found["worst_recall"] == found["points"][0]["recall"]
-    advice = found["advice"][0]
-    assert advice["kind"] == "raise"
-    assert advice["commands"][0].startswith("SET ivfflat.probes = ")
+    assert found["decision"]["kind"] == "keep"
+    (command,) = found["decision"]["commands"]
+    assert command.startswith("SET ivfflat.probes = ")
 
 
 def test_a_row_is_not_its_own_answer(on_bare, bare, points):
@@ -504,20 +505,46 @@ def test_larger_than_memory(on_bare, bare, docs):
         )
     )
     said = on_bare("doctor", "docs", "v").stdout
-    assert (
-        "more than the memory that the server expects to have (effective_cache_size): 64kB" in said
+    # It ends with one sentence and one command.
+    *_, sentence, command = said.splitlines()
+    assert sentence.startswith("Take an index of pg_hashindex, about ")
+    assert re.search(
+        r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
     )
-    for command in (
-        "CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops);",
-        "USING hnsw ((binary_quantize(v)::bit(8)) bit_hamming_ops);",
-        "pg-hashindex quickstart --table docs --column v",
-    ):
-        assert command in said
-    # Its advice works.
-    commands = re.findall("CREATE INDEX CONCURRENTLY .*;", said)
-    assert len(commands) == 2
-    for command in commands:
-        bare.execute(command.encode())
+    assert command == "  pg-hashindex quickstart --table docs --column v --as index"
+
+
+def fit(code, candidates, recall=0.99):
+    return CodeFit(code, 8, candidates, recall, 500)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits"),
+    [
+        ("signs", [fit("binary_quantize", 15), fit("thermometer", 15), fit("itq", 12)]),
+        ("function", [fit("binary_quantize", 70), fit("thermometer", 30), fit("itq", 12)]),
+        ("index", [fit("binary_quantize", 120), fit("thermometer", 70), fit("itq", 12)]),
+        ("unknown", []),
+    ],
+)
+def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fits):
+    """Where the exact search is slow, and what was not measured is not advised."""
+    found = diagnose(bare, "docs", "v", sample=5)
+    (scope,) = found.scopes
+    slow = replace(found, codes=fits, scopes=[replace(scope, p50_ms=99.0)])
+    decision = decide(slow, 0.95)
+    assert decision.kind == kind
+    assert "n exact search takes 99 ms" in decision.text
+    assert decision.text.count(". ") == 0
+    quickstart = f"pg-hashindex quickstart --table docs --column v --as {kind}"
+    if kind != "signs":
+        assert decision.commands == ((quickstart,) if fits else ())
+        return
+    create, setting, *query = decision.commands
+    bare.execute(create.encode())
+    bare.execute(setting.encode())
+    with RawCursor(bare) as cursor:
+        assert len(cursor.execute("\n".join(query), [Vector(np.ones(8))]).fetchall()) == 10
 
 
 @pytest.mark.parametrize("dimension", [384, 700])
@@ -659,21 +686,11 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
     )
     found = report(on_bare, "--metric", "l2")
-    (advice,) = [one for one in found["advice"] if one["kind"] == "binary_quantize"]
-    assert "signs finds" in advice["text"]
-    assert "Centre the vectors first" in advice["text"]
-    # Its advice works, in psql.
-    assert advice["commands"][0] == "SELECT avg(v) AS mean FROM docs \\gset"
-    (mean,) = bare.execute("SELECT avg(v)::text FROM docs").fetchone()
-    bare.execute(advice["commands"][1].replace(":'mean'", f"'{mean}'").encode())
+    assert found["decision"]["kind"] in ("function", "index")
+    assert "signs finds" in found["decision"]["text"]
+    assert found["decision"]["commands"][0].endswith(" --metric l2")
     shown = on_bare("doctor", "docs", "v", "--metric", "l2").stdout
     assert re.search(r"thermometer +\d+ re-ranked +[\d.]+", shown)
-    # Around 0 there is nothing to centre.
-    fill(bare, "around", rng.standard_normal((600, 64)).astype(np.float32))
-    found = diagnose(bare, "around", "v")
-    assert "mean" not in str(_small_index(found))
-    said = str(_ours(replace(found, metric="ip")))
-    assert "pg-hashindex quickstart --table around --column v --metric ip" in said
 
 
 def test_tables_that_quickstart_refuses(on_bare, bare, docs):
@@ -700,4 +717,4 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
         assert why in refused
     said = on_bare("doctor", "keyed", "v").stdout
-    assert "pg-hashindex quickstart --table keyed --column v --id a,b\n" in said
+    assert "pg-hashindex quickstart --table keyed --column v --as index --id a,b\n" in said
