@@ -148,7 +148,8 @@ _COLUMNS: LiteralString = """
 # The columns are fields of ListedColumn.
 _LISTED: LiteralString = """
     SELECT c.oid::regclass::text, a.attname::text, pg_catalog.format_type(t.oid, a.atttypmod),
-           greatest(sum(l.reltuples), 0)::bigint,
+           -- Unknown before the first ANALYZE.
+           sum(l.reltuples) FILTER (WHERE l.reltuples >= 0)::bigint,
            coalesce(sum(pg_catalog.pg_table_size(l.oid)), 0)::bigint,
            ARRAY(SELECT i.relname::text FROM pg_catalog.pg_index x
                  JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
@@ -158,8 +159,8 @@ _LISTED: LiteralString = """
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
     JOIN pg_catalog.pg_type t ON t.oid = a.atttypid AND t.typname IN ('vector', 'halfvec')
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'hashindex'
-    JOIN pg_catalog.pg_class l ON l.oid = c.oid
-        OR l.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p WHERE p.isleaf)
+    LEFT JOIN pg_catalog.pg_class l ON l.relkind <> 'p' AND (
+        l.oid = c.oid OR l.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
     WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND a.attnum > 0
       AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
     GROUP BY c.oid, a.attname, a.attnum, t.oid, a.atttypmod ORDER BY 1, a.attnum
@@ -172,7 +173,7 @@ class ListedColumn(NamedTuple):
     table: str
     column: str
     type: str
-    rows: int
+    rows: int | None
     bytes: int
     indexes: list[str]
 

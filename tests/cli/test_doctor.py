@@ -87,11 +87,14 @@ def test_columns_are_listed_and_found(on_bare, bare, docs):
     bare.execute(
         "CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops);"
         "CREATE TABLE two (id int, a halfvec(3), b vector) PARTITION BY RANGE (id);"
-        "CREATE TABLE two_1 PARTITION OF two FOR VALUES FROM (0) TO (9); CREATE TABLE plain (a int)"
+        "CREATE TABLE two_1 PARTITION OF two FOR VALUES FROM (0) TO (9);"
+        "INSERT INTO two VALUES (1, '[1,2,3]', '[1]'), (2, NULL, '[1,2]'); ANALYZE two;"
+        "CREATE TABLE new (v vector); CREATE TABLE plain (a int)"
     )
     found = json.loads(on_bare("doctor", "--json").stdout)
     assert [tuple(one.values())[:4] for one in found] == [
-        ("docs", "v", "vector(8)", ROWS), ("two", "a", "halfvec(3)", 0), ("two", "b", "vector", 0),
+        ("docs", "v", "vector(8)", ROWS), ("new", "v", "vector", None),
+        ("two", "a", "halfvec(3)", 2), ("two", "b", "vector", 2),
     ]  # fmt: skip
     assert found[0]["indexes"] == ["docs_hnsw"]
     assert "pg-hashindex doctor TABLE" in on_bare("doctor").stderr
