@@ -161,8 +161,9 @@ def _list_columns(database_url: str, as_json: bool) -> None:
         ["table", "column", "type", "rows", "MB", "indexes"],
         [[*column[:4], column.bytes / 1e6, ", ".join(column.indexes)] for column in columns],
     )
-    said = "; for one of them: pg-hashindex doctor TABLE [COLUMN]" if columns else ""
-    note(f"{len(columns)} columns of vectors{said}")
+    note(
+        "for one of them: pg-hashindex doctor TABLE [COLUMN]" if columns else "no column of vectors"
+    )
 
 
 def _print(found: "Diagnosis") -> None:
