@@ -33,52 +33,53 @@ def decide(found: Diagnosis, goal: float) -> Suggestion:
     exact = _exact(found)
     if exact is None:
         return Suggestion("unknown", "Nothing was measured, so nothing is advised; see the notes.")
+    usable = [index for index in found.indexes if index.valid]
+    fitting = [index for index in usable if _too_large(found, index) is None]
+    points = [point for index in fitting for point in _points(found, index)]
+    enough = [point for point in points if point.recall >= goal]
     failing = next((one for one, enough in _filtered(found, goal) if enough is None), None)
+    time = f"an exact search of {found.table.rows} rows takes {exact.p50_ms:.3g} ms"
     if failing is not None:
         why = (
             f"where {failing.filter}, {failing.index} finds {failing.recall:.1%} of the true "
             f"{found.k} nearest, and iterative scans do not help"
         )
-        return _index(found, why, " --filter-columns COLUMN,...")
-    usable = [index for index in found.indexes if index.valid]
-    if not usable:
-        if exact.p50_ms > _FAST_MS:
-            return _codes(found, f"an exact search takes {exact.p50_ms:.3g} ms")
-        return Suggestion(
-            "nothing",
-            f"Nothing is needed: an exact search of {found.table.rows} rows takes "
-            f"{exact.p50_ms:.3g} ms, which is fast enough.",
-        )
-    fitting = [index for index in usable if _too_large(found, index) is None]
-    if not fitting:
-        return _codes(found, str(_too_large(found, usable[0])))
-    points = [point for index in fitting for point in _points(found, index)]
-    if not points:
-        return Suggestion("unknown", "No index was measured, so nothing is advised; see the notes.")
-    enough = [point for point in points if point.recall >= goal]
-    if not enough:
+    elif enough:
+        # What sessions have now needs no change.
+        return _keep(found, min(enough, key=lambda point: (not point.current, point.p50_ms)))
+    elif points:
         best = max(points, key=lambda point: point.recall)
-        return _codes(
-            found,
-            f"{best.index} finds {best.recall:.1%} of the true {found.k} nearest at the most",
-        )
-    # What sessions have now needs no change.
-    chosen = min(enough, key=lambda point: (not point.current, point.p50_ms))
-    index = next(index for index in fitting if index.name == chosen.index)
-    if chosen.current:
+        why = f"{best.index} finds {best.recall:.1%} of the true {found.k} nearest at the most"
+    elif fitting:
+        return Suggestion("unknown", "No index was measured, so nothing is advised; see the notes.")
+    else:
+        why = str(_too_large(found, usable[0])) if usable else time
+    if exact.p50_ms <= _FAST_MS:
+        beside = "" if why == time else f", and {why}"
+        return Suggestion("nothing", f"Nothing is needed: {time}, which is fast enough{beside}.")
+    if failing is not None:
+        return _index(found, why, " --filter-columns COLUMN,...")
+    return _codes(found, why)
+
+
+def _keep(found: Diagnosis, chosen: Point) -> Suggestion:
+    """Keep an index, with the setting that was chosen."""
+    (index,) = (index for index in found.indexes if index.name == chosen.index)
+    now = _now(found, index)
+    if now is None or chosen.current:
         return Suggestion(
             "keep",
             f"Keep {index.name}: it finds {chosen.recall:.1%} of the true {found.k} nearest in "
             f"{chosen.p50_ms:.3g} ms, and fits in memory.",
         )
-    module, now = f"{index.method}.{index.setting}", _now(found, index)
-    before = "" if now is None else f"recall {now.recall:.1%} -> {chosen.recall:.1%}, median "
-    before += f"{chosen.p50_ms:.3g} ms" if now is None else f"{now.p50_ms:.3g} -> "
-    text = f"Keep {index.name}, and raise {module} to {chosen.value}: {before}"
-    text += "." if now is None else f"{chosen.p50_ms:.3g} ms."
-    if index.metric is None:
-        text = f"{text[:-1]}, with as many candidates in the LIMIT of the inner query."
-    return Suggestion("keep", text, (f"SET {module} = {chosen.value};",))
+    module = f"{index.method}.{index.setting}"
+    limit = "" if index.metric else ", with as many candidates in the LIMIT of the inner query"
+    return Suggestion(
+        "keep",
+        f"Keep {index.name}, and raise {module} to {chosen.value}{limit}: recall {now.recall:.1%} "
+        f"-> {chosen.recall:.1%}, median {now.p50_ms:.3g} -> {chosen.p50_ms:.3g} ms.",
+        (f"SET {module} = {chosen.value};",),
+    )
 
 
 def advise(found: Diagnosis, goal: float) -> list[Suggestion]:

@@ -61,6 +61,12 @@ def docs(bare, points):
     return "docs"
 
 
+@pytest.fixture
+def slow_machine(monkeypatch):
+    """No exact search is fast enough."""
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 0)
+
+
 def report(on, *options):
     return json.loads(on("doctor", "docs", "--json", *options).stdout)
 
@@ -500,7 +506,8 @@ def test_settings_are_as_before(bare, docs):
     assert bare.execute("SHOW hnsw.ef_search").fetchone() == ("77",)
 
 
-def test_larger_than_memory(on_bare, bare, docs):
+@pytest.mark.usefixtures("slow_machine")
+def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     bare.execute(
         sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
@@ -515,6 +522,10 @@ def test_larger_than_memory(on_bare, bare, docs):
         r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
     )
     assert command == "  pg-hashindex quickstart --table docs --column v --as index"
+    # Where an exact search is fast, no index is needed.
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 1000)
+    *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
+    assert re.match("Nothing is needed: .* ms, which is fast enough, and docs_hnsw takes", sentence)
 
 
 def fit(code, candidates, recall=0.99):
@@ -537,7 +548,7 @@ def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fi
     slow = replace(found, codes=fits, scopes=[replace(scope, p50_ms=99.0)])
     decision = decide(slow, 0.95)
     assert decision.kind == kind
-    assert "n exact search takes 99 ms" in decision.text
+    assert "n exact search of 600 rows takes 99 ms" in decision.text
     assert decision.text.count(". ") == 0
     quickstart = f"pg-hashindex quickstart --table docs --column v --as {kind}"
     if kind != "signs":
@@ -672,6 +683,7 @@ def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
     assert "recall" not in on_bare("-q", "doctor", "docs", "v").stderr
 
 
+@pytest.mark.usefixtures("slow_machine")
 def test_codes_are_tried_without_an_index(on_bare, bare):
     """By the candidates that they need on a sample; the better signs are advised."""
     rng = np.random.default_rng(4)
@@ -696,6 +708,7 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
     assert re.search(r"thermometer +\d+ re-ranked +[\d.]+", shown)
 
 
+@pytest.mark.usefixtures("slow_machine")
 def test_tables_that_quickstart_refuses(on_bare, bare, docs):
     """The doctor says so, and does not end in that command."""
     small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
