@@ -92,9 +92,9 @@ def doctor(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether pgvector's indexes serve TABLE, and what to do where they do not.
+    """Say whether pgvector's indexes serve a table, and what to do where they do not.
 
-    COLUMN may be left out where the table has one column of vectors; without TABLE it lists all
+    It ends with one decision. COLUMN may be left out where the table has one column of vectors; without TABLE it lists all
     columns of vectors of the database.
 
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
