@@ -21,6 +21,7 @@ example: .venv/installed-example
 # Python from writing any.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: .venv/installed
+	@echo "The tests take 10 to 20 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # The tests of databases that have the extension instead of what `schema upgrade` makes.

@@ -9,7 +9,7 @@ import time
 import traceback
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from importlib import import_module
@@ -23,9 +23,13 @@ from pg_hashindex.errors import (
     InvalidInputError,
     LowerRecallError,
     RowsLeftOutWarning,
+    UnknownIndexError,
+    UnknownModelError,
 )
 
 if TYPE_CHECKING:
+    from typing import LiteralString
+
     from psycopg.errors import Diagnostic
 
     from pg_hashindex.db.connection import Connection
@@ -47,11 +51,8 @@ LANGUAGES = {"sql": "SQL", "python": "Python"}
 url_option = click.option(
     "--database-url",
     envvar=["PG_HASHINDEX_DATABASE_URL", "DATABASE_URL"],
-    show_envvar=True,
     metavar="URL",
-    help="PostgreSQL to work on: a libpq URI or string, or an SQLAlchemy URL. Without one, libpq's "
-    "own variables name it: PGHOST, PGDATABASE, PGSERVICE, ... Other users of the machine see a "
-    "password in this option (ps): have it in the variable or in ~/.pgpass.",
+    help="Database: see pg-hashindex --help.",
     callback=lambda context, parameter, value: _required(value),
 )
 
@@ -67,7 +68,7 @@ trust_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_remember_trust,
-    help="Trust other roles that own the table or the schema: they can run code as you.",
+    help="Trust other owners: see pg-hashindex --help.",
 )
 
 
@@ -245,6 +246,26 @@ class _LowerError(_FailedError):
     exit_code = NO
 
 
+def is_verbose() -> bool:
+    """Return whether -v or --verbose was given, to the program or to the command."""
+    return _asked("verbose")
+
+
+def _remember_verbose(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.find_root().params["verbose"] = True
+
+
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_verbose,
+    help="Print all that is known.",
+)
+
+
 def _asked(flag: str) -> bool:
     """Return whether -q or -v was given."""
     context = click.get_current_context(silent=True)
@@ -283,8 +304,16 @@ class LateGroup(click.Group):
             raise click.exceptions.Exit(STOPPED) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted(self.late)
+        """Return the names of all commands, everyday ones first."""
+        return [*self.late]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which has nearly that name."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {args[0]!r}{_did_you_mean(args[0], self.late)}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name, or None."""
@@ -296,7 +325,7 @@ class LateGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a line for each command."""
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(self.late.items()))
+            formatter.write_dl([*self.late.items()])
 
 
 @contextmanager
@@ -310,7 +339,59 @@ def connected(url: str) -> "Iterator[Connection]":
             trust_owners(connection)
         connection.add_notice_handler(_warn)
         with _noting_rows_left_out():
-            yield connection
+            try:
+                yield connection
+            except (InvalidInputError, UnknownIndexError, UnknownModelError) as error:
+                hint = _hint(connection, error)
+                raise (
+                    type(error)(f"{str(error).rstrip('.')}{hint}") if hint else error
+                ) from error.__cause__
+
+
+# What there is of each kind, and what the message says of a name that is not there.
+_THERE: "tuple[tuple[type[HashIndexError], str, LiteralString], ...]" = (
+    (
+        UnknownIndexError,
+        """index ["'](.+?)["'] does not exist""",
+        "SELECT name FROM hashindex.index WHERE swap_of IS NULL",
+    ),
+    (
+        UnknownModelError,
+        """model ["'](.+?)["'] does not exist""",
+        "SELECT name FROM hashindex.model",
+    ),
+    (
+        InvalidInputError,
+        """'(.+?)' is not a table: relation""",
+        "SELECT c.oid::regclass::text FROM pg_catalog.pg_class c "
+        "WHERE c.relkind IN ('r', 'p', 'm') AND c.relnamespace <> 'pg_catalog'::regnamespace",
+    ),
+)
+
+
+def _hint(connection: "Connection", error: HashIndexError) -> str:
+    """Return what a user may have meant whose name is not there, or stands without quotes."""
+    from pg_hashindex.db.statements import execute
+
+    if connection.closed or connection.info.transaction_status:
+        return ""
+    for kind, pattern, names in _THERE:
+        if type(error) is kind and (found := re.match(pattern, str(error))):
+            known = [name for (name,) in execute(connection, names)]
+            name, version, _ = found[1].partition(":")
+            return _did_you_mean(name if version else found[1], known)
+    given = (click.get_current_context().params.get(name) for name in ("filter", "filters"))
+    unquoted = re.search('column "([^"]+)" does not exist', str(error))
+    if any(given) and unquoted:
+        return f" (a text stands in single quotes: '{unquoted[1]}')"
+    return ""
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*known], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from pg_hashindex.training.sampling import sample_table
 from ._shared import echo, note, print_evaluation, progress
 from .server import find_server, server_options
 
-_METHODS = ("sgh", "itq")
+_METHOD = "itq"
 _ASKED = ("nginx", "fluidsynth", "python3-sklearn")
 _CANDIDATES = (25, 50, 100, 200)
 
@@ -42,12 +42,10 @@ def demo(data_dir: Path | None, pg_version: str | None, stop: bool) -> None:
     note(f"making database {DATABASE}, and loading the packages")
     packages = create_database(server)
     with connect(server.uri(DATABASE)) as connection:
-        indexes = [_index(connection, method) for method in _METHODS]
-        for index in indexes:
-            _print_neighbours(index, packages)
-        for index in indexes:
-            _print_recall(index)
-        _print_sizes(indexes)
+        index = _index(connection)
+        _print_neighbours(index, packages)
+        _print_recall(index)
+        _print_sizes(index)
     note(f"done in {time.perf_counter() - started:.0f} s")
     if stop:
         server.stop()
@@ -56,16 +54,16 @@ def demo(data_dir: Path | None, pg_version: str | None, stop: bool) -> None:
     _print_next(server)
 
 
-def _index(connection: Connection, method: str) -> HashIndex:
+def _index(connection: Connection) -> HashIndex:
     rows = sample_table(connection, TABLE, "embedding").X
-    model = store.save(connection, train(rows, method, method, metric="cosine"))
+    model = store.save(connection, train(rows, _METHOD, _METHOD, metric="cosine"))
     note(
-        f"trained {method}: {model.n_bits} bits from {model.training['rows']} rows in "
+        f"trained {_METHOD}: {model.n_bits} bits from {model.training['rows']} rows in "
         f"{model.training['seconds']:.1f} s, bits with ones in "
         f"{model.training['share_of_ones']['mean']:.0%} of the rows"
     )
     index = HashIndex.create(
-        connection, f"packages_{method}", table=TABLE, column="embedding", model=method
+        connection, f"packages_{_METHOD}", table=TABLE, column="embedding", model=_METHOD
     )
     with progress(f"encoding the rows as {index.name}"):
         index.encode()
@@ -89,13 +87,14 @@ def _print_recall(index: HashIndex) -> None:
     print_evaluation(result)
 
 
-def _print_sizes(indexes: list[HashIndex]) -> None:
-    row = indexes[0].row
+def _print_sizes(index: HashIndex) -> None:
+    row = index.row
     summary = row.summary()
     echo(
         f"\nOne code takes {row.n_bits // 8} bytes, one vector "
         f"{4 * row.dimension}: {summary.code_bytes / 1e6:.2f} MB of codes with their keys "
         f"for {summary.vector_bytes / 1e6:.2f} MB of vectors."
+        "\n5,000 rows are too few for codes to be faster than an exact search."
     )
 
 
@@ -112,7 +111,7 @@ Try next, in psql:
       (SELECT embedding FROM packages WHERE name = 'nginx'), k => 5) s
   JOIN packages p USING (id) ORDER BY s.distance;
 
-  SELECT * FROM hashindex.search('packages_sgh', (SELECT embedding FROM packages WHERE id = 1),
+  SELECT * FROM hashindex.search('packages_itq', (SELECT embedding FROM packages WHERE id = 1),
       where_equals => '{{"section": "games"}}');
 
   SELECT hashindex.recall('packages_itq');

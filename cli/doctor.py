@@ -19,7 +19,6 @@ from ._shared import (
     progress,
     queries_from_option,
     seed_option,
-    table_options,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@table_options
+@click.argument("table", required=False)
+@click.argument("column", required=False)
 @k_option
 @click.option(
     "--queries",
@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 @of_database
 def doctor(
     database_url: str,
+    table: str | None,
+    column: str | None,
     sample: int,
     queries_from: str | None,
     random_state: int,
@@ -87,13 +89,20 @@ def doctor(
 ) -> None:
     """Say whether pgvector's indexes serve a table, and what to do where they do not.
 
+    It ends with one decision. COLUMN may be left out where the table has one column of vectors;
+    without TABLE it lists all columns of vectors of the database.
+
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
     IVFFlat indexes of the column, with several settings, with exact search. Reading only is no
     fence: the owner of a table can run code as you, so a table of another role is refused unless
     --trust-owner is given.
     """
     from pg_hashindex.quality.doctor import diagnose
+    from pg_hashindex.quality.doctor_catalog import only_column
 
+    if table is None:
+        _list_columns(database_url, as_json)
+        return
     if html_file is not None:
         from pg_hashindex.operations.page import check_page, look, page, save_page
 
@@ -101,6 +110,8 @@ def doctor(
     with connected(database_url) as connection, progress("looking at the table"):
         found = diagnose(
             connection,
+            table,
+            column or only_column(connection, table),
             sample=sample,
             queries=queries_from,
             goal=0.95 if fail_under is None else fail_under,
@@ -124,6 +135,23 @@ def doctor(
         said = "was not measured in time" if worst is None else f"is {worst:.4g}"
         note(f"recall {said}, below the required {fail_under:g}")
         raise click.exceptions.Exit(NO)
+
+
+def _list_columns(database_url: str, as_json: bool) -> None:
+    from pg_hashindex.quality.doctor_catalog import list_columns
+
+    with connected(database_url) as connection:
+        columns = list_columns(connection)
+    if as_json:
+        print_json([column._asdict() for column in columns])
+        return
+    print_table(
+        ["table", "column", "type", "rows", "MB", "indexes"],
+        [[*column[:4], column.bytes / 1e6, ", ".join(column.indexes)] for column in columns],
+    )
+    note(
+        "for one of them: pg-hashindex doctor TABLE [COLUMN]" if columns else "no column of vectors"
+    )
 
 
 def _print(found: "Diagnosis") -> None:
@@ -214,7 +242,8 @@ def _print(found: "Diagnosis") -> None:
                 rows = "some" if scope.rows is None else scope.rows
                 how = "exactly" if scope.planner == "exact" else f"by {scope.planner}"
                 echo(f"where {scope.filter}: {rows} rows; PostgreSQL by itself searches {how}")
-    for suggestion in found.advice:
+    assert found.decision is not None  # noqa: S101
+    for suggestion in (*found.advice, found.decision):
         echo(f"\n{suggestion.text}")
         for command in suggestion.commands:
             echo(f"  {command}")

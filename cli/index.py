@@ -1,5 +1,6 @@
 """``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
@@ -26,6 +27,7 @@ from ._shared import (
     connected,
     echo,
     filter_columns_option,
+    is_verbose,
     k_option,
     key_option,
     memory_option,
@@ -42,11 +44,19 @@ from ._shared import (
     tenant_option,
     together,
     trusted,
+    verbose_option,
     words,
 )
 
 if TYPE_CHECKING:
     from pg_hashindex.operations import Repaired
+
+
+# What `index show` prints of an index without --verbose.
+_EVERYDAY = {
+    *("name", "table", "column", "model", "metric", "access", "filter_columns", "tenant"),
+    *("encoded_in", "swap", "codes", "size", "work", "search"),
+}
 
 
 def access_option(default: str) -> Callable[..., Any]:
@@ -98,7 +108,7 @@ def index() -> None:
 
 @index.command()
 @table_options
-@click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that makes codes.")
+@click.option("--model", metavar="NAME[:VERSION]", help="Model that makes codes; required.")
 @key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
 @click.option(
     "--metric", type=click.Choice(get_args(Metric)), help="Exact distance.  [default: the model's]"
@@ -129,6 +139,12 @@ def create(
     NAME is 1 to 40 letters a to z, digits, _ and -. Then searches of some rows are measured, and
     candidates and probes that find .95 of their neighbours are stored, unless you give some.
     """
+    if options["model"] is None:
+        raise click.UsageError(
+            "give --model, one of pg-hashindex model list; to train one: pg-hashindex model train "
+            f"NAME --table {shlex.quote(options['table'])} --column "
+            f"{shlex.quote(options['column'])}"
+        )
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
         given = candidates is not None or probes is not None
@@ -232,20 +248,24 @@ def list_all(database_url: str, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    headings = ["name", "table", "column", "model", "bits", "metric", "access"]
-    headings += ["encoded in", "waiting", "swap", "work", "created"]
+    headings = ["name", "table", "column", "model", "access", "work"]
     for row in rows:
-        row["work"] = _at_work([one for one in work if one.name == row["name"]])
-        row["encoded in"] = LANGUAGES[row["encoded_in"]]
+        waiting = f"{row['waiting']} rows wait" if row["waiting"] else None
+        at_work = _at_work([one for one in work if one.name == row["name"]])
+        row["work"] = ", ".join(filter(None, (row["swap"], waiting, at_work)))
         row["access"] = row["access"] if row["encoded"] else NOT_ENCODED
     print_table(headings, [[row[heading] for heading in headings] for row in rows])
     _note_work(work)
 
 
 @index.command()
+@verbose_option
 @of_index
 def show(database_url: str, name: str, as_json: bool) -> None:
-    """Show an index: its table and model, its codes and their size, and the work on it."""
+    """Show index NAME: its table and model, its codes and their size, and what is to do.
+
+    --verbose shows its settings too.
+    """
     with opened(database_url, name) as found:
         _print_index(found.row, as_json)
 
@@ -352,11 +372,14 @@ def prune(database_url: str, name: str, as_json: bool) -> None:
     answer(as_json, {"name": name, "pruned": model}, said)
 
 
-@index.command(short_help="Check index NAME, and print findings with advice.")
+@index.command(short_help="Check index NAME, and print what is to do.")
 @click.option("--full", is_flag=True, help="Check all rows: a minute or more for each million.")
+@verbose_option
 @of_index
 def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
-    """Check index NAME, and print findings with advice; nothing is changed.
+    """Check index NAME, and print what is to do; nothing is changed.
+
+    --verbose prints every check with its value.
 
     Exit code 0 if all is well, 1 if something is broken or a warning: "status" in the JSON says
     which. Of large tables a sample is checked.
@@ -366,10 +389,18 @@ def check(database_url: str, name: str, full: bool, as_json: bool) -> None:
     if as_json:
         print_json(found.as_dict())
     else:
-        rows = [[f.check, f.status, f.value, f.detail] for f in found.findings]
-        print_table(["check", "status", "value", "detail"], rows)
+        rows = [
+            [f.check, f.status, f.value, f.detail]
+            for f in found.findings
+            if is_verbose() or f.status in ("warning", "broken")
+        ]
+        if rows:
+            print_table(["check", "status", "value", "detail"], rows)
+        else:
+            known = sum(f.status == "ok" for f in found.findings)
+            echo(f"index {name} is in order: {known} checks passed, there is nothing to do")
         for finding in found.findings:
-            if finding.advice is not None:
+            if finding.advice is not None and (is_verbose() or finding.status != "unknown"):
                 echo(f"\n{finding.check}: {finding.advice}")
     if found.status != "ok":
         raise click.exceptions.Exit(NO)
@@ -659,7 +690,11 @@ def _print_index(found: IndexRow, as_json: bool, *, encoded: bool = False) -> No
         shown["tenant"] = f"{found.tenant_column}; largest: " + ", ".join(
             f"{one.tenant} ({one.codes} codes)" for one in largest
         )
-    given = {key.replace("_", " "): value for key, value in shown.items() if value is not None}
+    given = {
+        key.replace("_", " "): value
+        for key, value in shown.items()
+        if value is not None and (is_verbose() or key in _EVERYDAY)
+    }
     print_table(["", ""], [[heading, str(value)] for heading, value in given.items()])
     if summary.waiting:
         note(_what_to_do(found, summary.waiting, encoded=encoded))

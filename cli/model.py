@@ -1,6 +1,7 @@
 """``pg-hashindex model``: train, keep and move models."""
 
 import io
+import shlex
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -29,6 +30,8 @@ from ._shared import (
     LANGUAGES,
     connected,
     database_option,
+    echo,
+    is_verbose,
     key_option,
     note,
     of_database,
@@ -37,6 +40,7 @@ from ._shared import (
     print_table,
     progress,
     seed_option,
+    verbose_option,
 )
 
 #: Below this recall on held-back rows, training warns.
@@ -167,6 +171,7 @@ def model() -> None:
     "--device",
     help="Device for deep methods: auto, cpu, cuda, ... as PyTorch names it.",
 )
+@verbose_option
 @of_database
 def train_model(
     database_url: str,
@@ -185,7 +190,10 @@ def train_model(
     as_json: bool,
     **others: Any,
 ) -> None:
-    """Train model NAME and store it; a taken name gets the next version."""
+    """Train model NAME, store it, and print what to do with it; a taken name gets the next version.
+
+    --verbose prints what `model show` does.
+    """
     known = {what: others.pop(what) for what in ("labels", *_TEACHERS)}
     taught = [what for what, given in known.items() if given is not None]
     if key_columns is not None and (file is not None or not {*taught} - {"labels"}):
@@ -260,7 +268,18 @@ def train_model(
     # A caller who teaches labels, pairs or a graph wants other neighbours than the nearest.
     if not taught:
         _warn_of_recall(stored)
-    _print_model(stored, as_json)
+    _print_model(stored, as_json, whole=is_verbose())
+    if not as_json:
+        _print_next(stored, table or "TABLE", column if table and column else "COLUMN")
+
+
+def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
+    """Print the command that puts a model to use."""
+    name, source = shlex.quote(stored.name), shlex.join(["--table", table, "--column", column])
+    if stored.method == "thermometer":
+        echo(f"\nNext, pgvector's own index: pg-hashindex model functions {name} {source}")
+    else:
+        echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
 
 
 def _warn_of_recall(stored: store.StoredModel) -> None:
@@ -320,7 +339,7 @@ def show(database_url: str, reference: str, as_json: bool) -> None:
         _print_model(store.describe(connection, reference), as_json)
 
 
-def _print_model(stored: store.StoredModel, as_json: bool) -> None:
+def _print_model(stored: store.StoredModel, as_json: bool, *, whole: bool = True) -> None:
     if as_json:
         print_json(vars(stored))
         return
@@ -349,7 +368,12 @@ def _print_model(stored: store.StoredModel, as_json: bool) -> None:
             f"{recall['value']} estimated, @{recall['k']} within {recall['candidates']} "
             f"candidates of {recall['among']} rows"
         )
-    print_table(["", ""], [[key, str(value)] for key, value in lines.items()])
+    everyday = ("model", "method", "bits", "metric", "evaluated in", "rows", "seconds")
+    measures = ("recall", "label precision")
+    shown = [
+        [key, str(value)] for key, value in lines.items() if whole or key in (*everyday, *measures)
+    ]
+    print_table(["", ""], shown)
 
 
 def _flat(value: Any) -> str:

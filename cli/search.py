@@ -1,6 +1,7 @@
 """``pg-hashindex search``: the rows near a vector, or near a row."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -81,11 +82,13 @@ def search(
         if radius is None and vector is not None:
             hits = found.search(vector, most, **options)
         elif radius is None:
-            hits = found.search_like(like, most, **options)
+            with _checking_key(found, like):
+                hits = found.search_like(like, most, **options)
         elif vector is not None:
             hits = found.within(vector, radius)
         else:
-            hits = found.within_like(like, radius)
+            with _checking_key(found, like):
+                hits = found.within_like(like, radius)
         if columns is None:
             columns = [] if as_json else _text_columns(found.row)
         shown = _columns(found.row, hits, columns)
@@ -119,6 +122,20 @@ def _searched(
             execute(found.connection, "SELECT $1::regclass", [row.qualified_table])
         note_not_encoded(row)
         yield found, None if query is None else _vector(query)
+
+
+@contextmanager
+def _checking_key(index: HashIndex, like: str | None) -> Iterator[None]:
+    """Name the key's type where --like cannot be one."""
+    try:
+        yield
+    except InvalidInputError as error:
+        found = re.match("invalid input syntax for type (.+): ", str(error))
+        if found is None:
+            raise
+        raise InvalidInputError(
+            f"--like {like!r} is not a key: {index.row.key.name} is of type {found[1]}"
+        ) from error
 
 
 def _text_columns(index: IndexRow) -> list[str]:

@@ -18,7 +18,7 @@ with a password in the variable, or the password in `~/.pgpass`.
 Results go to stdout, progress and notes to stderr. In a terminal, tables have lines and long work
 has progress bars; elsewhere tables are plain, and long work prints a line when it begins and one
 when it ends. `pg-hashindex -q COMMAND` prints no notes, `pg-hashindex -v COMMAND` prints the
-traceback of an error.
+traceback of an error, and all that `index check`, `index show` and `model train` know.
 
 | exit code | means |
 | ---: | --- |

@@ -95,9 +95,9 @@ def stages() -> str:
     drawing = Drawing(760, 300, "A search: the query's code, candidates by code, exact order")
     boxes = [
         (20, "query", ["384 numbers"], "vector"),
-        (205, "code", ["model's layers,", "then signs"], "1011…0"),
-        (390, "candidates", ["all codes, 16 bytes", "each, by differing bits"], "200 of 59,000"),
-        (575, "answers", ["200 vectors, by the", "exact distance"], "10 rows"),
+        (205, "code", ["model's layers,", "then cuts"], "1011…0"),
+        (390, "candidates", ["codes of the nearest", "lists, by differing bits"], "60 of 300,000"),
+        (575, "answers", ["60 vectors, by the", "exact distance"], "10 rows"),
     ]
     for x, title, lines, below in boxes:
         drawing.box(x, 60, 165, 110, "#eef3fd", FAINT)
@@ -252,7 +252,9 @@ def memory(whole: Mapping[str, Any]) -> str:
             drawing.line(points, *LINES[name])
             for point in points:
                 drawing.circle(*point, 3.5, LINES[name][0])
-    drawing.text(60, 28, f"p50, ms, at recall@10 {whole['target']:g}", anchor="start", bold=True)
+    rows = f"{whole['rows']:,} x {whole['dimension']}"
+    heading = f"{rows}: p50, ms, at recall@10 {whole['target']:g}"
+    drawing.text(60, 28, heading, anchor="start", bold=True)
     drawing.text(360, bottom + 65, "memory of the server, as a share of table + HNSW")
     ends = {
         name: height([*curve.values()][-1][keys[1]]) for name, curve in systems.items() if curve
@@ -299,6 +301,8 @@ def scale(whole: Mapping[str, Any]) -> str:
     for y, name in ((60, "hnsw"), (82, "ours")):
         drawing.line([(745, y), (770, y)], *LINES[name])
         words, bold = memory_report.NAMES[name], name == "ours"
+        if len(builds[name]) == 1:
+            words += f" ({builds[name][0][0] / 1e6:g} million)"
         drawing.text(776, y + 5, words, anchor="start", size=13, fill=LINES[name][0], bold=bold)
     if expected != builds["hnsw"]:
         drawing.line([(745, 104), (770, 104)], LINES["hnsw"][0], 2, "6 4")

@@ -11,7 +11,7 @@ BEGIN
     SELECT i.* INTO found FROM hashindex.index i WHERE i.name = index_name;
     IF found.name IS NULL THEN
         RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
-            USING ERRCODE = '42X02', HINT = 'See SELECT name, table_name FROM hashindex.index.';
+            USING ERRCODE = '42X02', HINT = 'List them: pg-hashindex index list.';
     END IF;
     RETURN found;
 END

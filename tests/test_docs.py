@@ -1,6 +1,7 @@
 """The generated parts of the documents are current."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_the_figures_are_those_of_the_committed_runs():
 
 def test_the_readme_is_read_in_three_minutes():
     assert len((REPOSITORY / "README.md").read_text().split()) <= 700
+
+
+def test_no_text_installs_a_package_that_is_not_published():
+    for folder in ("docs", "examples", "pg_hashindex", "cli"):
+        for file in (REPOSITORY / folder).rglob("*"):
+            if file.suffix in (".md", ".py", ".ipynb", ".html"):
+                assert not re.search("pip install '?pg_hashindex", file.read_text()), file
+    assert "pip install pg_hashindex" not in (REPOSITORY / "README.md").read_text()
 
 
 def test_the_pictures_of_memory_are_those_of_the_committed_runs():

@@ -9,11 +9,14 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from textwrap import shorten
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tqdm import tqdm
 
+# What stands beside the name: the share, a short bar, numbers, times and the rate.
+_BAR_COLUMNS = 50
 _BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
 _TELL: ContextVar[Callable[[str], object] | None] = ContextVar("what is told steps", default=None)
 
@@ -81,15 +84,16 @@ class Progress:
 
     def __enter__(self) -> Self:
         # On a terminal that does not tell its size, as one that records, tqdm would show nothing.
-        columns, lines = (None, None) if _tells_its_size() else shutil.get_terminal_size()
+        told, (columns, lines) = _tells_its_size(), shutil.get_terminal_size()
         self._bar = tqdm(
-            desc=self._what,
+            desc=shorten(self._what, max(columns - 6, 8), placeholder=" ..."),
             total=self._total,
             unit=self._unit,
             unit_scale=self._unit == "row",
             disable=None if is_shown() else True,
-            ncols=columns,
-            nrows=lines,
+            ncols=None if told else columns,
+            nrows=None if told else lines,
+            bar_format=self._format(columns),
         )
         return self
 
@@ -100,6 +104,12 @@ class Progress:
         traceback: TracebackType | None,
     ) -> None:
         self._bar.close()
+
+    def _format(self, columns: int) -> str | None:
+        """Return what fits into a line, since tqdm cuts the line in the middle of a word."""
+        if columns >= len(self._what) + _BAR_COLUMNS:
+            return None
+        return "{desc}: {percentage:3.0f}%" if self._total else "{desc}: {n_fmt}"
 
     @property
     def total(self) -> int:

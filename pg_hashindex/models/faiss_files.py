@@ -119,6 +119,6 @@ def _faiss() -> Any:
         import faiss
     except ImportError as error:
         raise InvalidInputError(
-            "files of Faiss need Faiss: pip install 'pg_hashindex[faiss]'"
+            "files of Faiss need Faiss: pip install '.[faiss]' in the checkout"
         ) from error
     return faiss

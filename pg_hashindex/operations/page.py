@@ -295,13 +295,14 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
 
 
 def _of_table(found: Diagnosis) -> _Verdict:
-    """Say how pgvector's indexes do on a table, in plain words: the first advice."""
+    """Return the doctor's decision as a verdict."""
     if not found.complete:
         return _Verdict("warning", "There was no time to measure all: give a longer --timeout.")
-    if not found.advice:
-        return _Verdict("ok", "Nothing needs to be done.")
-    first = found.advice[0]
-    return _Verdict("ok" if first.kind == "leave" else "warning", first.text)
+    decision = found.decision
+    if decision is None:
+        return _Verdict("warning", "Nothing was measured.")
+    good = decision.kind in ("keep", "nothing") and not decision.commands
+    return _Verdict("ok" if good else "warning", decision.text)
 
 
 def _points(found: Diagnosis) -> Iterator[plots.SearchPoint]:

@@ -27,7 +27,7 @@ from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import are_trainable, as_rows, as_vector
-from .doctor_advice import advise
+from .doctor_advice import advise, decide
 from .doctor_catalog import (
     CatalogIndex,
     check_table,
@@ -162,7 +162,9 @@ def diagnose(
             if isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
                 raise InUseError(locked(connection, table)) from error
             raise
-    return replace(diagnosis, advice=advise(diagnosis, goal)) if measure else diagnosis
+    if not measure:
+        return diagnosis
+    return replace(diagnosis, decision=decide(diagnosis, goal), advice=advise(diagnosis, goal))
 
 
 def _check(k: int, sample: int, goal: float, timeout: float, metric: str | None) -> None:

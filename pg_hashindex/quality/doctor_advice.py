@@ -1,19 +1,15 @@
-"""The doctor's advice: what to do about what it found, in plain words, with commands to run."""
+"""The doctor's decision, and what else to do about what it found, with commands to run."""
 
 import shlex
 from collections.abc import Iterator
 
+from psycopg import sql
+
 from ..models.model import OPERATORS
 from .doctor_catalog import usual_metric
 from .doctor_findings import CodeFit, Diagnosis, Point, Scope, Suggestion, VectorIndex
-from .sizes import (
-    HNSW_DIMENSIONS,
-    as_setting,
-    expected_bytes,
-    hnsw_bytes,
-    hnsw_seconds,
-    megabytes,
-)
+from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
+from .systems import GRAPH, Signs, VectorColumn
 
 # Searched exactly in less, a table needs no index.
 _FAST_MS = 10.0
@@ -23,19 +19,72 @@ _LEAST_RETURNED = 0.99
 _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 # Rows found by a b-tree lie apart, and are read slower than all rows in their order.
 _APART = 3
-# Centring is for fewer candidates, by this part at the least.
-_CENTRING = 0.8
+# With more candidates than this, a graph over codes is slower than an index with fewer.
+_MOST_CANDIDATES = 60
 # Smaller rows are kept whole; a vector of at most so many bytes fits in a page with a few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
 
+def decide(found: Diagnosis, goal: float) -> Suggestion:
+    """Say in one sentence what to search by: what is there, nothing, or codes of a kind.
+
+    Only what was measured is advised, and the simplest that reaches the recall.
+    """
+    exact = _exact(found)
+    if exact is None:
+        return Suggestion("unknown", "Nothing was measured, so nothing is advised; see the notes.")
+    usable = [index for index in found.indexes if index.valid]
+    fitting = [index for index in usable if _too_large(found, index) is None]
+    points = [point for index in fitting for point in _points(found, index)]
+    enough = [point for point in points if point.recall >= goal]
+    failing = next((one for one, enough in _filtered(found, goal) if enough is None), None)
+    time = f"an exact search of {found.table.rows} rows takes {exact.p50_ms:.3g} ms"
+    if failing is not None:
+        why = (
+            f"where {failing.filter}, {failing.index} finds {failing.recall:.1%} of the true "
+            f"{found.k} nearest, and iterative scans do not help"
+        )
+    elif enough:
+        # What sessions have now needs no change.
+        return _keep(found, min(enough, key=lambda point: (not point.current, point.p50_ms)))
+    elif points:
+        best = max(points, key=lambda point: point.recall)
+        why = f"{best.index} finds {best.recall:.1%} of the true {found.k} nearest at the most"
+    elif fitting:
+        return Suggestion("unknown", "No index was measured, so nothing is advised; see the notes.")
+    else:
+        why = str(_too_large(found, usable[0])) if usable else time
+    if exact.p50_ms <= _FAST_MS:
+        beside = "" if why == time else f", and {why}"
+        return Suggestion("nothing", f"Nothing is needed: {time}, which is fast enough{beside}.")
+    if failing is not None:
+        return _index(found, why, " --filter-columns COLUMN,...")
+    return _codes(found, why)
+
+
+def _keep(found: Diagnosis, chosen: Point) -> Suggestion:
+    """Keep an index, with the setting that was chosen."""
+    (index,) = (index for index in found.indexes if index.name == chosen.index)
+    now = _now(found, index)
+    if now is None or chosen.current:
+        return Suggestion(
+            "keep",
+            f"Keep {index.name}: it finds {chosen.recall:.1%} of the true {found.k} nearest in "
+            f"{chosen.p50_ms:.3g} ms, and fits in memory.",
+        )
+    module = f"{index.method}.{index.setting}"
+    limit = "" if index.metric else ", with as many candidates in the LIMIT of the inner query"
+    return Suggestion(
+        "keep",
+        f"Keep {index.name}, and raise {module} to {chosen.value}{limit}: recall {now.recall:.1%} "
+        f"-> {chosen.recall:.1%}, median {now.p50_ms:.3g} -> {chosen.p50_ms:.3g} ms.",
+        (f"SET {module} = {chosen.value};",),
+    )
+
+
 def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
-    """Say what to do to reach a recall, what matters most first; where all is well, that."""
-    urgent = [*_indexes(found, goal), *_filters(found, goal), *_dead(found)]
-    smaller = [*_memory(found)]
-    if not urgent and not smaller:
-        urgent.append(_leave(found))
-    return [*urgent, *smaller, *_unused(found), *_toast(found)]
+    """Say what else to do to the table and its indexes, what matters most first."""
+    return [*_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
 
 
 def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
@@ -51,133 +100,16 @@ def _exact(found: Diagnosis) -> Scope | None:
     return next((scope for scope in found.scopes if scope.filter is None), None)
 
 
-def _leave(found: Diagnosis) -> Suggestion:
-    if not found.indexes:
-        exact = _exact(found)
-        time = "" if exact is None else f": an exact search takes {exact.p50_ms:.3g} ms"
-        return Suggestion("leave", f"Leave it: {found.table.rows} rows need no index{time}.")
-    good = [point for index in found.indexes if (point := _now(found, index)) is not None]
-    if not good:
-        return Suggestion("leave", "Nothing was measured; see the notes.")
-    best = max(good, key=lambda point: point.recall)
-    return Suggestion(
-        "leave",
-        f"Leave it: {best.index} finds {best.recall:.1%} of the true {found.k} nearest in "
-        f"{best.p50_ms:.3g} ms, and fits in memory.",
-    )
-
-
-def _indexes(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
-    usable = [index for index in found.indexes if index.valid]
-    exact = _exact(found)
-    if not usable and exact is not None and exact.p50_ms > _FAST_MS:
-        yield _first_index(found, exact)
-    for index in usable:
-        now, points = _now(found, index), _points(found, index)
-        if now is None or now.recall >= goal:
-            continue
-        module = f"{index.method}.{index.setting}"
-        enough = next((point for point in points if point.recall >= goal), None)
-        if enough is not None:
-            text = (
-                f"Raise {module} from {now.value} to {enough.value}: {index.name} finds "
-                f"{now.recall:.1%} of the true {found.k} nearest now, and {enough.recall:.1%} "
-                f"then, in {enough.p50_ms:.3g} ms instead of {now.p50_ms:.3g}."
-            )
-            if index.metric is None:
-                text += " Re-rank as many candidates: the LIMIT of the inner query, too."
-            session = f"SET {module} = {enough.value};"
-            role = f"ALTER ROLE CURRENT_USER SET {module} = {enough.value};  -- for new sessions"
-            yield Suggestion("raise", text, (session, role))
-            continue
-        best = max(points, key=lambda point: point.recall)
-        signs = _best_signs(found)
-        if index.metric is None and signs is not None and signs.recall > best.recall:
-            text, commands = _small_index(found)
-            said = f"{best.recall:.1%} is the best that {index.name} finds. {text}"
-            yield Suggestion("binary_quantize", said, commands)
-            continue
-        how = "with more edges (m = 32, ef_construction = 128)"
-        if index.method != "hnsw":
-            lists = max(10, int(found.table.rows**0.5))
-            how = f"on the rows as they are now, with {lists} lists or as HNSW"
-        yield Suggestion(
-            "rebuild",
-            f"Build {index.name} again {how}: {best.recall:.1%} is the best that it finds, with "
-            f"{module} = {best.value}.",
-            (f"REINDEX INDEX CONCURRENTLY {index.name};  -- or a new one beside, then drop this",),
-        )
-
-
-def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
-    table = found.table
-    size = hnsw_bytes(table.rows, table.type, table.dimension)
-    exact = f"An exact search takes {scope.p50_ms:.3g} ms"
-    if table.dimension > HNSW_DIMENSIONS[table.type]:
-        return Suggestion(
-            "index",
-            f"{exact}, and pgvector indexes {HNSW_DIMENSIONS[table.type]} dimensions of a "
-            f"{table.type} at most, of {table.dimension}.",
-            _small_index(found)[1] + _ours(found),
-        )
-    column = table.quoted_column
-    if not table.declared:
-        column = f"({column}::{table.type}({table.dimension}))"
-    operators = f"{table.type}_{scope.metric}_ops"
-    return Suggestion(
-        "index",
-        f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
-        f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build. "
-        f"{_learned(found)} {_small_index(found)[0]}" + _refusal(found),
-        (
-            f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
-            _create(found, f"{column} {operators}"),
-            *_small_index(found)[1],
-            *_ours(found),
-        ),
-    )
-
-
-def _memory(found: Diagnosis) -> Iterator[Suggestion]:
-    """Say what to do about indexes that are larger than memory."""
-    table, memory, exact = found.table, found.memory, _exact(found)
-    for index in found.indexes:
-        if index.valid and index.bytes > memory.effective_cache_size:
-            what = "the memory that the server expects to have (effective_cache_size)"
-            limit = memory.effective_cache_size
-        elif index.valid and index.bytes > memory.shared_buffers and _misses(found, index):
-            what, limit = "shared_buffers, and searches wait for the disk", memory.shared_buffers
-        else:
-            continue
-        yield Suggestion(
-            "memory",
-            f"{index.name} takes {megabytes(index.bytes)}, more than {what}: "
-            f"{as_setting(limit)}. If the machine has the memory, raise that; else have a smaller "
-            "index.",
-            (f"ALTER SYSTEM SET shared_buffers = '{int(1.2 * index.bytes / 1e6)}MB';  -- restart",),
-        )
-        if index.expression is None and table.type == "vector":
-            n_bytes = hnsw_bytes(table.rows, "halfvec", table.dimension)
-            yield Suggestion(
-                "halfvec",
-                f"An index in half precision is about {megabytes(n_bytes)}, with nearly the same "
-                "recall; queries have to be written with the same cast.",
-                (
-                    _create(
-                        found,
-                        f"({table.quoted_column}::halfvec({table.dimension})) "
-                        f"halfvec_{exact.metric if exact else 'l2'}_ops",
-                    ),
-                ),
-            )
-        if index.metric is not None:
-            text, commands = _small_index(found)
-            yield Suggestion("binary_quantize", text, commands)
-        yield Suggestion(
-            "codes",
-            _learned(found) + _refusal(found),
-            _ours(found),
-        )
+def _too_large(found: Diagnosis, index: VectorIndex) -> str | None:
+    """Say in which memory an index does not fit; None if it does."""
+    memory = found.memory
+    if index.bytes > memory.effective_cache_size:
+        limit, setting = memory.effective_cache_size, "effective_cache_size"
+    elif index.bytes > memory.shared_buffers and _misses(found, index):
+        limit, setting = memory.shared_buffers, "shared_buffers"
+    else:
+        return None
+    return f"{index.name} takes {megabytes(index.bytes)}, more than {setting} ({as_setting(limit)})"
 
 
 def _misses(found: Diagnosis, index: VectorIndex) -> bool:
@@ -186,15 +118,58 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
     return cold or (index.cached_share is not None and index.cached_share < 0.9)
 
 
-def _best_signs(found: Diagnosis) -> CodeFit | None:
-    """Return the signs that need the fewest candidates, centred only where that gains enough."""
-    return min(
-        (fit for fit in found.codes if fit.code.startswith("binary_quantize")),
-        key=lambda fit: (
-            -round(fit.recall, 2),
-            fit.candidates * (_CENTRING if fit.code == "binary_quantize" else 1),
-        ),
-        default=None,
+def _codes(found: Diagnosis, why: str) -> Suggestion:
+    """Take signs or a learned code in an HNSW, or an index of pg_hashindex."""
+    signs, graph = _fit(found, "binary_quantize"), _fit(found, "thermometer")
+    lists, table = _fit(found, "itq"), found.table
+    if graph is None:
+        return Suggestion("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
+    size = hnsw_bytes(table.rows, "bit", graph.bits)
+    if lists is not None and (
+        table.changed > max(table.rows, 1)
+        or size > found.memory.effective_cache_size
+        or (graph.candidates > _MOST_CANDIDATES and lists.candidates < graph.candidates)
+    ):
+        return _index(found, why)
+    if signs is not None and (-signs.recall, signs.candidates) <= (-graph.recall, graph.candidates):
+        return Suggestion(
+            "signs",
+            f"Take an HNSW of signs, about {_signs_size(found)}, since {why}: {_holds(signs)}.",
+            _statements(found, signs),
+        )
+    return Suggestion(
+        "function",
+        f"Take a learned code in an HNSW, about {megabytes(size)}, since {why}: {_holds(graph)}.",
+        _quickstart(found, " --as function"),
+    )
+
+
+def _index(found: Diagnosis, why: str, options: str = "") -> Suggestion:
+    """Take an index of pg_hashindex, if the table can have one."""
+    table, lists = found.table, _fit(found, "itq")
+    if table.without_codes is not None:
+        return Suggestion(
+            "unknown",
+            f"{_sentence(why)}, but this table cannot have a pg_hashindex index: "
+            f"{table.without_codes}.",
+        )
+    held = "" if lists is None else f": {_holds(lists)}"
+    return Suggestion(
+        "index",
+        f"Take an index of pg_hashindex, about {megabytes(expected_bytes(table.rows))}, since {why}"
+        f"{held}.",
+        _quickstart(found, f" --as index{options}"),
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _holds(fit: CodeFit) -> str:
+    return (
+        f"{fit.candidates} candidates, re-ranked, hold {fit.recall:.1%} of the true ten nearest of "
+        f"{fit.rows} sampled rows"
     )
 
 
@@ -202,53 +177,33 @@ def _fit(found: Diagnosis, code: str) -> CodeFit | None:
     return next((fit for fit in found.codes if fit.code == code), None)
 
 
-def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
-    """Return the advice of an HNSW of signs, plain or centred, as they were measured."""
-    table, best = found.table, _best_signs(found)
-    text = f"An HNSW of signs (binary_quantize) is about {_signs_size(found)}"
-    if best is None:
-        text += ": re-rank some 100 candidates by the vectors themselves."
-    else:
-        text += (
-            f": {best.candidates} candidates, re-ranked by the vectors themselves, hold "
-            f"{best.recall:.1%} of the true ten nearest of {best.rows} sampled rows."
-        )
-    code = table.quoted_column
-    lines: tuple[str, ...] = ()
-    if best is None or best.code != "binary_quantize":
-        text += " Centre the vectors first, or signs say less (lines for psql)."
-        code = f"{code} - :'mean'::{table.type}"
-        lines = (f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",)  # noqa: S608
-    code = f"binary_quantize({code})::bit({table.dimension})"
-    return text, (*lines, _create(found, f"({code}) bit_hamming_ops"))
-
-
-def _learned(found: Diagnosis) -> str:
-    """Say how many candidates learned codes need, and how large an index of them is."""
-    graph, lists = _fit(found, "thermometer"), _fit(found, "itq")
-    if graph is None or lists is None:
-        return f"A pg_hashindex index takes about {megabytes(expected_bytes(found.table.rows))}."
-    size = hnsw_bytes(found.table.rows, "bit", graph.bits)
-    return (
-        f"An HNSW of thermometer codes is about {megabytes(size)}, and needs {graph.candidates} "
-        f"candidates for {graph.recall:.1%}; a pg_hashindex index (ITQ) is about "
-        f"{megabytes(expected_bytes(found.table.rows))}, needs {lists.candidates} for "
-        f"{lists.recall:.1%}, and is built and written to faster."
-    )
-
-
 def _signs_size(found: Diagnosis) -> str:
     return megabytes(hnsw_bytes(found.table.rows, "bit", found.table.dimension))
 
 
+def _statements(found: Diagnosis, signs: CodeFit) -> tuple[str, ...]:
+    """Return the SQL that makes an HNSW of signs, and the query."""
+    table = found.table
+    key = sql.SQL(", ").join(map(sql.Identifier, table.primary_key or ()))
+    if not table.primary_key:
+        key = sql.SQL("*").format()
+    of = VectorColumn(
+        None, sql.SQL(table.name), sql.SQL(table.quoted_column), table.type, key, key,
+        table.kind == "partitioned table",
+    )  # fmt: skip
+    system = Signs(of, found.metric, table.dimension)
+    query = system.example(found.k, system.setting(max(signs.candidates, found.k)))
+    created = (f"{one.as_string()};" for one in system.create(options=GRAPH, concurrently=True))
+    return (*created, *query.splitlines())
+
+
 def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
-    fast: set[str | None] = set()
+    seen: set[str | None] = set()
     for scope in found.scopes:
-        if scope.filter in fast or (milliseconds := _by_btree(found, scope)) is None:
+        # A filter has a scope for each distance.
+        if scope.filter in seen or (milliseconds := _by_btree(found, scope)) is None:
             continue
-        if milliseconds <= _FAST_MS:
-            # Exact search is all that this filter needs then.
-            fast.add(scope.filter)
+        seen.add(scope.filter)
         columns = ", ".join(scope.unindexed)
         how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
         yield Suggestion(
@@ -258,49 +213,45 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
             f"{milliseconds:.2g} ms, and finds all of the true {found.k} nearest.",
             (f"CREATE INDEX {how}ON {found.table.name} ({columns});",),
         )
+    for now, enough in _filtered(found, goal):
+        if enough is None:
+            continue
+        index = next(index for index in found.indexes if index.name == now.index)
+        yield Suggestion(
+            "iterative_scan",
+            f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
+            f"answers, and finds {now.recall:.1%} of the true ones. With iterative scans it finds "
+            f"{enough.recall:.1%} in {enough.p50_ms:.3g} ms.",
+            (
+                f"SET {index.method}.iterative_scan = 'relaxed_order';",
+                f"SET {index.method}.{index.setting} = {enough.value};",
+            ),
+        )
+
+
+def _filtered(found: Diagnosis, goal: float) -> Iterator[tuple[Point, Point | None]]:
+    """Yield what an index finds too little of under a filter, and the iterative scan that helps."""
+    # Exact search is all that these filters need.
+    fast = {
+        scope.filter
+        for scope in found.scopes
+        if (expected := _by_btree(found, scope)) is not None and expected <= _FAST_MS
+    }
     for now in found.points:
         if now.filter is None or not now.current or now.filter in fast:
             continue
-        short = now.returned < _LEAST_RETURNED * now.wanted
-        if not short and now.recall >= goal:
+        if now.returned >= _LEAST_RETURNED * now.wanted and now.recall >= goal:
             continue
-        index = next(index for index in found.indexes if index.name == now.index)
-        said = (
-            f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
-            f"answers, and finds {now.recall:.1%} of the true ones."
-        )
         exact = next((s for s in found.scopes if s.filter == now.filter), None)
         if exact is not None and exact.planner == "exact" and exact.p50_ms <= _FAST_MS:
             # PostgreSQL chooses exact search, and it is fast.
             continue
-        iterative = [
+        iterative = (
             point
             for point in found.points
             if (point.index, point.filter) == (now.index, now.filter) and point.iterative
-        ]
-        best = max(iterative, key=lambda point: point.recall, default=None)
-        enough = next((point for point in iterative if point.recall >= goal), None)
-        if enough is not None:
-            yield Suggestion(
-                "iterative_scan",
-                f"{said} With iterative scans it finds {enough.recall:.1%} in "
-                f"{enough.p50_ms:.3g} ms.",
-                (
-                    f"SET {index.method}.iterative_scan = 'relaxed_order';",
-                    f"SET {index.method}.{index.setting} = {enough.value};",
-                ),
-            )
-            continue
-        yield Suggestion(
-            "codes",
-            f"{said} Iterative scans do not help"
-            + (f" ({best.recall:.1%} in {best.p50_ms:.3g} ms)" if best is not None else "")
-            + ". A pg_hashindex index keeps the columns of filters beside its codes, and restricts "
-            "the rows that are searched. With --tenant COLUMN in their place it trains landmarks "
-            "within each value of a column: take that if most searches ask for one value."
-            + _refusal(found),
-            _ours(found, " --filter-columns COLUMN,..."),
         )
+        yield now, next((point for point in iterative if point.recall >= goal), None)
 
 
 def _by_btree(found: Diagnosis, scope: Scope) -> float | None:
@@ -379,37 +330,16 @@ def _toast(found: Diagnosis) -> Iterator[Suggestion]:
         yield Suggestion("toast", text)
 
 
-def _ours(found: Diagnosis, options: str = "") -> tuple[str, ...]:
-    """Return the command that makes an index of codes; none where it would refuse."""
+def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
+    """Return the command that makes codes of a kind."""
     table = found.table
-    if table.without_codes is not None:
-        return ()
-    key = (
-        ""
-        if table.primary_key is not None
-        else f" --id {shlex.quote(','.join(table.other_key or ()))}"
-    )
+    if table.primary_key is None and table.other_key is not None and "index" in options:
+        options += f" --id {shlex.quote(','.join(table.other_key))}"
     metric = found.metric
     if metric in OPERATORS and metric != usual_metric(index.metric for index in found.indexes):
         # Quickstart takes that of an index, else cosine, unasked.
-        options = f" --metric {metric}{options}"
+        options += f" --metric {metric}"
     return (
         f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
-        f"{shlex.quote(table.column)}{key}{options}",
+        f"{shlex.quote(table.column)}{options}",
     )
-
-
-def _refusal(found: Diagnosis) -> str:
-    reason = found.table.without_codes
-    return "" if reason is None else f" But this table cannot have a pg_hashindex index: {reason}."
-
-
-def _create(found: Diagnosis, what: str) -> str:
-    how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
-    return f"CREATE INDEX {how}ON {found.table.name} USING hnsw ({what});"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -145,6 +145,39 @@ _COLUMNS: LiteralString = """
 """
 
 
+# The columns are fields of ListedColumn.
+_LISTED: LiteralString = """
+    SELECT c.oid::regclass::text, a.attname::text, pg_catalog.format_type(t.oid, a.atttypmod),
+           -- Unknown before the first ANALYZE.
+           sum(l.reltuples) FILTER (WHERE l.reltuples >= 0)::bigint,
+           coalesce(sum(pg_catalog.pg_table_size(l.oid)), 0)::bigint,
+           ARRAY(SELECT i.relname::text FROM pg_catalog.pg_index x
+                 JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+                 JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname IN ('hnsw', 'ivfflat')
+                 WHERE x.indrelid = c.oid AND a.attnum = ANY (x.indkey::smallint[])
+                 ORDER BY i.relname)
+    FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid AND t.typname IN ('vector', 'halfvec')
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'hashindex'
+    LEFT JOIN pg_catalog.pg_class l ON l.relkind <> 'p' AND (
+        l.oid = c.oid OR l.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
+    WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND a.attnum > 0
+      AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+    GROUP BY c.oid, a.attname, a.attnum, t.oid, a.atttypmod ORDER BY 1, a.attnum
+"""
+
+
+class ListedColumn(NamedTuple):
+    """A column of vectors: its table's rows by the server's estimate, and the vector indexes."""
+
+    table: str
+    column: str
+    type: str
+    rows: int | None
+    bytes: int
+    indexes: list[str]
+
+
 class CatalogIndex(NamedTuple):
     """An index, its names with those of its partitions' indexes, and its operator."""
 
@@ -225,6 +258,27 @@ def indexes_of(connection: Connection, table: str, column: str) -> list[VectorIn
     with translated_errors():
         (oid,) = one_row(connection, "SELECT to_regclass($1)::oid::bigint", [table])
         return [found.entry for found in read_indexes(connection, oid, column)]
+
+
+def list_columns(connection: Connection) -> list[ListedColumn]:
+    """Return the columns of vectors that the role may read; no table is read."""
+    with translated_errors():
+        return [ListedColumn(*row) for row in execute(connection, _LISTED)]
+
+
+def only_column(connection: Connection, table: str) -> str:
+    """Return the name of the one column of vectors of a table; refuse none, and several."""
+    with translated_errors():
+        find_relation(connection, table)
+        *_, vectors = one_row(connection, _COLUMNS, [table])
+    if len(vectors) != 1:
+        there = ", ".join(map(repr, vectors))
+        raise InvalidInputError(
+            f"name a column of {table}: its columns of vectors are {there}"
+            if vectors
+            else f"table {table} has no column of vectors"
+        )
+    return str(vectors[0])
 
 
 def check_table(connection: Connection, table: str, column: str, *, measured: bool = True) -> int:

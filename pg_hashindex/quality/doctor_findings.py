@@ -262,8 +262,9 @@ class Suggestion:
     Attributes
     ----------
     kind
-        ``leave``, ``raise``, ``rebuild``, ``vacuum``, ``memory``, ``index``, ``halfvec``,
-        ``binary_quantize``, ``btree``, ``iterative_scan``, ``toast``, ``unused`` or ``codes``.
+        Of a decision: ``keep`` what is there, ``nothing`` is needed, take ``signs`` or a
+        ``function`` of a model in an HNSW, take an ``index`` of pg_hashindex, or ``unknown``.
+        Of advice: ``btree``, ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``.
     commands
         SQL, or a line of the shell.
     """
@@ -292,6 +293,8 @@ class Diagnosis:
         What could not be looked at, and why.
     complete
         Whether there was time for all measurements.
+    decision
+        What to search by, None where nothing was to be measured; ``advice`` is what else to do.
     """
 
     table: TableFacts
@@ -308,6 +311,7 @@ class Diagnosis:
     codes: list[CodeFit]
     notes: list[str]
     complete: bool
+    decision: Suggestion | None = None
     advice: list[Suggestion] = field(default_factory=list)
 
     @property

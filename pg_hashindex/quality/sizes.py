@@ -1,4 +1,4 @@
-"""How large an index will be, and how long its build takes, estimated from a table's facts."""
+"""How large an index will be, estimated from a table's facts."""
 
 import math
 
@@ -10,19 +10,12 @@ _PAGE = 8168
 _ELEMENT_BYTES = 280
 # Measured: 60,000 rows with 256 projections of 3 cuts and their landmarks took 14.5 MB.
 _OURS_BYTES = 242
-# Numbers of vectors that go into a graph in a second, at the least to be expected.
-_BUILT_A_SECOND = 800_000
 
 
 def hnsw_bytes(rows: int, kind: str, dimension: int) -> int:
     """Return how large an HNSW index (m = 16) over a vector, halfvec or bit will be, roughly."""
     a_page = max(1, _PAGE // (math.ceil(_NUMBER_BYTES[kind] * dimension) + _ELEMENT_BYTES))
     return -(-rows // a_page) * 8192
-
-
-def hnsw_seconds(rows: int, dimension: int) -> float:
-    """Return how long the build of an HNSW index takes at the least, in memory, on one core."""
-    return rows * dimension / _BUILT_A_SECOND
 
 
 def expected_bytes(rows: int) -> int:

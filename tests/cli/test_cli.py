@@ -76,7 +76,12 @@ def test_the_whole_way(run, empty_url, tmp_path, rows):
 
     train = ["model", "train", "m", "--table", "docs", "--column", "v", "--bits", "16"]
     train += ["--metric", "l2"]
-    printed = on(*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3")
+    sgh = [*train, "--method", "sgh", "--param", "n_anchors=50", "--seed", "3"]
+    brief = on(*sgh).stdout
+    assert "share of ones" not in brief
+    assert "pg-hashindex index create INDEX --table docs --column v --model m\n" in brief
+    on("model", "drop", "m")
+    printed = on(*sgh, "--verbose")
     for word in ("1080", "share of ones", "estimated", "shift > normalize > rbf > shift > affine"):
         assert word in printed.stdout
     assert "training sgh on 1200 rows" in printed.stderr
@@ -204,7 +209,7 @@ def test_training_refused(on, docs, arguments, message):
 def test_cuts(on, docs):
     source = ["--table", docs, "--column", "v"]
     train = ["model", "train", "m", "--bits", "24", *source]
-    printed = on(*train, "--method", "itq").stdout
+    printed = on(*train, "--method", "itq", "-v").stdout
     for line in (
         r"^bits +24$",
         r"^cuts +-\d\S+, 0, \d\S+$",
@@ -214,7 +219,7 @@ def test_cuts(on, docs):
     refused = on(*train, "--cuts", 3, "--method", "cghash", code=3).stderr
     assert "models of cghash have one cut, not 3" in refused
     on("index", "create", "i", *source, "--model", "m")
-    assert re.search(r"^cuts +3$", on("index", "show", "i").stdout, re.MULTILINE)
+    assert re.search(r"^cuts +3$", on("index", "show", "i", "-v").stdout, re.MULTILINE)
     checked = json.loads(on("index", "check", "i", "--json").stdout)
     status = {found["check"]: found["status"] for found in checked["findings"]}
     for name in ("wrong_codes", "projection_drift", "bit_drift"):
@@ -258,7 +263,7 @@ def test_bad_parameters(on, docs):
         assert f"k is {k}; it must be" in result.stderr
         result = on("search", "i", "--like", "1", "--candidates", k, code=3)
         assert f"candidates is {k}; it must be" in result.stderr
-    assert "for type integer" in on("search", "i", "--like", "one", code=3).stderr
+    assert "id is of type integer" in on("search", "i", "--like", "one", code=3).stderr
     for option in ("-k", "--queries", "--candidates"):
         result = on("evaluate", "i", option, "0", code=3)
         assert "must be 1 or more" in result.stderr
@@ -425,11 +430,11 @@ def test_demo(run, server, server_folder, monkeypatch):
     for _ in range(2):
         result = run("demo", "--stop", *arguments)
         for word in (
-            "Nearest packages by packages_sgh (768 bits, sgh)",
             "Nearest packages by packages_itq (768 bits, itq)",
             "candidates",
             "exact search",
             "One code takes 96 bytes, one vector 1536",
+            "5,000 rows are too few for codes to be faster",
         ):
             assert word in result.stdout
         assert "making database pg_hashindex_demo, and" in result.stderr

@@ -110,7 +110,7 @@ def test_an_inductive_model_is_encoded_in_sql(on, connection, monkeypatch):
 @pytest.mark.usefixtures("things")
 def test_a_transductive_model_is_encoded_in_python(on, connection):
     options = (*TABLE, "--graph-query", TAGS)
-    trained = on(*training("bgdh", *options, variant="transductive", batch_contexts=2048))
+    trained = on(*training("bgdh", *options, variant="transductive", batch_contexts=2048), "-v")
     assert re.search(r"^evaluated in +Python$", trained.stdout, re.M)
     assert "network of kind rows" in trained.stdout
     # It learns from the rows that are held back, too, but for their labels.
@@ -154,7 +154,7 @@ def test_a_network_for_images(on, connection):
         )
     options = {"features": "cnn-f", "image_shape": [8, 8, 1], "input_size": 39}
     small = {"rounds": 2, "supervised_steps": 1, "graph_steps": 1, "pretrain": 2, "batch_rows": 16}
-    trained = on(*training("bgdh", *TABLE, **options, **small, learning_rate=1e-4))
+    trained = on(*training("bgdh", *TABLE, **options, **small, learning_rate=1e-4), "-v")
     assert "network of kind torch" in trained.stdout
     assert re.search(r"^parameters .*image_shape \[8, 8, 1\]", trained.stdout, re.M)
     on(*CREATE)

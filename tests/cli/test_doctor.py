@@ -14,8 +14,9 @@ from psycopg import RawCursor, sql
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import _ours, _small_index
+from pg_hashindex.quality.doctor_advice import decide
 from pg_hashindex.quality.doctor_filters import nodes
+from pg_hashindex.quality.doctor_findings import CodeFit
 from pg_hashindex.quality.sizes import hnsw_bytes
 
 ROWS, DIMENSION = 600, 8
@@ -60,8 +61,14 @@ def docs(bare, points):
     return "docs"
 
 
+@pytest.fixture
+def slow_machine(monkeypatch):
+    """No exact search is fast enough."""
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 0)
+
+
 def report(on, *options):
-    return json.loads(on("doctor", "--table", "docs", "--column", "v", "--json", *options).stdout)
+    return json.loads(on("doctor", "docs", "--json", *options).stdout)
 
 
 def nearest(points, queries, k):
@@ -80,6 +87,28 @@ def test_nothing_is_installed_or_written(on_bare, bare, docs):
     bare.execute("CREATE SEQUENCE counter")
     with pytest.raises(HashIndexError, match="read-only transaction"):
         diagnose(bare, "docs", "v", filters=["nextval('counter') > id"])
+
+
+def test_columns_are_listed_and_found(on_bare, bare, docs):
+    bare.execute(
+        "CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops);"
+        "CREATE TABLE two (id int, a halfvec(3), b vector) PARTITION BY RANGE (id);"
+        "CREATE TABLE two_1 PARTITION OF two FOR VALUES FROM (0) TO (9);"
+        "INSERT INTO two VALUES (1, '[1,2,3]', '[1]'), (2, NULL, '[1,2]'); ANALYZE two;"
+        "CREATE TABLE new (v vector); CREATE TABLE plain (a int)"
+    )
+    found = json.loads(on_bare("doctor", "--json").stdout)
+    assert [tuple(one.values())[:4] for one in found] == [
+        ("docs", "v", "vector(8)", ROWS), ("new", "v", "vector", None),
+        ("two", "a", "halfvec(3)", 2), ("two", "b", "vector", 2),
+    ]  # fmt: skip
+    assert found[0]["indexes"] == ["docs_hnsw"]
+    assert "pg-hashindex doctor TABLE" in on_bare("doctor").stderr
+    for table, why in {
+        "two": "name a column of two: its columns of vectors are 'a', 'b'",
+        "plain": "table plain has no column of vectors",
+    }.items():
+        assert why in on_bare("doctor", table, code=3).stderr
 
 
 def test_facts(on_bare, bare, docs):
@@ -109,7 +138,7 @@ def test_facts(on_bare, bare, docs):
     assert found["worst_recall"] == 1
     (scope,) = found["scopes"]
     assert (scope["metric"], scope["planner"], scope["queries"]) == ("cosine", "exact", 540)
-    assert [advice["kind"] for advice in found["advice"]] == ["leave"]
+    assert (found["decision"]["kind"], found["advice"]) == ("nothing", [])
 
 
 def test_dead_rows(on_bare, bare, docs):
@@ -152,9 +181,9 @@ def test_recall_by_brute_force(on_bare, bare, docs, points, tmp_path):
             assert point["wanted"] == 10
     assert found["points"][0]["recall"] < 0.9
     assert found["worst_recall"] == found["points"][0]["recall"]
-    advice = found["advice"][0]
-    assert advice["kind"] == "raise"
-    assert advice["commands"][0].startswith("SET ivfflat.probes = ")
+    assert found["decision"]["kind"] == "keep"
+    (command,) = found["decision"]["commands"]
+    assert command.startswith("SET ivfflat.probes = ")
 
 
 def test_a_row_is_not_its_own_answer(on_bare, bare, points):
@@ -179,9 +208,7 @@ def test_queries_of_a_table(on_bare, bare, docs):
         "nothing.npy": "cannot read arrays",
         "DELETE FROM docs": "is not a table",
     }.items():
-        result = on_bare(
-            "doctor", "--table", "docs", "--column", "v", "--queries-from", wrong, code=3
-        )
+        result = on_bare("doctor", "docs", "v", "--queries-from", wrong, code=3)
         assert why in result.stderr
         assert "Traceback" not in result.stderr
 
@@ -203,7 +230,7 @@ def test_filters(on_bare, bare, docs, points):
 
 
 def test_a_filter_that_matches_nothing(on_bare, docs):
-    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 99")
+    result = on_bare("doctor", "docs", "v", "--filter", "part = 99")
     assert "no query has a neighbour where part = 99" in result.stderr
 
 
@@ -223,14 +250,14 @@ def test_a_filter_that_matches_nothing(on_bare, docs):
     ],
 )
 def test_filters_that_are_not_conditions(on_bare, bare, docs, filter_, why):
-    result = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", filter_, code=3)
+    result = on_bare("doctor", "docs", "v", "--filter", filter_, code=3)
     assert f"filter {filter_!r} cannot be used on docs" in result.stderr
     assert why in result.stderr
     assert bare.execute("SELECT count(*) FROM docs").fetchone() == (ROWS,)
 
 
 def test_fail_under(on_bare, bare, docs):
-    command = ["doctor", "--table", "docs", "--column", "v", "--fail-under"]
+    command = ["doctor", "docs", "v", "--fail-under"]
     on_bare(*command, "1")  # exact searches
     bare.execute("CREATE INDEX docs_ivf ON docs USING ivfflat (v vector_l2_ops) WITH (lists = 20)")
     missed = on_bare(*command, "0.99", code=1)
@@ -249,7 +276,7 @@ def test_fail_under(on_bare, bare, docs):
 
 def test_out_of_time(on_bare, bare, docs):
     """A recall that could not be measured does not pass."""
-    command = ["doctor", "--table", "docs", "--column", "v"]
+    command = ["doctor", "docs", "v"]
     for timeout in ("0", "-1", "nan", "inf"):
         assert "timeout is" in on_bare(*command, "--timeout", timeout, code=3).stderr
     slow = "pg_sleep(0.02) IS NOT NULL"
@@ -261,7 +288,7 @@ def test_out_of_time(on_bare, bare, docs):
 @pytest.mark.parametrize("option", ["-k", "--queries"])
 def test_numbers_out_of_range(on_bare, docs, option):
     for wrong in ("0", "-1", str(2**40)):
-        result = on_bare("doctor", "--table", "docs", "--column", "v", option, wrong, code=3)
+        result = on_bare("doctor", "docs", "v", option, wrong, code=3)
         assert f"is {wrong}; it must be 1 to" in result.stderr
 
 
@@ -292,7 +319,7 @@ def test_kinds_of_indexes(on_bare, bare, docs):
 def test_an_index_that_is_not_valid(on_bare, bare, docs):
     bare.execute("CREATE INDEX broken ON docs USING hnsw (v vector_l2_ops)")
     bare.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'broken'::regclass")
-    result = on_bare("doctor", "--table", "docs", "--column", "v")
+    result = on_bare("doctor", "docs", "v")
     assert "index broken is not valid" in result.stderr
     assert "not valid" in result.stdout
 
@@ -329,7 +356,7 @@ def test_vectors_out_of_line_are_brought_into_their_rows(on_bare, bare):
     assert "toast" not in [one["kind"] for one in again["advice"]]
     # 700 dimensions in half precision stay in their rows by themselves.
     fill(bare, "small", vectors[:, :700])
-    result = on_bare("doctor", "--table", "small", "--column", "v")
+    result = on_bare("doctor", "small", "v")
     assert "halfvec(700);" in result.stdout
 
 
@@ -366,9 +393,9 @@ def test_a_partitioned_table(on_bare, bare, points):
 
 def test_a_materialised_view_and_a_view(on_bare, bare, docs):
     bare.execute("CREATE MATERIALIZED VIEW kept AS SELECT * FROM docs")
-    on_bare("doctor", "--table", "kept", "--column", "v")
+    on_bare("doctor", "kept", "v")
     bare.execute("CREATE VIEW seen AS SELECT * FROM docs")
-    result = on_bare("doctor", "--table", "seen", "--column", "v", code=3)
+    result = on_bare("doctor", "seen", "v", code=3)
     assert "seen is a view: give the table behind it" in result.stderr
 
 
@@ -377,7 +404,7 @@ def test_a_foreign_table(on_bare, bare):
         "CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER far FOREIGN DATA WRAPPER nothing;"
         "CREATE FOREIGN TABLE docs (id int, v vector(8)) SERVER far"
     )
-    result = on_bare("doctor", "--table", "docs", "--column", "v", code=3)
+    result = on_bare("doctor", "docs", "v", code=3)
     assert "docs is a foreign table: its rows and indexes are on another server" in result.stderr
 
 
@@ -403,7 +430,7 @@ def test_unreadable_objects(on_bare, bare, docs, table, column, why):
         "INSERT INTO nulls SELECT NULL FROM generate_series(1, 9);"
         "CREATE TABLE mixed (v vector); INSERT INTO mixed VALUES ('[1,2]'), ('[1,2,3]')"
     )
-    result = on_bare("doctor", "--table", table, "--column", column, code=3)
+    result = on_bare("doctor", table, column, code=3)
     assert why in result.stderr
     assert "Traceback" not in result.stderr
     assert [line for line in result.stderr.splitlines() if line.startswith("Error: ")] == [
@@ -422,14 +449,14 @@ def test_a_column_without_dimension(on_bare, bare, points):
 
 def test_one_row(on_bare, bare, points):
     fill(bare, "docs", points[:1])
-    result = on_bare("doctor", "--table", "docs", "--column", "v")
+    result = on_bare("doctor", "docs", "v")
     assert "no query has a neighbour: nothing was compared" in result.stderr
 
 
 def test_a_role_without_rights(run, server, bare, docs, empty_url):
     run_as_admin(server, "CREATE ROLE stranger LOGIN")
     theirs = empty_url.replace("postgres@", "stranger@")
-    command = ["doctor", "--table", "docs", "--column", "v", "--database-url", theirs]
+    command = ["doctor", "docs", "v", "--database-url", theirs]
     try:
         refused = run(*command, code=3)
         assert "GRANT SELECT ON docs TO stranger" in refused.stderr
@@ -447,15 +474,15 @@ def test_a_locked_table(on_bare, bare, docs, empty_url):
     """As VACUUM FULL holds it."""
     with psycopg.connect(empty_url) as other:
         other.execute("LOCK TABLE docs IN ACCESS EXCLUSIVE MODE")
-        refused = on_bare("doctor", "--table", "docs", "--column", "v", code=3).stderr
+        refused = on_bare("doctor", "docs", "v", code=3).stderr
         assert "docs is locked, as by VACUUM FULL or ALTER TABLE" in refused
         assert f"process {other.info.backend_pid}: LOCK TABLE docs" in refused
-    on_bare("doctor", "--table", "docs", "--column", "v")
+    on_bare("doctor", "docs", "v")
 
 
 def test_without_pgvector(run, make_database):
     result = run(
-        "doctor", "--table", "t", "--column", "v", "--database-url", make_database("template0"),
+        "doctor", "t", "v", "--database-url", make_database("template0"),
         code=3,
     )  # fmt: skip
     assert "CREATE EXTENSION vector" in result.stderr
@@ -479,28 +506,59 @@ def test_settings_are_as_before(bare, docs):
     assert bare.execute("SHOW hnsw.ef_search").fetchone() == ("77",)
 
 
-def test_larger_than_memory(on_bare, bare, docs):
+@pytest.mark.usefixtures("slow_machine")
+def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     bare.execute(
         sql.SQL("ALTER DATABASE {} SET effective_cache_size = '64kB'").format(
             sql.Identifier(bare.info.dbname)
         )
     )
-    said = on_bare("doctor", "--table", "docs", "--column", "v").stdout
-    assert (
-        "more than the memory that the server expects to have (effective_cache_size): 64kB" in said
+    said = on_bare("doctor", "docs", "v").stdout
+    # It ends with one sentence and one command.
+    *_, sentence, command = said.splitlines()
+    assert sentence.startswith("Take an index of pg_hashindex, about ")
+    assert re.search(
+        r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
     )
-    for command in (
-        "CREATE INDEX CONCURRENTLY ON docs USING hnsw ((v::halfvec(8)) halfvec_l2_ops);",
-        "USING hnsw ((binary_quantize(v)::bit(8)) bit_hamming_ops);",
-        "pg-hashindex quickstart --table docs --column v",
-    ):
-        assert command in said
-    # Its advice works.
-    commands = re.findall("CREATE INDEX CONCURRENTLY .*;", said)
-    assert len(commands) == 2
-    for command in commands:
-        bare.execute(command.encode())
+    assert command == "  pg-hashindex quickstart --table docs --column v --as index"
+    # Where an exact search is fast, no index is needed.
+    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 1000)
+    *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
+    assert re.match("Nothing is needed: .* ms, which is fast enough, and docs_hnsw takes", sentence)
+
+
+def fit(code, candidates, recall=0.99):
+    return CodeFit(code, 8, candidates, recall, 500)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits"),
+    [
+        ("signs", [fit("binary_quantize", 15), fit("thermometer", 15), fit("itq", 12)]),
+        ("function", [fit("binary_quantize", 70), fit("thermometer", 30), fit("itq", 12)]),
+        ("index", [fit("binary_quantize", 120), fit("thermometer", 70), fit("itq", 12)]),
+        ("unknown", []),
+    ],
+)
+def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fits):
+    """Where the exact search is slow, and what was not measured is not advised."""
+    found = diagnose(bare, "docs", "v", sample=5)
+    (scope,) = found.scopes
+    slow = replace(found, codes=fits, scopes=[replace(scope, p50_ms=99.0)])
+    decision = decide(slow, 0.95)
+    assert decision.kind == kind
+    assert "n exact search of 600 rows takes 99 ms" in decision.text
+    assert decision.text.count(". ") == 0
+    quickstart = f"pg-hashindex quickstart --table docs --column v --as {kind}"
+    if kind != "signs":
+        assert decision.commands == ((quickstart,) if fits else ())
+        return
+    create, setting, *query = decision.commands
+    bare.execute(create.encode())
+    bare.execute(setting.encode())
+    with RawCursor(bare) as cursor:
+        assert len(cursor.execute("\n".join(query), [Vector(np.ones(8))]).fetchall()) == 10
 
 
 @pytest.mark.parametrize("dimension", [384, 700])
@@ -600,7 +658,7 @@ def test_a_filter_that_lacks_a_btree(on_bare, bare, monkeypatch):
 
 
 def test_a_metric_that_nothing_tells(on_bare, bare, docs):
-    command = ["doctor", "--table", "docs", "--column", "v"]
+    command = ["doctor", "docs", "v"]
     assert "cosine (assumed; --metric sets it)" in on_bare(*command).stdout
     assert "assumed" not in on_bare(*command, "--metric", "cosine").stdout
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
@@ -611,7 +669,7 @@ def test_a_metric_that_nothing_tells(on_bare, bare, docs):
 def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
     """With the share that is done, which ends at all of it."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
-    said = on_bare("doctor", "--table", "docs", "--column", "v", "--filter", "part = 3").stderr
+    said = on_bare("doctor", "docs", "v", "--filter", "part = 3").stderr
     for finding in (
         r"exact search by l2: p50 [\d.]+ ms",
         r"docs_hnsw, ef_search 40 \(now\): recall [\d.]+, p50 [\d.]+ ms",
@@ -622,9 +680,10 @@ def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
     shares = [int(share) for share in re.findall(r"\((\d+)% done\)", said)]
     assert shares == sorted(shares)
     assert shares[-1] == 100
-    assert "recall" not in on_bare("-q", "doctor", "--table", "docs", "--column", "v").stderr
+    assert "recall" not in on_bare("-q", "doctor", "docs", "v").stderr
 
 
+@pytest.mark.usefixtures("slow_machine")
 def test_codes_are_tried_without_an_index(on_bare, bare):
     """By the candidates that they need on a sample; the better signs are advised."""
     rng = np.random.default_rng(4)
@@ -642,23 +701,14 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
         "CREATE INDEX signs ON docs USING hnsw ((binary_quantize(v)::bit(64)) bit_hamming_ops)"
     )
     found = report(on_bare, "--metric", "l2")
-    (advice,) = [one for one in found["advice"] if one["kind"] == "binary_quantize"]
-    assert "signs finds" in advice["text"]
-    assert "Centre the vectors first" in advice["text"]
-    # Its advice works, in psql.
-    assert advice["commands"][0] == "SELECT avg(v) AS mean FROM docs \\gset"
-    (mean,) = bare.execute("SELECT avg(v)::text FROM docs").fetchone()
-    bare.execute(advice["commands"][1].replace(":'mean'", f"'{mean}'").encode())
-    shown = on_bare("doctor", "--table", "docs", "--column", "v", "--metric", "l2").stdout
+    assert found["decision"]["kind"] in ("function", "index")
+    assert "signs finds" in found["decision"]["text"]
+    assert found["decision"]["commands"][0].endswith(" --metric l2")
+    shown = on_bare("doctor", "docs", "v", "--metric", "l2").stdout
     assert re.search(r"thermometer +\d+ re-ranked +[\d.]+", shown)
-    # Around 0 there is nothing to centre.
-    fill(bare, "around", rng.standard_normal((600, 64)).astype(np.float32))
-    found = diagnose(bare, "around", "v")
-    assert "mean" not in str(_small_index(found))
-    said = str(_ours(replace(found, metric="ip")))
-    assert "pg-hashindex quickstart --table around --column v --metric ip" in said
 
 
+@pytest.mark.usefixtures("slow_machine")
 def test_tables_that_quickstart_refuses(on_bare, bare, docs):
     """The doctor says so, and does not end in that command."""
     small = "ALTER DATABASE {} SET effective_cache_size = '64kB'"
@@ -677,10 +727,10 @@ def test_tables_that_quickstart_refuses(on_bare, bare, docs):
         "kept": "kept is a materialised view, which has no triggers: index the table behind it",
         "pairs": "pairs has no key, columns that are unique and NOT NULL",
     }.items():
-        said = on_bare("doctor", "--table", table, "--column", "v").stdout
+        said = on_bare("doctor", table, "v").stdout
         assert f"this table cannot have a pg_hashindex index: {why}" in said
         assert "pg-hashindex" not in said
         refused = on_bare("quickstart", "--table", table, "--column", "v", "--yes", code=3).stderr
         assert why in refused
-    said = on_bare("doctor", "--table", "keyed", "--column", "v").stdout
-    assert "pg-hashindex quickstart --table keyed --column v --id a,b\n" in said
+    said = on_bare("doctor", "keyed", "v").stdout
+    assert "pg-hashindex quickstart --table keyed --column v --as index --id a,b\n" in said

@@ -133,7 +133,7 @@ def test_files_are_named(on, tmp_path):
     "arguments",
     [
         ["evaluate", "items_idx", "--fail-under", "NaN"],
-        ["doctor", "--table", "items", "--column", "embedding", "--fail-under", "nan"],
+        ["doctor", "items", "embedding", "--fail-under", "nan"],
         ["index", "swap", "items_idx", "--model", "lsh", "--tolerance", "nan"],
     ],
 )

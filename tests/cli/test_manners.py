@@ -2,6 +2,7 @@
 
 import json
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -23,7 +24,7 @@ ANSWERS = {
     "an argument too few": (("search", "items_idx"), 2),
     "no such index": (("index", "show", "nothing"), 3),
     "no such file": (("model", "import", "/nothing/there"), 3),
-    "no such table": (("doctor", "--table", "nothing", "--column", "v"), 3),
+    "no such table": (("doctor", "nothing", "v"), 3),
 }
 
 
@@ -32,6 +33,50 @@ def test_exit_codes(on, index, case):
     arguments, code = ANSWERS[case]
     index.configure(candidates=10)
     on(*arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("serch", "items_idx"), 2, "No such command 'serch'; did you mean 'search'?"),
+        (("doctor", "itms"), 3, "did you mean 'items'?"),
+        (("search", "items_id", "--like", "1"), 3, "did you mean 'items_idx'?"),
+        (("model", "show", "lhs:1"), 3, "pg-hashindex model list; did you mean 'lsh'?"),
+        (
+            ("search", "items_idx", "--like", "nginx"),
+            3,
+            "--like 'nginx' is not a key: id is of type bigint",
+        ),
+        (
+            ("search", "items_idx", "--like", "1", "--filter", "category = games"),
+            3,
+            "(a text stands in single quotes: 'games')",
+        ),
+        (
+            ("doctor", "items", "--filter", "category = games"),
+            3,
+            "(a text stands in single quotes: 'games')",
+        ),
+        (
+            ("index", "create", "i", "--table", "items", "--column", "embedding"),
+            2,
+            "pg-hashindex model train NAME --table items --column embedding",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("index")
+def test_mistakes_that_are_met_with_help(on, arguments, code, said):
+    assert said in on(*arguments, code=code).stderr
+
+
+def test_everyday_commands_come_first(run):
+    said = run("--help").stdout
+    commands = re.findall(r"^  ([a-z]+)  ", said.partition("Commands:")[2], re.MULTILINE)
+    assert commands[:6] == ["doctor", "quickstart", "search", "evaluate", "tune", "index"]
+    assert "PG_HASHINDEX_DATABASE_URL" in said
+    said = run("search", "--help").stdout
+    for option in ("--database-url URL", "--trust-owner"):
+        assert re.search(rf"^  {option} .*see pg-hashindex --help\.$", said, re.MULTILINE)
 
 
 def test_no_server(run):

@@ -129,7 +129,7 @@ def test_a_key_of_nothing(on, tmp_path):
 
 @pytest.mark.usefixtures("things")
 def test_several_labels_a_row(on):
-    trained = on(*TRAIN, "--method", "sdh", "--labels", "tags")
+    trained = on(*TRAIN, "--method", "sdh", "--labels", "tags", "--verbose")
     assert "label precision" in trained.stdout
     assert "classes 10" in trained.stdout
     assert re.search(r"^bit weights +all the same$", trained.stdout, re.MULTILINE)

@@ -268,5 +268,5 @@ def test_an_index_by_another_key(url, connection):
 def test_without_langchain(monkeypatch):
     monkeypatch.delitem(sys.modules, "pg_hashindex.contrib.langchain")
     monkeypatch.setitem(sys.modules, "langchain_core", None)
-    with pytest.raises(ImportError, match="pip install 'pg_hashindex\\[langchain\\]'"):
+    with pytest.raises(ImportError, match="pip install '\\.\\[langchain\\]'"):
         importlib.import_module("pg_hashindex.contrib.langchain")

@@ -376,5 +376,5 @@ def test_missing_parts(url, monkeypatch):
         HashIndexVectorStore(url)
     monkeypatch.delitem(sys.modules, "pg_hashindex.contrib.llama_index")
     monkeypatch.setitem(sys.modules, "llama_index.core", None)
-    with pytest.raises(ImportError, match="pip install 'pg_hashindex\\[llama-index\\]'"):
+    with pytest.raises(ImportError, match="pip install '\\.\\[llama-index\\]'"):
         importlib.import_module("pg_hashindex.contrib.llama_index")

@@ -118,5 +118,5 @@ def test_says_how_to_install_faiss(monkeypatch):
         lambda: codes_to_faiss(np.zeros((2, 1), np.uint8)),
         lambda: faiss_files.model_from_faiss(b"IxHe", "m"),
     ):
-        with pytest.raises(InvalidInputError, match=r"pip install 'pg_hashindex\[faiss\]'"):
+        with pytest.raises(InvalidInputError, match=r"pip install '\.\[faiss\]'"):
             call()

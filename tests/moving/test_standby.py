@@ -162,7 +162,7 @@ def test_commands_that_read(on, tmp_path):
         on("search", name, "--like", 5)
         on("search", name, "--like", 5, "--radius", 3)
     on("evaluate", "By-Lists", "--queries", 5)
-    doctor = ("doctor", "--table", "items", "--column", "embedding", "--queries", 5)
+    doctor = ("doctor", "items", "embedding", "--queries", 5)
     on(*doctor, "--filter", "id > 9", "--html", tmp_path / "page.html")
     on("search", "scanned", "--like", 5, "--columns", "category")
     assert "Not known" not in (tmp_path / "page.html").read_text()

@@ -118,5 +118,5 @@ def test_says_which_extra_is_missing(outcomes, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)
     for act in (lambda: plots.check_plot(tmp_path / "a.png"), lambda: draw(outcomes)):
-        with pytest.raises(InvalidInputError, match=r"pip install 'pg_hashindex\[plot\]'"):
+        with pytest.raises(InvalidInputError, match=r"pip install '\.\[plot\]'"):
             act()

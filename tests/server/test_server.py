@@ -217,7 +217,7 @@ EmbeddedServer(sys.argv[1])
 """
     _, errors = run_python(program, place).communicate()
     assert errors.splitlines()[-1].startswith("pg_hashindex.errors.EmbeddedServerError: ")
-    assert "pip install 'pg_hashindex[server]'" in errors
+    assert "pip install '.[server]' in the checkout" in errors
 
 
 def start_and_tell(data_dir, answers):

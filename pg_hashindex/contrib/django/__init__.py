@@ -7,7 +7,7 @@ A model declares `HashIndex`: Django's own migrations make it, swap its model, a
 from importlib.util import find_spec
 
 if find_spec("django") is None:
-    raise ImportError("pg_hashindex.contrib.django needs: pip install 'pg_hashindex[django]'")
+    raise ImportError("pg_hashindex.contrib.django needs: pip install '.[django]' in the checkout")
 
 from .codes import HashCode, HashCodeIndex
 from .indexes import HashIndex

@@ -4,7 +4,7 @@ try:
     import llama_index.core  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        "pg_hashindex.contrib.llama_index needs: pip install 'pg_hashindex[llama-index]'"
+        "pg_hashindex.contrib.llama_index needs: pip install '.[llama-index]' in the checkout"
     ) from error
 
 from .vectorstore import HashIndexVectorStore

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_INSTALL = "pip install 'pg_hashindex[plot]'"
+_INSTALL = "pip install '.[plot]' in the checkout"
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is too
 # light on white. When the colours repeat, line styles and markers differ, also in print without
