@@ -3,9 +3,7 @@
         done text;
         lists integer[];
     BEGIN
-        -- Reads the lists of the tenant's landmarks that are nearest to the query, and codes without a landmark, which are all of a small
-        -- tenant. So few landmarks are compared faster than a graph is searched. Where lists hold too few codes, more are read. Without a
-        -- tenant, the lists of all tenants are looked up.
+        -- Ranks the codes in the lists nearest to the query, and those in none, all of a small tenant; more where these are too few.
         LOOP
             IF $7 IS NULL THEN
                 lists := ARRAY(
