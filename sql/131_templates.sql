@@ -172,7 +172,7 @@ DECLARE
     -- A table that was dropped and recreated, or took this one's name, does not have this trigger; one that was restored has another oid.
     kept text := format(
         '(x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass(%4$L)) '
-        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)' || CASE WHEN divided AND in_table THEN
+        'AND t.tgrelid = %1$L::regclass AND t.tgname = %2$L AND t.tgfoid = to_regproc(%3$L)' || CASE WHEN divided THEN
             ' AND (x.table_oid <> t.tgrelid OR NOT EXISTS ('
             -- By pg_inherits, since pg_partition_tree locks all partitions.
             'SELECT FROM (WITH RECURSIVE tree (oid) AS (SELECT t.tgrelid UNION SELECT h.inhrelid FROM tree p JOIN pg_inherits h ON h.inhparent = p.oid) '

@@ -21,13 +21,12 @@ BEGIN
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._node_layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._node_layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(8, 4));
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}')), hashindex._steps(24));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_scale double precision := public.vector_norm(hashindex_projection) * 0.47376154339498683;
         hashindex_ids pg_catalog.int8[];
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(8);
@@ -55,13 +54,13 @@ BEGIN
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT hashindex_n
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
                 );
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT golden.id FROM (SELECT c.id AS id, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 120))) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
-) ORDER BY golden.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($8)))', $4) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists;
+                EXECUTE format('SELECT ARRAY(' || 'SELECT golden.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
+) ORDER BY golden.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO hashindex_ids
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
             END IF;
             IF cardinality(hashindex_ids) = hashindex_n THEN
                 RETURN QUERY SELECT unnest(hashindex_ids);
@@ -71,9 +70,9 @@ BEGIN
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT golden.id FROM (SELECT c.id AS id, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 120))) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
+        RETURN QUERY EXECUTE format('SELECT golden.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
 ) ORDER BY golden.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale;
+        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.citus_tests_shards_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.citus_tests_shards_landmarks_GENERATION') IS NOT NULL) THEN
@@ -91,11 +90,11 @@ CREATE OR REPLACE FUNCTION hashindex.encode_citus_tests_shards(v vector, or_null
  SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
-    RETURN (SELECT hashindex._quantize(r.projection, 4) FROM (SELECT hashindex.project_citus_tests_shards($1, $2) AS projection OFFSET 0) r);
+    RETURN (SELECT public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}'))) FROM (SELECT hashindex.project_citus_tests_shards($1, $2) AS projection OFFSET 0) r);
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.nearest_citus_tests_shards(number integer, first integer[], lists integer[], codes bit varying[], scale double precision, query vector, n integer, k integer)
+CREATE OR REPLACE FUNCTION hashindex.nearest_citus_tests_shards(number integer, first integer[], lists integer[], codes bit varying[], query vector, n integer, k integer)
  RETURNS TABLE(id bigint, distance double precision)
  LANGUAGE plpgsql
  STABLE ROWS 10
@@ -108,7 +107,6 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     hashindex_point public.vector := query;
-    hashindex_scale double precision := scale;
     hashindex_u1 "bit" := codes[1];
     hashindex_u2 "bit" := codes[2];
     hashindex_u3 "bit" := codes[3];
@@ -123,22 +121,22 @@ BEGIN
             CASE hashindex_shard
         WHEN 1 THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT $6
                 );
-                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $7;
+                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
                 RETURN QUERY SELECT public.golden_SHARD1.id::pg_catalog.int8, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD1
                 WHERE public.golden_SHARD1.id = ANY (hashindex_ids) AND public.golden_SHARD1.embedding IS NOT NULL
-                ORDER BY 2, 1 LIMIT $8;
+                ORDER BY 2, 1 LIMIT $7;
         WHEN 2 THEN
                 hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 120))) LIMIT $7
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT $6
                 );
-                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $7;
+                hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
                 RETURN QUERY SELECT public.golden_SHARD2.id::pg_catalog.int8, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD2
                 WHERE public.golden_SHARD2.id = ANY (hashindex_ids) AND public.golden_SHARD2.embedding IS NOT NULL
-                ORDER BY 2, 1 LIMIT $8;
+                ORDER BY 2, 1 LIMIT $7;
             END CASE;
         END LOOP;
         RETURN QUERY SELECT NULL::pg_catalog.int8, CASE WHEN hashindex_short THEN '-1e300' ELSE '-infinity' END::double precision;
@@ -196,8 +194,8 @@ BEGIN
     DELETE FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.golden_SHARD1 b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD1 AS c (id, landmark, code, length, fit)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
+    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD1 AS c (id, landmark, code)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}')))
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards(raw.vector) AS projection
         FROM (
@@ -206,13 +204,13 @@ BEGIN
             FROM public.golden_SHARD1 b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit;
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
         WHEN 'public.golden_SHARD2' THEN
     DELETE FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.id = ANY ($1) AND NOT EXISTS (
         SELECT FROM public.golden_SHARD2 b WHERE b.id = c.id AND b.embedding IS NOT NULL
     );
-    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD2 AS c (id, landmark, code, length, fit)
-    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection)
+    INSERT INTO hashindex.citus_tests_shards_codes_GENERATION_SHARD2 AS c (id, landmark, code)
+    SELECT r.id, (SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(8) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}')))
     FROM (
         SELECT raw.*, hashindex.project_citus_tests_shards(raw.vector) AS projection
         FROM (
@@ -221,7 +219,7 @@ BEGIN
             FROM public.golden_SHARD2 b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit;
+    ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code;
         ELSE
             FOR hashindex_code_table, hashindex_landmark_table IN SELECT u.codes, u.landmarks FROM unnest('{hashindex.citus_tests_shards_codes_GENERATION}'::text[], '{hashindex.citus_tests_shards_landmarks_GENERATION}'::text[]) u(codes, landmarks) LOOP
                 -- A shard of rows and its shard of codes have the same range of hashes.
@@ -243,16 +241,16 @@ BEGIN
                 IF hashindex_strict THEN
                     -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and
                     -- raises the serialization failure that callers of these isolation levels expect.
-                    EXECUTE 'INSERT INTO ' || hashindex_codes || ' AS c (id, code, length, fit) SELECT DISTINCT t.id, 0::bit(16), 0, 0 FROM unnest($1) t(id)
+                    EXECUTE 'INSERT INTO ' || hashindex_codes || ' AS c (id, code) SELECT DISTINCT t.id, 0::bit(24) FROM unnest($1) t(id)
                         ON CONFLICT (id) DO UPDATE SET code = c.code' USING $1;
                 END IF;
                 EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE c.id = ANY ($1) AND NOT EXISTS (SELECT FROM ' || $2
                     || ' b WHERE b.id = c.id AND b.embedding IS NOT NULL)' USING $1;
-                EXECUTE 'INSERT INTO ' || hashindex_codes || ' AS c (id, landmark, code, length, fit) SELECT r.id, ' || hashindex_landmarks
-                    || ', hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection) FROM (
+                EXECUTE 'INSERT INTO ' || hashindex_codes || ' AS c (id, landmark, code) SELECT r.id, ' || hashindex_landmarks
+                    || ', public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(8, ''{-0.28272426,0,0.28272426}''))) FROM (
                         SELECT b.id AS id, b.embedding::public.vector AS vector, hashindex.project_citus_tests_shards(b.embedding::public.vector) AS projection
                         FROM ' || $2 || ' b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
-                    ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit' USING $1;
+                    ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code' USING $1;
             END LOOP;
     END CASE;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
@@ -293,8 +291,7 @@ BEGIN
         -- the statements after this block, as they are where lists hold too few codes.
         DECLARE
             hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._node_layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._node_layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-            hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(8, 4));
-            hashindex_scale double precision := public.vector_norm(hashindex_projection) * 0.47376154339498683;
+            hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}')), hashindex._steps(24));
             hashindex_in_shard integer := least(hashindex_n, ceil(hashindex_n / 2.0 + 2 * sqrt(hashindex_n / 2.0)));
             hashindex_first integer[];
             hashindex_at pg_catalog.int8[];
@@ -341,7 +338,7 @@ BEGIN
                 FOR r IN
                     SELECT f.id, f.distance
                     FROM hashindex.citus_tests_shards_shards s CROSS JOIN LATERAL hashindex.nearest_citus_tests_shards(
-                        s.number, hashindex_first, lists, hashindex_codes, hashindex_scale, hashindex_query, hashindex_in_shard, hashindex_k
+                        s.number, hashindex_first, lists, hashindex_codes, hashindex_query, hashindex_in_shard, hashindex_k
                     ) f
                     WHERE s.id = ANY (hashindex_at)
                     ORDER BY f.distance, f.id
@@ -368,9 +365,9 @@ BEGIN
         hashindex_found := 0;
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.golden WHERE false);
-        -- All rows of a very small tenant are compared, without a look at their codes.
+        -- All rows of a very small tenant are compared: to rank their codes takes longer.
         hashindex_keys := NULL;
-        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
+        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 300 THEN
             hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_citus_tests_shards(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
         END IF;
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.

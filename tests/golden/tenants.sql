@@ -21,50 +21,49 @@ BEGIN
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-        hashindex_codes bit varying[] := hashindex._asymmetric_codes(hashindex_projection, hashindex._steps(16, 4));
+        hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
         hashindex_u1 "bit" := hashindex_codes[1];
         hashindex_u2 "bit" := hashindex_codes[2];
         hashindex_u3 "bit" := hashindex_codes[3];
         hashindex_u4 "bit" := hashindex_codes[4];
         hashindex_u5 "bit" := hashindex_codes[5];
-        hashindex_scale double precision := public.vector_norm(hashindex_projection) * 0.335;
-        hashindex_ids hashindex.key_tenants[];
+        hashindex_ids hashindex.tenants_key[];
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         done text;
         lists integer[];
     BEGIN
-        -- Reads the lists of the tenant's landmarks that are nearest to the query, and codes without a landmark, which are all of a small
-        -- tenant. So few landmarks are compared faster than a graph is searched. Where lists hold too few codes, more are read. Without a
-        -- tenant, the lists of all tenants are looked up.
+        -- Ranks the codes in the lists nearest to the query, and those in none, all of a small tenant; more where these are too few.
         LOOP
             IF $7 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             ELSE
+                -- For the same recall, a tenant of more than 250 lists needs more of them.
                 lists := ARRAY(
-                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
+                    SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
+                    LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $7)
                 );
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NOT NULL THEN
                 -- Without the subquery, the planner would look up statistics.
                 EXECUTE format(
-                    'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (' || 'SELECT posts.section, posts.id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, c.length * (c.length + c.fit * ($7 * (8 * (c.code OPERATOR(public.<~>) $1) + 4 * (c.code OPERATOR(public.<~>) $2) + 2 * (c.code OPERATOR(public.<~>) $3) + (c.code OPERATOR(public.<~>) $4) - 240))) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE %1$s) posts WHERE (%2$s
+                    'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (' || 'SELECT posts.section, posts.id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE %1$s) posts WHERE (%2$s
 ) ORDER BY posts.hashindex_distance LIMIT $6' || ') c(id_1, id_2))',
-                    'c.landmark = ANY (ARRAY(SELECT unnest($8))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $9' ELSE '' END, $4
+                    'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END, $4
                 ) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, hashindex_scale, lists, $7;
+                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists, $7;
             ELSIF $7 IS NULL THEN
                 hashindex_ids := ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n) c(id_1, id_2)
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n) c(id_1, id_2)
                 );
             ELSE
                 -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
                 SELECT ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
-                    ORDER BY c.length * (c.length + c.fit * (hashindex_scale * (8 * (c.code OPERATOR(public.<~>) hashindex_u1) + 4 * (c.code OPERATOR(public.<~>) hashindex_u2) + 2 * (c.code OPERATOR(public.<~>) hashindex_u3) + (c.code OPERATOR(public.<~>) hashindex_u4) - 240))) LIMIT hashindex_n) c(id_1, id_2)
+                    SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                    ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n) c(id_1, id_2)
                 ) INTO hashindex_ids;
             END IF;
             done := set_config('enable_indexscan', 'on', true);
@@ -82,7 +81,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys hashindex.key_tenants[])
+CREATE OR REPLACE FUNCTION hashindex.refresh_tenants(keys hashindex.tenants_key[])
  RETURNS void
  LANGUAGE plpgsql
  SET search_path TO 'pg_catalog', 'pg_temp'
@@ -94,24 +93,24 @@ DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
-    hashindex_gone hashindex.key_tenants;
+    hashindex_gone hashindex.tenants_key;
 BEGIN
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
-        SELECT FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL OFFSET 0
+        SELECT FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
     ) LOOP
         DELETE FROM hashindex.tenants_codes_GENERATION c WHERE c.id_1 = hashindex_gone.id_1 AND c.id_2 = hashindex_gone.id_2;
     END LOOP;
-    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, length, fit, filter_1, filter_2)
-    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), hashindex._quantize(r.projection, 4), hashindex._length(r.projection), hashindex._fit(r.projection), r.filter_1, r.filter_2
+    INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, landmark, code, filter_1, filter_2)
+    SELECT r.id_1, r.id_2, (SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.leader = ANY (ARRAY(SELECT o.landmark FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = r.filter_1 AND o.leader = o.landmark ORDER BY o.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 8)) ORDER BY l.centre OPERATOR(public.<->) CASE WHEN public.vector_norm(r.projection) < 65504 THEN r.projection ELSE public.l2_normalize(r.projection) END::public.halfvec(16) LIMIT 1), public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}'))), r.filter_1, r.filter_2
     FROM (
         SELECT raw.*, (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(raw.vector) AS v OFFSET 0) x) AS projection
         FROM (
             SELECT b.section AS id_1, b.id AS id_2, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true AND b.embedding IS NOT NULL OFFSET 0
+            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
         ) raw OFFSET 0
     ) r
-    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, length = excluded.length, fit = excluded.fit, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
+    ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);
 END
 $function$;
@@ -135,12 +134,15 @@ DECLARE
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 200)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
     hashindex_locked boolean;
-    hashindex_keys hashindex.key_tenants[];
+    hashindex_keys hashindex.tenants_key[];
     r record;
     hashindex_found integer := 0;
-    hashindex_ids hashindex.key_tenants[];
+    hashindex_ids hashindex.tenants_key[];
     hashindex_distances double precision[];
 BEGIN
+    IF $9 IS NULL AND $6 IS NULL AND ($7 <> '{}') IS NOT TRUE AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
+        PERFORM hashindex._refuse_all_tenants('tenants', 'section');
+    END IF;
     IF $9 IS NULL OR $6 IS NOT NULL OR $7 <> '{}' THEN
         RETURN QUERY SELECT json_array_element_text(f.id::json, 0)::pg_catalog.text, json_array_element_text(f.id::json, 1)::pg_catalog.int8, f.distance
         FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
@@ -148,14 +150,14 @@ BEGIN
     ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
-        -- All rows of a very small tenant are compared, without a look at their codes.
-        hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.key_tenants FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 101) c(id_1, id_2));
-        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 100 THEN
-            hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.key_tenants FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        -- All rows of a very small tenant are compared: to rank their codes takes longer.
+        hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 300 + 1) c(id_1, id_2));
+        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 300 THEN
+            hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
         END IF;
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
-            SELECT ROW(public.posts.section, public.posts.id)::hashindex.key_tenants AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
+            SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.posts
             WHERE (public.posts.section = $9) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
             ORDER BY distance, id
@@ -175,7 +177,7 @@ BEGIN
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
     SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
     FROM (
-        SELECT ROW(public.posts.section, public.posts.id)::hashindex.key_tenants AS id, (public.posts.embedding OPERATOR(public.<=>) hashindex_point) + 0 AS distance
+        SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, (public.posts.embedding OPERATOR(public.<=>) hashindex_point) + 0 AS distance
         FROM public.posts
         WHERE public.posts.section = $9 AND public.posts.embedding IS NOT NULL
         ORDER BY distance, id
@@ -200,12 +202,13 @@ DECLARE
     hashindex_base oid := to_regclass('public.posts');
     -- Not if the table was renamed.
     hashindex_readable boolean := hashindex_base IS NOT NULL AND hashindex._is_trusted(hashindex_base, '{}', '{section,id,embedding,section,price}');
-    hashindex_alike boolean := coalesce(hashindex_base = TG_RELID, false) OR NOT EXISTS (
+    -- Values of other types, in a detached partition or a table whose owner is not trusted any more, could run a cast of that owner.
+    hashindex_alike boolean := hashindex_readable AND hashindex_base = TG_RELID OR NOT EXISTS (
         SELECT FROM unnest('{section,id,embedding,section,price}'::text[], '{text,bigint,public.halfvec,text,integer}'::regtype[]) k(name, type)
         WHERE NOT EXISTS (SELECT FROM pg_attribute w WHERE w.attrelid = TG_RELID AND (w.attname, w.atttypid) = (k.name, k.type))
     );
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
-    hashindex_touched hashindex.key_tenants[];
+    hashindex_touched hashindex.tenants_key[];
 BEGIN
     IF hashindex_strict THEN
         PERFORM hashindex._refuse_altered(hashindex_base);
@@ -240,18 +243,18 @@ BEGIN
         END IF;
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT ROW(o.section, o.id)::hashindex.key_tenants FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT ROW(o.section, o.id)::hashindex.tenants_key FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT ROW(n.section, n.id)::hashindex.key_tenants FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT ROW(n.section, n.id)::hashindex.tenants_key FROM new_rows n);
     ELSE
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.key_tenants FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+            SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
             UNION
             SELECT k.id FROM (
-                SELECT ROW(n.section, n.id)::hashindex.key_tenants AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.key_tenants, -1 FROM old_rows o
+                SELECT ROW(n.section, n.id)::hashindex.tenants_key AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.tenants_key, -1 FROM old_rows o
             ) k GROUP BY k.id HAVING sum(k.n) <> 0
         );
     END IF;
@@ -265,7 +268,7 @@ BEGIN
         END IF;
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code, length, fit) SELECT DISTINCT t.id_1, t.id_2, 0::bit(32), 0, 0 FROM unnest(hashindex_touched) t(id_1, id_2)
+        INSERT INTO hashindex.tenants_codes_GENERATION AS c (id_1, id_2, code) SELECT DISTINCT t.id_1, t.id_2, 0::bit(48) FROM unnest(hashindex_touched) t(id_1, id_2)
         ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN
@@ -294,9 +297,9 @@ AS $function$
 DECLARE
     hashindex_trusted boolean := hashindex._require_trust('public', 'posts', '{}', '{section,id,embedding,section,price}', 'tenants');
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
-    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 32 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 32, the bits of a code') END;
+    hashindex_radius integer := CASE WHEN $2 BETWEEN 0 AND 48 THEN $2 ELSE hashindex._refuse('radius', $2, '0 to 48, the bits of a code') END;
     hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
-    hashindex_code bit(32) := hashindex._quantize(hashindex_projection, 4);
+    hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
 BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
     PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
