@@ -128,7 +128,8 @@ def _first_index(found: Diagnosis, scope: Scope) -> Suggestion:
         "index",
         f"{exact}, and there is no vector index. HNSW would take about {megabytes(size)}, and "
         f"{_duration(hnsw_seconds(table.rows, table.dimension))} or more to build. "
-        f"{_learned(found)} {_small_index(found)[0]}" + _refusal(found),
+        f"{_learned(found)} {_small_index(found)[0]}".rstrip()
+        + _refusal(found),
         (
             f"SET maintenance_work_mem = '{max(64, int(1.2 * size / 1e6))}MB';",
             _create(found, f"{column} {operators}"),
@@ -170,8 +171,9 @@ def _memory(found: Diagnosis) -> Iterator[Suggestion]:
                     ),
                 ),
             )
-        if index.metric is not None:
-            text, commands = _small_index(found)
+        text, commands = _small_index(found)
+        # Not what there was no time to measure.
+        if index.metric is not None and commands:
             yield Suggestion("binary_quantize", text, commands)
         yield Suggestion(
             "codes",
@@ -203,23 +205,32 @@ def _fit(found: Diagnosis, code: str) -> CodeFit | None:
 
 
 def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
-    """Return the advice of an HNSW of signs, plain or centred, as they were measured."""
+    """Return the advice of an HNSW of signs, plain or centred, as they were measured if at all."""
     table, best = found.table, _best_signs(found)
-    text = f"An HNSW of signs (binary_quantize) is about {_signs_size(found)}"
     if best is None:
-        text += ": re-rank some 100 candidates by the vectors themselves."
-    else:
-        text += (
-            f": {best.candidates} candidates, re-ranked by the vectors themselves, hold "
-            f"{best.recall:.1%} of the true ten nearest of {best.rows} sampled rows."
-        )
-    code = table.quoted_column
-    lines: tuple[str, ...] = ()
-    if best is None or best.code != "binary_quantize":
+        return "", ()
+    text = (
+        f"An HNSW of signs (binary_quantize) is about {_signs_size(found)}: {best.candidates} "
+        f"candidates, re-ranked by the vectors themselves, hold {best.recall:.1%} of the true ten "
+        f"nearest of {best.rows} sampled rows."
+    )
+    centre, lines = "", ()
+    if best.code != "binary_quantize":
         text += " Centre the vectors first, or signs say less (lines for psql)."
-        code = f"{code} - :'mean'::{table.type}"
+        centre = f" - :'mean'::{table.type}"
         lines = (f"SELECT avg({table.quoted_column}) AS mean FROM {table.name} \\gset",)  # noqa: S608
-    code = f"binary_quantize({code})::bit({table.dimension})"
+
+    def signs(of: str) -> str:
+        return f"binary_quantize({of}{centre})::bit({table.dimension})"
+
+    code, asked = signs(table.quoted_column), f"$1::{table.type}"
+    if found.metric in OPERATORS:
+        query = (
+            f"SELECT * FROM (SELECT * FROM {table.name} ORDER BY {code} <~> {signs(asked)} "  # noqa: S608
+            f"LIMIT {best.candidates}) c ORDER BY {table.quoted_column} "
+            f"{OPERATORS[found.metric]} {asked} LIMIT {found.k}"
+        )
+        text += f" Set hnsw.ef_search = {best.candidates}, and query: {query}"
     return text, (*lines, _create(found, f"({code}) bit_hamming_ops"))
 
 

@@ -14,7 +14,7 @@ from psycopg import RawCursor, sql
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import _ours, _small_index
+from pg_hashindex.quality.doctor_advice import _ours, _small_index, advise
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.sizes import hnsw_bytes
 
@@ -654,7 +654,13 @@ def test_codes_are_tried_without_an_index(on_bare, bare):
     # Around 0 there is nothing to centre.
     fill(bare, "around", rng.standard_normal((600, 64)).astype(np.float32))
     found = diagnose(bare, "around", "v")
-    assert "mean" not in str(_small_index(found))
+    text, _ = _small_index(found)
+    assert "mean" not in text
+    query = text.partition(", and query: ")[2]
+    value = str(rng.standard_normal(64).tolist())
+    assert len(bare.execute(query.replace("$1", f"'{value}'").encode()).fetchall()) == 10
+    # What there was no time to measure is not advised.
+    assert "binary_quantize" not in str(advise(replace(found, codes=[]), 0.95))
     said = str(_ours(replace(found, metric="ip")))
     assert "pg-hashindex quickstart --table around --column v --metric ip" in said
 
