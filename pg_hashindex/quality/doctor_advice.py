@@ -214,7 +214,8 @@ def _small_index(found: Diagnosis) -> tuple[str, tuple[str, ...]]:
         f"candidates, re-ranked by the vectors themselves, hold {best.recall:.1%} of the true ten "
         f"nearest of {best.rows} sampled rows."
     )
-    centre, lines = "", ()
+    centre = ""
+    lines: tuple[str, ...] = ()
     if best.code != "binary_quantize":
         text += " Centre the vectors first, or signs say less (lines for psql)."
         centre = f" - :'mean'::{table.type}"
