@@ -285,10 +285,13 @@ CREATE OR REPLACE FUNCTION hashindex._bind(name text, anyway boolean DEFAULT fal
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    parts oid[] := ARRAY(
+        SELECT p.part::oid FROM hashindex.index i, hashindex._parts_of(to_regclass(format('%I.%I', i.schema_name, i.table_name))) p
+        WHERE i.name = _bind.name AND p.is_partition
+    );
 BEGIN
-    UPDATE hashindex.index x SET (table_oid, codes_oid, part_oids) = (
-        n.table_oid, n.codes_oid, ARRAY(SELECT p.part::oid FROM hashindex._parts_of(n.table_oid::regclass) p WHERE p.is_partition)
-    )
+    UPDATE hashindex.index x SET (table_oid, codes_oid, part_oids) = (n.table_oid, n.codes_oid, parts)
     FROM (
         SELECT i.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))::oid AS table_oid,
                to_regclass(format('hashindex.%I', i.code_table))::oid AS codes_oid
