@@ -118,16 +118,28 @@ def _misses(found: Diagnosis, index: VectorIndex) -> bool:
     return cold or (index.cached_share is not None and index.cached_share < 0.9)
 
 
+def against_graph(found: Diagnosis, bits: int) -> str | None:
+    """Say what speaks for an index of pg_hashindex, and against an HNSW over codes, if anything."""
+    table, memory = found.table, found.memory.effective_cache_size
+    if table.changed > max(table.rows, 1):
+        return "many rows were changed, and it is written to several times as fast"
+    if (size := hnsw_bytes(table.rows, "bit", bits)) <= memory:
+        return None
+    return (
+        f"a graph would take about {megabytes(size)}, more than the memory that the server expects "
+        f"to have ({as_setting(memory)}, effective_cache_size)"
+    )
+
+
 def _codes(found: Diagnosis, why: str) -> Suggestion:
     """Take signs or a learned code in an HNSW, or an index of pg_hashindex."""
     signs, graph = _fit(found, "binary_quantize"), _fit(found, "thermometer")
-    lists, table = _fit(found, "itq"), found.table
+    lists = _fit(found, "itq")
     if graph is None:
         return Suggestion("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
-    size = hnsw_bytes(table.rows, "bit", graph.bits)
+    size = hnsw_bytes(found.table.rows, "bit", graph.bits)
     if lists is not None and (
-        table.changed > max(table.rows, 1)
-        or size > found.memory.effective_cache_size
+        against_graph(found, graph.bits) is not None
         or (graph.candidates > _MOST_CANDIDATES and lists.candidates < graph.candidates)
     ):
         return _index(found, why)

@@ -33,6 +33,7 @@ from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
 from . import sizes
 from .code_fits import try_code
+from .doctor_advice import against_graph
 from .doctor_catalog import indexes_of
 from .doctor_findings import Diagnosis, Point, VectorIndex
 from .systems import GRAPH, Code, of_model
@@ -208,26 +209,19 @@ def choose(
 
     ``asked`` are the options that do; ``model`` is what an earlier run has left.
     """
-    table, memory = found.table, found.memory
-    graph = sizes.hnsw_bytes(table.rows, "bit", _graph_bits(table.dimension))
+    table, bits = found.table, _graph_bits(found.table.dimension)
     given = [option for option, value in asked.items() if value]
     if given:
         return "index", f"{given[0]} is what it is for"
     if is_sharded(connection, table.name):
         return "index", "it is built in the shards, which Citus keeps apart"
-    if table.changed > max(table.rows, 1):
-        return "index", "many rows were changed, and it is written to several times as fast"
-    if graph > memory.effective_cache_size:
-        return "index", (
-            f"a graph would take about {sizes.megabytes(graph)}, more than the memory that the "
-            f"server expects to have ({sizes.as_setting(memory.effective_cache_size)}, "
-            "effective_cache_size)"
-        )
+    if (why := against_graph(found, bits)) is not None:
+        return "index", why
     if model is not None and model.method != _GRAPH_METHOD:
         return "index", f"its model {model.name}:{model.version} is there"
     return "function", (
-        f"it needs nothing but pgvector, and its graph of about {sizes.megabytes(graph)} fits in "
-        "memory"
+        "it needs nothing but pgvector, and its graph of about "
+        f"{sizes.megabytes(sizes.hnsw_bytes(table.rows, 'bit', bits))} fits in memory"
     )
 
 
