@@ -284,8 +284,12 @@ class CodeHnsw(LearnedHnsw):
     model = "thermometer"
 
     def _learned(self, session: Session, seed: int) -> systems.Vectors:
-        train = "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s)"
-        session.value(train, [self.model, seed])
+        # Quick trials have few rows.
+        session.value(
+            "SELECT hashindex.train(%s, 'items', 'embedding', 'thermometer', seed => %s, "
+            "force => true)",
+            [self.model, seed],
+        )
         function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
         bits = session.value("SELECT n_bits FROM hashindex.model ORDER BY id DESC LIMIT 1")
         return systems.Code(column(self.type), "cosine", function, bits)
@@ -304,11 +308,12 @@ class ProjectionHnsw(LearnedHnsw):
             "SELECT embedding FROM items ORDER BY id LIMIT 20000"
         ).fetchall()
         rows = np.stack([vector.to_numpy() for (vector,) in sample])
-        hasher = PCAH(n_bits=_COMPONENTS, normalize="l2").fit(rows)
+        n = min(_COMPONENTS, rows.shape[1])
+        hasher = PCAH(n_bits=n, normalize="l2").fit(rows)
         store.save(session.connection, hasher.to_model(self.model, metric="cosine", cuts=1))
         function = session.value("SELECT hashindex.create_functions(%s)", [self.model])
         projection = function.replace(".code_", ".project_")
-        return systems.Projection(column(self.type), "cosine", projection, _COMPONENTS)
+        return systems.Projection(column(self.type), "cosine", projection, n)
 
 
 class IvfFlat(Hnsw):

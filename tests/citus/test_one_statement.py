@@ -121,7 +121,7 @@ def test_shards_that_are_elsewhere(index, cluster, filled):
             first = [number if n == number else 0 for n in sorted(places)]
             rows = worker.execute(
                 f"SELECT id, distance FROM hashindex.nearest_{INDEX}(%s, %s::integer[], "
-                "(SELECT array_agg(n) FROM generate_series(1, 1000) n), %s::varbit[], 1, "
+                "(SELECT array_agg(n) FROM generate_series(1, 1000) n), %s::varbit[], "
                 "%s::vector, 5, 5) ORDER BY distance",
                 [number, first, ["0" * 16] * 5, QUERY.to_text()],
             ).fetchall()

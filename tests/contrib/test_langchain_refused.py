@@ -232,7 +232,7 @@ def test_a_role_that_may_not_read_codes(make_store, as_role):
 
 def test_too_few_documents_are_not_trained_on(make_store):
     made = make_store()
-    with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 bits"):
+    with pytest.raises(InvalidInputError, match="120 rows are too few to learn 8 projections"):
         made.train_index()
     assert made.train_index(force=True).n_projections == DIMENSION
 

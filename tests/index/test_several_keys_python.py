@@ -236,7 +236,7 @@ def test_training_names_rows_by_their_text(connection, things, vectors, key):
 def test_commands(on, connection, things, vectors):
     made = ("--table", "things", "--column", "embedding", "--model", "lsh")
     on("index", "create", "mine", *made, "--id", "tenant_id, id")
-    assert "tenant_id integer, id bigint" in on("index", "show", "mine").stdout
+    assert "tenant_id integer, id bigint" in on("index", "show", "mine", "-v").stdout
     connection.execute("ALTER TABLE things ADD title text; UPDATE things SET title = 't' || id")
     wanted = exact(vectors, vectors[10])[1:]
     asked = ("search", "mine", "--like", "[1, 3]", "-k", 9, "--candidates", 300)

@@ -55,7 +55,7 @@ def test_methods_that_need_rows_in_memory_are_refused(connection, rows):
 
     with pytest.raises(InvalidInputError, match="labels cannot be used with rows in blocks"):
         train(blocks, "m", "cghash", n_bits=4, y=np.zeros(ROWS, int))
-    with pytest.raises(InvalidInputError, match="9000 rows are too few to learn 1000 bits from"):
+    with pytest.raises(InvalidInputError, match="9000 rows are too few to learn 1000 projections"):
         train_on_table(connection, "items", "embedding", "m", "lsh", n_bits=1000)
     connection.execute("ALTER TABLE items ALTER embedding TYPE vector")
     connection.execute("INSERT INTO items VALUES (-1, '[1, 2]')")
