@@ -5,7 +5,9 @@ import json
 import os
 import platform
 import re
+import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,18 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """Return the commit that is measured, the load before it, and the time."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "load": round(os.getloadavg()[0], 2),
+        "run": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
 
 

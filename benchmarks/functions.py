@@ -18,14 +18,21 @@ shapes
 """
 
 import contextlib
-import os
-import subprocess
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from common import DATA_FOLDER, RESULTS, ROOT, cpu_seconds, parser, read, scratch, table, write
+from common import (
+    DATA_FOLDER,
+    RESULTS,
+    circumstances,
+    cpu_seconds,
+    parser,
+    read,
+    scratch,
+    table,
+    write,
+)
 from pgvector import Vector
 from retrieval import about
 from retrieval_data import DataSet, Truth, draw
@@ -131,21 +138,24 @@ def curves(opened: Database, truth: Truth, systems: Sequence[System]) -> Entry:
         # The greatest ef_search of each, so that what fits in shared_buffers is there.
         for system in systems:
             answered([search for of, _, search, _ in asked if of is system][-1], queries)
-        keys: list[list[list[Any]]] = [[] for _ in asked]
+        keys: list[dict[int, list[list[Any]]]] = [{} for _ in asked]
         walls: list[list[float]] = [[] for _ in asked]
         cpus = [0.0] * len(asked)
-        for start in range(0, len(queries), TURN):
+        starts = range(0, len(queries), TURN)
+        for turn in range(len(starts)):
             for place, (_, _, search, pid) in enumerate(asked):
+                # Other queries than the setting before, which has read the pages of its own.
+                start = starts[(turn + place) % len(starts)]
                 before = cpu_seconds(pid)
-                found, wall = answered(search, queries[start : start + TURN])
+                keys[place][start], wall = answered(search, queries[start : start + TURN])
                 cpus[place] += cpu_seconds(pid) - before
-                keys[place] += found
                 walls[place] += wall
     result: Entry = {system.name: [] for system in systems}
     for place, (system, setting, _, _) in enumerate(asked):
+        found = [answer for start in starts for answer in keys[place][start]]
         result[system.name].append({
             "ef_search": setting.session["hnsw.ef_search"],
-            "recall": round(truth.recall(keys[place]), 5),
+            "recall": round(truth.recall(found), 5),
             "p50_ms": round(float(np.median(walls[place])), 4),
             "cpu_ms": round(1e3 * cpus[place] / len(queries), 4),
         })  # fmt: skip
@@ -175,8 +185,14 @@ def at_recall(points: Sequence[Entry], target: float, what: str) -> float:
     return float(np.interp(target, recalls, [point[what] for point in points]))
 
 
+def mean_at(builds: Sequence[Entry], buffers: str, name: str, target: float, what: str) -> float:
+    """Return the mean of milliseconds at a recall over all builds."""
+    curves = [build["curves"][buffers][name] for build in builds if buffers in build["curves"]]
+    return float(np.mean([at_recall(points, target, what) for points in curves]))
+
+
 def show(report: Entry) -> None:
-    """Print the prices, and ratios to the graph over vectors, by the mean of all builds."""
+    """Print the prices, and ratios to the other graphs, by the mean of all builds."""
     for dimension, prices in report.get("price", {}).items():
         print(f"{dimension} dimensions, us:", prices)
     builds = report.get("graphs", [])
@@ -184,13 +200,8 @@ def show(report: Entry) -> None:
         rows = []
         for target in TARGETS:
             for what in ("cpu_ms", "p50_ms"):
-                mean = {
-                    name: np.mean([
-                        at_recall(build["curves"][buffers][name], target, what)
-                        for build in builds if buffers in build["curves"]
-                    ])
-                    for name in (VECTORS, CODES, HALVES)
-                }  # fmt: skip
+                names = (VECTORS, CODES, HALVES)
+                mean = {name: mean_at(builds, buffers, name, target, what) for name in names}
                 ratios = [mean[CODES] / mean[name] for name in (VECTORS, HALVES)]
                 numbers = [f"{number:.2f}" for number in [*mean.values(), *ratios]]
                 rows.append([f"{what} at {target}", *numbers])
@@ -221,14 +232,8 @@ def main() -> None:
     drawn = draw(DATA_FOLDER, args.data, 100 if args.quick else 500, most=args.rows or None)
 
     def save(part: str, entry: Any) -> None:
-        commit = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
         report[part] = entry
-        report.setdefault("runs", []).append({
-            "part": part, "commit": commit, "load": os.getloadavg()[0],
-            "time": time.strftime("%Y-%m-%d %H:%M:%S"),
-        })  # fmt: skip
+        report.setdefault("runs", []).append({"part": part} | circumstances())
         write(output, report)
 
     if "price" not in report:

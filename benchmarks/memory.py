@@ -21,7 +21,7 @@ memory
     quarter of that as shared_buffers, and io_method = sync: stop, sync, caches of the operating
     system dropped, start.
     The settings found are tried, and the fastest is taken, as `tune` would there. After another
-    start follow up to 1,500 queries that nobody asked before, for 12 seconds: cold is the first 50,
+    start follow up to 1,500 queries that are new, for 12 seconds: cold is the first 50,
     steady the last 300, or the second half where there are fewer. Then eight clients ask. It takes
     root and memory cgroups. Shares of less than 96 MiB are left out, since a server needs that.
 churn
@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from common import RESULTS, read, scratch, write
+from common import RESULTS, circumstances, read, scratch, write
 from memory_report import DATA, lines
 from retrieval import TARGET, about, common_parser, measure_all
 from retrieval_data import FILTERS, SEED, DataSet, Truth, draw
@@ -93,7 +93,7 @@ class Run:
 
     def _measure(self, copy: Database, system: System) -> None:
         extent = self.args.extent
-        entry: Entry = {"run": time.strftime("%Y-%m-%d %H:%M:%S")}
+        entry: Entry = circumstances()
         known = self.whole["systems"].get(system.name, {}).get("memory", {})
         entry["build"] = system.build(copy, 0).as_json()
         copy.settle()

@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 import common
+import functions
 import memory_report
 import numpy as np
 import papers
@@ -30,8 +31,6 @@ SHOWN = {
     "cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
     "steady p50 at 1/4, ms": "the same, later",
     "p50 at .95 in memory, ms": "everything in memory: ms",
-    "p50, filter of 10 %, ms": "a filter that keeps 10 %, recall .98: ms",
-    "p50, filter of 10 %, columns, ms": "the same, its column beside the codes",
     "build, s": "build, s",
     "bytes": "MB beside the table",
     "single inserts a second": "inserts per second, single",
@@ -41,8 +40,8 @@ SHOWN = {
 BESIDE = {
     "hnsw": "HNSW",
     "hnsw-signs": "`binary_quantize`",
-    "hnsw-centred-signs": "centred `binary_quantize`",
-    "ours": "pg_hashindex",
+    "hnsw-code": "learned code in HNSW",
+    "ours": "index of pg_hashindex",
 }
 CITUS_WRITES = {"copy": "COPY", "insert": "INSERT", "single": "one by one"}
 # Rows and workers of 16 cores to extrapolate to; bytes of the building client for a row, which has
@@ -623,6 +622,40 @@ def against_systems(data: str) -> dict[str, dict[str, float]]:
     return found
 
 
+def function_graphs() -> str:
+    """Compare graphs over vectors, over codes and over halfvec, by the mean of all builds."""
+    builds = read("functions_synthetic-300k")["graphs"]
+    names = {"vectors": "vectors", "thermometer": "codes", "halfvec": "halfvec"}
+    cells = []
+    for buffers in ("128MB", "4GB"):
+        for target in functions.TARGETS:
+            for what, shown in (("p50_ms", "ms"), ("cpu_ms", "CPU ms")):
+                line = f"shared_buffers {buffers[:-2]} {buffers[-2:]}, recall {target}: {shown}"
+                cells += [
+                    (line, column, f"{functions.mean_at(builds, buffers, name, target, what):.2f}")
+                    for name, column in names.items()
+                ]
+    for what, words, unit in (("seconds", "build, s", 1.0), ("bytes", "MB", 1e6)):
+        cells += [
+            (words, column, f"{np.mean([one['built'][name][what] for one in builds]) / unit:.0f}")
+            for name, column in names.items()
+        ]
+    return pivot("HNSW over", cells)
+
+
+def function_prices() -> str:
+    """Write the CPU microseconds of a code of each model."""
+    prices = read("functions_synthetic-300k")["price"]
+    return pivot(
+        "CPU us of a call",
+        (
+            (model, f"{dimension} dimensions" + ", TOASTed" * (dimension == "1536"), f"{us:.1f}")
+            for dimension, of_models in prices.items()
+            for model, us in of_models.items()
+        ),
+    )
+
+
 def near_duplicates() -> str:
     return listed(
         ({"data": data} | row for data, row in read("near_duplicates")["results"].items()),
@@ -926,6 +959,8 @@ TABLES = {
     "sadih-packages": lambda: protocol_table("sadih_packages", "MAP", "P@100"),
     "sadih-costs": lambda: protocol_table("sadih_usps", *COSTS),
     "chosen": chosen,
+    "function-graphs": function_graphs,
+    "function-prices": function_prices,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,

@@ -59,7 +59,7 @@ _OURS = (
     (200, 500),
 )  # fmt: skip
 _EF = (10, 20, 30, 40, 60, 80, 100, 140, 200, 280, 400, 600, 1000)
-# An iterative scan goes on by itself where ef_search was too small.
+# An iterative scan continues by itself where ef_search was too small.
 _EF_SCANS = (20, 60, 200, 600)
 _HNSW_ONLY = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off"
 _BTREE_ONLY = "SET enable_seqscan = off; SET enable_indexscan = off"

@@ -348,7 +348,7 @@ def connected(url: str) -> "Iterator[Connection]":
                 ) from error.__cause__
 
 
-# What there is of each kind, and what the message says of a name that is not there.
+# The names of each kind, and the message about an unknown name.
 _THERE: "tuple[tuple[type[HashIndexError], str, LiteralString], ...]" = (
     (
         UnknownIndexError,

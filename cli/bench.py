@@ -158,7 +158,7 @@ _file = click.Path(path_type=Path)
 @_number(
     "--splits",
     1,
-    "Draw so many splits, and train on each with a seed of its own, from --seed on; print "
+    "Draw this number of splits, and train on each with its own seed, from --seed on; print "
     "means and standard deviations.",
     least=1,
 )
@@ -285,7 +285,7 @@ _file = click.Path(path_type=Path)
 @_number(
     "--seeds",
     1,
-    "Train with so many seeds, from --seed on; print means and standard deviations.",
+    "Train with this number of seeds, from --seed on; print means and standard deviations.",
     least=1,
 )
 @plot_option("the curves into a file")

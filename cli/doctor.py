@@ -93,9 +93,9 @@ def doctor(
     without TABLE it lists all columns of vectors of the database.
 
     Nothing is installed and nothing written: one read-only transaction compares the HNSW and
-    IVFFlat indexes of the column, with several settings, with exact search. Reading only is no
-    fence: the owner of a table can run code as you, so a table of another role is refused unless
-    --trust-owner is given.
+    IVFFlat indexes of the column, with several settings, with exact search. That does not
+    protect you: the owner of a table can run code as you, so a table of another role is refused
+    unless --trust-owner is given.
     """
     from pg_hashindex.quality.doctor import diagnose
     from pg_hashindex.quality.doctor_catalog import only_column

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pg_hashindex.operations import Repaired
 
 
-# What `index show` prints of an index without --verbose.
+# Fields that `index show` prints without --verbose.
 _EVERYDAY = {
     *("name", "table", "column", "model", "metric", "access", "filter_columns", "tenant"),
     *("encoded_in", "swap", "codes", "size", "work", "search"),

@@ -20,7 +20,7 @@ with connect(os.environ["PG_HASHINDEX_DATABASE_URL"]) as connection:
     (model,) = connection.execute(
         "SELECT hashindex.train('moved', 'packages', 'embedding')"
     ).fetchone() or ("",)
-    # Searches and writes go on meanwhile; from now on writes keep both indexes fresh.
+    # Searches and writes continue; from now on writes keep both indexes fresh.
     index = HashIndex.create(
         connection, "moved_idx", table="packages", column="embedding", model=model
     )

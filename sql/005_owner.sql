@@ -2,7 +2,7 @@
 -- writes to a table there. Every file of this folder may be run again.
 
 -- Until the transaction ends, names resolve in pg_catalog. Functions keep this path (SET search_path FROM CURRENT) and
--- qualify every other name. So nobody can change what they call: not by a search path, nor by temporary objects, nor by
+-- qualify every other name. So no other role can change what they call: not by a search path, nor by temporary objects, nor by
 -- objects in pgvector's schema.
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
@@ -62,7 +62,7 @@ BEGIN
                 RAISE EXCEPTION 'schema hashindex belongs to role %, which can run code as %: as any role that uses the schema',
                     quote_ident(owner), quote_ident(me.rolname)
                     USING ERRCODE = 'insufficient_privilege', HINT = format(
-                        'If that role is to administer it, connect as role %I; a role that is no superuser may name it instead: '
+                        'If that role is to administer it, connect as role %I; a role that is not a superuser may name it instead: '
                         'pg-hashindex schema upgrade --owner %1$I, or in SQL first: SET hashindex.owner = %1$L. Else have the schema dropped.', owner
                     );
             END IF;

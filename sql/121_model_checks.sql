@@ -1,7 +1,7 @@
 -- Checks the layers of a model as pg_hashindex/models/layers.py and model.py do. Models may also be written by other
 -- programs, so layers that do not fit are refused here.
 
--- What is wrong with a layer whose input has so many dimensions; NULL if nothing is.
+-- The fault of a layer whose input has this number of dimensions; NULL if it has none.
 CREATE OR REPLACE FUNCTION hashindex._layer_problem(layer hashindex.layer, dimension integer) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path FROM CURRENT

@@ -28,7 +28,7 @@ DECLARE
     missing text := CASE
         WHEN name IS NULL THEN 'name' WHEN table_name IS NULL THEN 'table_name' WHEN column_name IS NULL THEN 'column_name'
     END;
-    -- What is asked for; bits are projections further down.
+    -- As given; bits are projections further down.
     length integer := bits;
     cut_values real[] := '{0}';
     rows_in_table double precision;

@@ -231,6 +231,16 @@ BEGIN
 END
 $$;
 
+-- Whether a table is divided into partitions; false if it is NULL.
+CREATE OR REPLACE FUNCTION hashindex._is_partitioned(relation regclass) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND c.relkind = 'p');
+END
+$$;
+
 -- Name of the trigger function of an index that has this storage. Citus does not quote a function's name when it grants or revokes
 -- EXECUTE, so these names need no quotes. No index's name has a $.
 CREATE OR REPLACE FUNCTION hashindex._sync_name(storage text) RETURNS text

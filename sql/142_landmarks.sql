@@ -81,7 +81,7 @@ CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
 
--- How many landmarks a tenant with so many rows should have; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
+-- Number of landmarks for a tenant with this number of rows; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
 -- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
 -- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.
 CREATE OR REPLACE FUNCTION hashindex._tenant_landmarks(rows bigint) RETURNS integer
@@ -199,7 +199,7 @@ BEGIN
     IF dimension <= 4000 AND NOT EXISTS (
         SELECT FROM pg_index x WHERE x.indrelid = format('hashindex.%I', i.landmark_table)::regclass AND NOT x.indisprimary
     ) THEN
-        -- What the graph takes (measured: 1.2 kB for each landmark of 256 numbers, and 4 MB). Less would make it many times slower. More
+        -- Memory of the graph (measured: 1.2 kB for each landmark of 256 numbers, and 4 MB). Less would make it many times slower. More
         -- would be allocated all the same: processes that build together share memory of the size of the setting.
         EXECUTE format('SELECT 8192 + count(*) * (2 * %s + 900) / 1024 FROM hashindex.%I', dimension, i.landmark_table) INTO kilobytes;
         PERFORM set_config('maintenance_work_mem', least(kilobytes, 2147483647) || 'kB', true);
@@ -304,7 +304,7 @@ END
 $$;
 
 -- Lets searches and writers use the landmarks that were built. The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last
--- keys. No lock on code tables is taken, so nobody is waited for.
+-- keys. No lock on code tables is taken, so no session has to wait.
 CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -88,7 +88,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    -- What belongs to the administrator is looked up in one step, which costs 50 us, and 3 for each partition.
+    -- Objects of the administrator are looked up in one step, which costs 50 us, and 3 for each partition.
     RETURN EXISTS (
         -- By pg_inherits, since pg_partition_tree locks all partitions.
         SELECT count(*) FROM (
@@ -324,7 +324,7 @@ BEGIN
 END
 $$;
 
--- What readers of the codes of an index learn beyond the rows that they may read anyway, or NULL. Without this, a grant would tell a role
+-- The rows that codes of an index reveal to readers beyond those that they may read, or NULL. Without this, a grant would tell a role
 -- what the table does not. Codes follow policies that name no column but the tenant's, of which they hold a copy.
 CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -343,7 +343,7 @@ BEGIN
             SELECT format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
             FROM pg_policy p
             WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND (
-                -- Columns of the row's own, and whole rows, which are no dependencies.
+                -- Columns of the row's own, and whole rows, which are not dependencies.
                 EXISTS (
                     SELECT FROM pg_depend d JOIN pg_attribute a ON a.attrelid = base AND a.attnum = d.refobjsubid
                     WHERE d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = base
@@ -465,7 +465,7 @@ $$;
 
 -- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another index, the readers are
 -- its: who was revoked there stays revoked. Without one, those that may read the columns that codes tell of. Default
--- privileges give nobody anything, and a table with row security nobody without a grant.
+-- privileges give no role anything, and a table with row security gives nothing without a grant.
 CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, other hashindex.index DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT

@@ -1,6 +1,6 @@
 -- Gives an index another model, another column or other filter columns, while it is searched. A second index with a name of its own is made beside it, and encoded,
 -- built and kept fresh like any other. Then the two exchange everything but their names: two rows of the catalog, and the
--- functions that search. That locks neither the table nor codes, so nobody waits. The former codes stay, kept fresh,
+-- functions that search. That locks neither the table nor codes, so no session waits. The former codes stay, kept fresh,
 -- until they are pruned.
 
 -- Catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous).

@@ -1,8 +1,8 @@
 -- Repairs an index, and drops objects that belong to none: the functions behind pg-hashindex index repair.
 
--- What is wrong with the table, column, key and codes of an index, what to do, and whether a repair can fix it.
+-- Faults of the table, column, key and codes of an index, with advice, and whether a repair can fix them.
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
-RETURNS TABLE (fault text, advice text, mendable boolean)
+RETURNS TABLE (fault text, advice text, repairable boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET extra_float_digits = 1
@@ -49,9 +49,9 @@ BEGIN
         wrong := SQLERRM;
     END;
     RETURN QUERY
-    SELECT f.fault, f.advice, f.mendable
+    SELECT f.fault, f.advice, f.repairable
     FROM (
-        SELECT wrong AS fault, again AS advice, false AS mendable
+        SELECT wrong AS fault, again AS advice, false AS repairable
         UNION ALL
         SELECT CASE WHEN i.column_name <> ALL (columns) THEN format('column "%s" of %s is not there any more', i.column_name, base) END,
             format('%s --column COLUMN; if it was dropped: pg-hashindex index drop %s', rebind, named), false
@@ -122,7 +122,7 @@ DECLARE
     typed regprocedure;
 BEGIN
     -- Filter columns that are gone stay as they are: filters are checked in the table.
-    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.mendable) AND NOT (
+    IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) AND NOT (
         EXISTS (SELECT FROM hashindex._filter_faults(i))
         AND i.filter_columns <@ ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped)
     ) THEN
@@ -243,7 +243,7 @@ BEGIN
 END
 $$;
 
--- What is wrong with the access path of an index; a repair has it built again.
+-- Faults of the access path of an index; a repair has it built again.
 CREATE OR REPLACE FUNCTION hashindex._access_faults(i hashindex.index) RETURNS SETOF text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT

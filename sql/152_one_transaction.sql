@@ -45,7 +45,7 @@ DECLARE
     left_out text[] := '{}';
     written bigint;
 BEGIN
-    -- Nobody writes after this lock, and the statements below see everything that was written before. The codes are locked too:
+    -- No session writes after this lock, and the statements below see everything that was written before. The codes are locked too:
     -- bulk encoding writes to them and not to the table.
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.

@@ -97,7 +97,7 @@ BEGIN
     ELSIF found.column_name <> ALL (i.key_columns) THEN
         RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key %', base, found.column_name, hashindex._named(i.key_columns)
             USING ERRCODE = 'feature_not_supported', HINT = format('Distribute the table by a column of its key, or use a key with column "%s".', found.column_name);
-    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p') THEN
+    ELSIF hashindex._is_partitioned(base) THEN
         RAISE EXCEPTION 'table % is distributed and has partitions too', base
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a distributed table without partitions: shards divide it already.';
     ELSIF hashindex._encoded_in_python(i) THEN

@@ -1,5 +1,5 @@
 -- A claim is a row that names its session; only the administrator writes it. The session is alive if it holds an advisory lock on the
--- claim's number. The number is random, so nobody can have locked it before, and the process is checked, so nobody can pose as it.
+-- claim's number. The number is random, so no session can have locked it before, and the process is checked, so no other can pose as it.
 GRANT SELECT ON hashindex.claim TO PUBLIC;
 
 -- Whether the session of a process still holds its lock.

@@ -2,7 +2,7 @@
 -- will not stay right) or broken. Nothing here writes, and it runs with the caller's rights. The bits of codes are checked in Python,
 -- by pg-hashindex index check.
 
--- What share of a table's pages so many pages are, at most 1.
+-- Pages over all pages of a table, at most 1.
 CREATE OR REPLACE FUNCTION hashindex._sample_share(relation regclass, pages double precision) RETURNS double precision
 LANGUAGE sql STABLE STRICT PARALLEL UNSAFE
 RETURN least(1, pages / greatest(1, (

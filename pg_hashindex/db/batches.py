@@ -25,7 +25,7 @@ from .connection import Connection
 # allocated memory, whose first use costs more than the decoding.
 _BLOCK_ROWS = 1_000
 _BLOCK_BYTES = 400_000
-# Values decoded at a time: so many stay in the processor's cache.
+# Values decoded at a time; they stay in the processor's cache.
 _BLOCK_VALUES = 100_000
 # Bytes of the dimension and the unused number.
 _HEADER_BYTES = 4

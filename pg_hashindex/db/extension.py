@@ -142,7 +142,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     for name, text in texts.items():
         path = folder / name
         if path.is_symlink():
-            # What it leads to may be any file of whoever runs this.
+            # It may lead to any file that this user can read.
             path.unlink()
         path.write_text(text, "utf-8")
         paths.append(path)

@@ -57,7 +57,7 @@ _POOLED = (
 
 
 def hold(connection: Connection) -> int:
-    """Take a lock for this session that nobody else knows of, and return its number."""
+    """Take an advisory lock with a random number for this session; return the number."""
     lock = secrets.randbelow(1 << 62)
     execute(connection, "SELECT pg_advisory_lock($1::bigint)", [lock])
     return lock

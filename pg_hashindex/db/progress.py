@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from tqdm import tqdm
 
-# What stands beside the name: the share, a short bar, numbers, times and the rate.
+# Shown beside the name: the share, a short bar, numbers, times and the rate.
 _BAR_COLUMNS = 50
 _BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
 _TELL: ContextVar[Callable[[str], object] | None] = ContextVar("what is told steps", default=None)

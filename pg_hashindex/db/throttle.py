@@ -8,7 +8,7 @@ from ..errors import InvalidInputError
 
 # Seconds that a batch and the pause after it take.
 _SECONDS = 0.5
-# A longer wait is cut into parts of so many seconds, with a call of `beat` before each.
+# Longest part of a wait, in seconds; `beat` is called before each part.
 _LONGEST_SLEEP = 1.0
 
 
@@ -29,7 +29,7 @@ class Throttle:
         return max(1, min(most, math.floor(self._rate * _SECONDS)))
 
     def wait(self, rows: int, beat: Callable[[], object]) -> None:
-        """Wait until a batch may follow one of so many rows; call ``beat`` each second."""
+        """Wait until a batch may follow one of ``rows`` rows; call ``beat`` each second."""
         if self._rate is None:
             return
         # Lost time is not made up for.

@@ -84,7 +84,7 @@ class Work:
         self._next_beat = 0.0
 
     def phase(self, name: str, total: int | None = None) -> Progress:
-        """Begin a phase, of so many rows if that is known.
+        """Begin a phase, of ``total`` rows if that is known.
 
         Count rows by `advance`, or to have a bar too, by the progress returned.
         """

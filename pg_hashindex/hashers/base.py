@@ -322,7 +322,7 @@ class Hasher(ABC):
         return min(bits, dimension) if self.bits_within_dimension else bits
 
     def default_cuts(self, n_projections: int) -> int:
-        """Return the cuts of an index's codes of so many projections if none are asked for."""
+        """Return the default cuts of an index's codes of this number of projections."""
         return _CUTS if self.takes_cuts() and n_projections * _CUTS <= MAX_BITS else 1
 
     def _own_cuts(self) -> int:

@@ -84,7 +84,7 @@ def learn_rotation(
     Gong & Lazebnik, section 2.2, with two additions. If a code has more bits than the rows have
     dimensions, R is r x n_bits with orthonormal rows. A square R for rows padded with zeros would
     give the same, since its other rows play no part. And V' sign(VR) may be extrapolated by its
-    last change; a rotation that is worse for it is dropped, and training goes on without.
+    last change; a rotation that is worse for it is dropped, and training continues without.
 
     Starts from R, r x n_bits; r is at most n_bits. ``tolerance`` and ``extrapolation`` are as of
     `ITQ`. Returns R, and ||sign(VR) - VR||^2 / n before each round and after the last, which never

@@ -17,7 +17,7 @@ from .supervision.labels import Supervision
 
 # Tolerances of the mean and of the deviation of overlaps, relative to a quarter, as in the paper.
 _MEAN, _DEVIATION = 0.10, 0.15
-# Balls whose squared radius is so many times the mean squared distance of rows are planes: the rows
+# Balls with a squared radius above this multiple of the mean squared distance are planes: the rows
 # are too few to share as they ought to.
 _FAR = 1e6
 # Rows whose mean a first pivot is.

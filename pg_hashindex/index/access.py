@@ -28,7 +28,7 @@ def configured_otherwise(index: IndexRow) -> DatabaseStateError:
 
 
 def end_left_rebalance(index: IndexRow) -> bool:
-    """Give up a rebalance that was cut off, if nobody continues it; return whether there was one.
+    """Give up an interrupted rebalance that no session continues; return whether there was one.
 
     `drop_unused` drops its tables.
     """

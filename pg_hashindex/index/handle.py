@@ -375,7 +375,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         """
         given = [self.name, role, reveal_codes]
         with translated_errors():
-            # Policies of the codes may have to be made, which nobody may wait for.
+            # Policies of the codes may have to be made, and no session may wait for that.
             self.metadata.change("SELECT hashindex.grant_reader($1, $2, $3)", given)
 
     def revoke(self, role: str) -> None:
@@ -410,7 +410,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     def drop(self, *, patience: float | None = None) -> None:
         """Drop the index with its codes and triggers; the table and the model stay.
 
-        No attempt waits for a lock for longer than a moment, so that nobody queues behind it.
+        Each attempt waits for a lock for 100 ms at most, so that no session queues behind it.
 
         Parameters
         ----------

@@ -187,7 +187,7 @@ _CODES: LiteralString = """
 
 
 def percent_of_codes(index: IndexRow, pages: int) -> float:
-    """Return which percentage of the codes' pages so many are."""
+    """Return the percentage of the codes' pages that this number of pages is."""
     codes = index.codes.as_string(index.connection)
     share = "SELECT hashindex._sample_share($1::text::regclass, $2)"
     return 100.0 * float(one_row(index.connection, share, [codes, float(pages)])[0])

@@ -144,7 +144,7 @@ def _hits(
             yield _single_rows(distances, relevant[block])
             continue
         if weights is not None or distances.dtype.kind == "f":
-            # Such distances may be any numbers; their ranks are small.
+            # Distances of a caller may be any numbers; their ranks are small.
             distances = np.stack([np.unique(d, return_inverse=True)[1] for d in distances])
         yield _groups(distances, relevant[block])
 

@@ -122,7 +122,7 @@ class CodeRanks:
         self._places = {name: _places(order, packed, neighbours) for name, order in orders.items()}
 
     def recall(self, candidates: float, order: str) -> float:
-        """Return the expected recall, over ties, of a search that keeps so many candidates."""
+        """Return the expected recall, over ties, of a search that keeps these candidates."""
         before, same = self._places[order]
         hits = np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0) * self._right
         return float(np.minimum(hits.sum(axis=1), self._k).mean() / self._k)

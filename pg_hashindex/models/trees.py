@@ -58,7 +58,7 @@ def votes(
 
 
 def check_trees(config: Any, arrays: Any, n_bits: int) -> None:
-    """Refuse a configuration or arrays that are no trees, as a file may hold them."""
+    """Refuse a configuration or arrays that are not trees, as a file may hold them."""
     dimension = config.get("dimension")
     if set(config) != {"dimension"} or type(dimension) is not int or dimension < 1:
         raise InvalidInputError(

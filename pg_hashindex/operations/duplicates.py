@@ -138,7 +138,7 @@ def radius_of(
 
 
 class _Target:
-    """The table of pairs. Its comment says how they were found, and from which list to go on."""
+    """The table of pairs. Its comment has the options, and the list to continue from."""
 
     def __init__(self, index: IndexRow, into: str, settings: dict[str, Any]) -> None:
         self._index = index
@@ -151,7 +151,7 @@ class _Target:
         self.lists += [number for (number,) in execute(index.connection, landmarks)]
 
     def begin(self) -> int:
-        """Make the table, or return the list from which an interrupted run goes on."""
+        """Make the table, or return the list from which an interrupted run continues."""
         found = self._execute(
             "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), t.oid IS NOT NULL, "
             "pg_has_role(c.relowner, current_user, 'USAGE') "
@@ -179,7 +179,7 @@ class _Target:
         except (ValueError, KeyError, AttributeError, TypeError):
             kept = None
         if kept != self._settings:
-            # Whose table it is, only its comment tells.
+            # The comment marks our own tables, which a run may continue.
             ours = isinstance(kept, dict) and kept.keys() == self._settings.keys()
             raise DatabaseStateError(
                 f"table {self._name} exists, and holds no pairs of these settings; name another "

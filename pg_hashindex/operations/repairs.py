@@ -53,7 +53,7 @@ _TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => tru
 
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
-    WHERE i.name = $1 AND NOT f.mendable
+    WHERE i.name = $1 AND NOT f.repairable
 """
 
 _RESTORE_TRIGGERS: LiteralString = "SELECT what, table_name FROM hashindex._restore_triggers($1)"

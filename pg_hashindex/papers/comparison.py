@@ -241,7 +241,7 @@ def compare(
     random_state
         Seed of every training.
     seeds
-        Train each method with so many seeds, from ``random_state`` on; `average` joins them.
+        Train each method with this number of seeds, from ``random_state`` on; `average` joins them.
     memory
         Measure memory, by a second training with the first seed.
     results

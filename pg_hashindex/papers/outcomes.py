@@ -11,7 +11,7 @@ from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
 Protocol = Literal["hashed", "learned"]
-#: What codes are ranked by: a ranking of searches, or the distance of the paper on SpH.
+#: The order of codes: a ranking of searches, or the distance of the paper on SpH.
 Distance = Ranking | Literal["spherical"]
 
 

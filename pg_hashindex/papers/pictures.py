@@ -158,7 +158,7 @@ def retrieve(
     Parameters
     ----------
     n_queries
-        The first queries of so many classes.
+        The first queries of this number of classes.
     k
         Answers, by the weighted Hamming distance; ties in row order.
     """

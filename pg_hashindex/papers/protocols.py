@@ -51,9 +51,9 @@ class Figure:
     compared
         The comparison; or the function of `papers.pictures` that makes the figure.
     rows
-        Where given, the first so many training rows are the whole database: the figure then takes
+        If given, this number of first training rows is the whole database: the figure then takes
         minutes, and methods that keep the codes of their training rows have those too. With several
-        splits, these are drawn from the first so many queries and training rows.
+        splits, these are drawn from that number of first queries and training rows.
     """
 
     paper: Paper

@@ -550,7 +550,7 @@ def load_splits(
         the only array of two dimensions has the rows.
     labelled
         The training rows whose labels methods may learn from: the name of an array of row numbers,
-        or of a bool for each row; or so many rows of each class, as `draw_labelled` draws them.
+        or of a bool for each row; or a number of rows of each class, as `draw_labelled` draws them.
     graph
         The name of an array of edges, as `load_sample` takes it.
     triplets
@@ -570,7 +570,7 @@ def load_splits(
     ------
     InvalidInputError
         Before the first one, if a file cannot be read, or does not hold what it should, or there
-        are too few rows for so many different splits; or the labelled rows do not say which rows
+        are too few rows for that number of splits; or the labelled rows do not say which rows
         are neighbours and which are not.
     """
     file = ArrayFile(data)

@@ -21,7 +21,7 @@ _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 _APART = 3
 # With more candidates than this, a graph over codes is slower than an index with fewer.
 _MOST_CANDIDATES = 60
-# Smaller rows are kept whole; a vector of at most so many bytes fits in a page with a few columns.
+# Bytes: smaller rows are kept whole; a vector of up to the second fits in a page with few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
 
@@ -45,7 +45,7 @@ def decide(found: Diagnosis, goal: float) -> Suggestion:
             f"{found.k} nearest, and iterative scans do not help"
         )
     elif enough:
-        # What sessions have now needs no change.
+        # The current setting needs no change.
         return _keep(found, min(enough, key=lambda point: (not point.current, point.p50_ms)))
     elif points:
         best = max(points, key=lambda point: point.recall)
@@ -302,9 +302,9 @@ def _unused(found: Diagnosis) -> Iterator[Suggestion]:
         if not index.scans:
             yield Suggestion(
                 "unused",
-                f"Nobody has searched by {index.name} ({megabytes(index.bytes)}) since the "
+                f"No query used {index.name} ({megabytes(index.bytes)}) since the "
                 "server's statistics began.",
-                (f"DROP INDEX CONCURRENTLY {index.name};  -- if that is no surprise",),
+                (f"DROP INDEX CONCURRENTLY {index.name};  -- if you expected this",),
             )
 
 

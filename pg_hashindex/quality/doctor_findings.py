@@ -178,7 +178,7 @@ class Scope:
         PostgreSQL's own choice: the name of a vector index, or ``exact``.
     unindexed
         Columns of the filter, as SQL writes them, by which an index would find its rows: exact
-        search reads the whole table for want of one.
+        search reads the whole table because it has none.
     """
 
     filter: str | None

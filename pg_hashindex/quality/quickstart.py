@@ -38,7 +38,7 @@ from .doctor_catalog import indexes_of
 from .doctor_findings import Diagnosis, Point, VectorIndex
 from .systems import GRAPH, Code, of_model
 
-#: What is made: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
+#: The result: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
 Kind = Literal["function", "index"]
 
 # The method of functions, which cost a few microseconds.

@@ -105,7 +105,7 @@ def history(index: HasRow, *, limit: int = 1000) -> list[HistoryPoint]:
     Parameters
     ----------
     limit
-        The latest so many.
+        Number of latest measurements.
 
     Raises
     ------

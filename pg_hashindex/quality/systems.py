@@ -423,7 +423,7 @@ class CodeIndex(System):
 def over_vectors(
     of: VectorColumn, metric: str, dimension: int, *, half: bool = False, method: str = "hnsw"
 ) -> Vectors:
-    """Index the vectors; as halfvec if it is wished, or no index takes so many dimensions."""
+    """Index the vectors; as halfvec on request, or if a ``vector`` has too many dimensions."""
     if of.type == "vector" and (half or dimension > HNSW_DIMENSIONS["vector"]):
         return Halves(of, metric, dimension, method=method)
     return Vectors(of, metric, method=method)

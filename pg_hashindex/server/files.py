@@ -108,7 +108,7 @@ def _new_user() -> ServerUser:
         return ServerUser(os.geteuid(), os.getegid())
     package = _package()
     # Two runs of useradd at once have made the user twice, so ours take turns. Each replaces
-    # /etc/passwd, so the lock is on its folder, which nobody else locks.
+    # /etc/passwd, so the lock is on its folder, which no other program locks.
     lock = os.open("/etc", os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

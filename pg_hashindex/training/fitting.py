@@ -203,7 +203,7 @@ def hasher_for(
 
 
 def _cuts_of_bits(method: str, n_bits: Any) -> int | None:
-    """Return the cuts of codes of so many bits; None if these do not tell."""
+    """Return the cuts of codes of ``n_bits`` bits; None if these do not determine them."""
     if n_bits is None or method not in HASHERS or method == "thermometer":
         return None
     divides = isinstance(n_bits, Integral) and int(n_bits) in range(3, MAX_BITS + 1, 3)

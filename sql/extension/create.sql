@@ -13,7 +13,7 @@ BEGIN
           AND d.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_type'::regclass)
     ) THEN
         RAISE EXCEPTION 'schema hashindex holds objects that are not the extension''s'
-            USING ERRCODE = 'duplicate_object', HINT = 'If nobody needs them: DROP SCHEMA hashindex CASCADE;';
+            USING ERRCODE = 'duplicate_object', HINT = 'If they are not needed: DROP SCHEMA hashindex CASCADE;';
     END IF;
 END
 $$;

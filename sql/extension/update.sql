@@ -1,5 +1,5 @@
 -- Follows the functions in a script of ALTER EXTENSION UPDATE: replaces the functions of indexes and models, which an earlier release made.
--- Such a script may replace members alone, so they are members meanwhile. Only the extension's owner can make them so.
+-- ALTER EXTENSION UPDATE may replace members only, so the objects join first. Only the extension's owner can add them.
 SELECT set_config('role', current_setting('hashindex.role_before'), true);
 
 DO $$

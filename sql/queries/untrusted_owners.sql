@@ -27,7 +27,7 @@ WITH RECURSIVE read (oid) AS (
             WHEN n.nspowner = 'pg_database_owner'::pg_catalog.regrole::pg_catalog.oid THEN b.datdba ELSE n.nspowner END)
     ) o
     UNION
-    -- Whose casts run. Only a superuser makes a base type, and a domain has the casts of its own.
+    -- Types whose casts run. Only a superuser makes a base type, and a domain has the casts of its own.
     SELECT 3, 'type ' OPERATOR(pg_catalog.||) t.oid::pg_catalog.regtype::pg_catalog.text, t.typowner
     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type d ON d.oid = a.atttypid
     JOIN pg_catalog.pg_type t ON t.oid = CASE d.typtype WHEN 'd' THEN d.typbasetype ELSE d.oid END

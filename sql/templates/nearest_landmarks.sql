@@ -6,7 +6,7 @@
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- For so many, comparing all is faster.
+                -- With more probes, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM {landmarks} l ORDER BY (l.centre OPERATOR({ext}.<->) point) + 0 LIMIT n_probes
                 );

@@ -275,11 +275,19 @@ def test_every_function_is_declared_in_full(name, declaration):
     assert len(re.findall(r"\b(IMMUTABLE|STABLE|VOLATILE)\b", declaration)) == 1
     assert len(re.findall(r"\bPARALLEL (SAFE|RESTRICTED|UNSAFE)\b", declaration)) == 1
     definer = bool(re.search(r"\bSECURITY DEFINER\b", declaration))
-    assert definer == (
-        name.split(":")[0] in {"sync_table.sql", "sync_column.sql", "shards_sync.sql"}
-    )
+    assert definer == (name.split(":")[0] in {"sync_table.sql", "shards_sync.sql"})
     if definer:
         assert "SET search_path = pg_catalog, pg_temp" in declaration
+
+
+def test_every_placeholder_is_used(with_indexes):
+    """By a template, or by a statement that asks for it by name."""
+    text = "".join(file.read_text() for file in [*FILES, *TEMPLATES])
+    used = set(re.findall(r"\{(\w+)\}|->>? '(\w+)'", text))
+    rows = with_indexes.execute(
+        "SELECT DISTINCT jsonb_object_keys(hashindex._parts(i)) FROM hashindex.index i"
+    ).fetchall()
+    assert {name for (name,) in rows} <= {one for pair in used for one in pair}
 
 
 PUBLIC = re.compile(r"`(?:hashindex\.)?([a-z][a-z0-9_]*[a-z0-9])\(")

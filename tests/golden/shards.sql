@@ -46,7 +46,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- For so many, comparing all is faster.
+                -- With more probes, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
@@ -323,7 +323,7 @@ BEGIN
                 );
                 done := set_config('hnsw.ef_search', effort, true);
             ELSE
-                -- For so many, comparing all is faster.
+                -- With more probes, comparing all is faster.
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );

@@ -19,7 +19,7 @@ from .connections import Connections, Source
 from .indexed import Graph, IndexedDocuments
 from .table import COLUMN, DocumentTable
 
-#: What `DocumentStore.train_index` makes.
+#: Result of `DocumentStore.train_index`.
 Kind = Literal["function", "index"]
 
 # It needs no rotation, so its function costs little as an expression of an index.

@@ -15,7 +15,7 @@ from .assignment import LEAST_ROWS, MAX_FLAT, ListMeans
 from .groups import LandmarkGroups
 from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows
 
-#: Read blocks (n, d) of about so many random rows; another seed gives other rows.
+#: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
 Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
 
 # Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
