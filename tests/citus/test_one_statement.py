@@ -1,6 +1,5 @@
 """A search by landmarks reaches every node by one statement, wherever shards are."""
 
-import numpy as np
 import psycopg
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, TABLE, exact, one, role, with_calls
@@ -126,7 +125,7 @@ def test_shards_that_are_elsewhere(index, cluster, filled):
                 [number, first, ["0" * 16] * 5, QUERY.to_text()],
             ).fetchall()
             # Its rows, of which there are few in a shard that was split off, come after.
-            assert rows[:1] == ([(None, -np.inf)] if group == here else [])
+            assert [key for key, _ in rows[:1]] == ([None] if group == here else [])
             assert len(rows) <= 6
 
 
