@@ -10,9 +10,9 @@ price
     dimensions (TOASTed), less those of reading the row.
 graphs
     For each build, the graphs over vectors, over `thermometer` codes and over halfvec, all with
-    ``ef_construction = 128``: seconds, bytes, and recall@10, wall (p50) and CPU milliseconds of
-    queries at rising ``ef_search``, the graphs in turns. The table interpolates CPU and wall at
-    recall .95 and .97, and divides those over codes by the others.
+    ``ef_construction = 128``, and an index of pg_hashindex: seconds, bytes, and recall@10, wall
+    (p50) and CPU milliseconds of queries at settings of rising cost, all in turns. The table
+    interpolates CPU and wall at recall .95 and .97, and divides.
 shapes
     With ``--shapes``: the graph over codes with other ``m`` and ``ef_construction``.
 """
@@ -38,14 +38,18 @@ from retrieval import about
 from retrieval_data import DataSet, Truth, draw
 from retrieval_measures import TURN, WARM_UP, answered
 from retrieval_server import QUICK_SETTINGS, SETTINGS, Database, Session, database, running
-from retrieval_systems import CodeHnsw, Hnsw, Line, Setting, System
+from retrieval_systems import CodeHnsw, Hnsw, Line, Ours, Setting, System
 
 from pg_hashindex import store
 from pg_hashindex.hashers import ITQ, Hasher, Thermometer
 from pg_hashindex.quality.systems import GRAPH
 
 TARGETS = (0.95, 0.97)
-VECTORS, CODES, HALVES = "vectors", "thermometer", "halfvec"
+VECTORS, CODES, HALVES, LISTS = "vectors", "thermometer", "halfvec", "lists"
+# Candidates and probes.
+_LISTS = (
+    (30, 32), (40, 48), (45, 64), (50, 80), (60, 96), (75, 128), (100, 160), (100, 224), (150, 320)
+)  # fmt: skip
 #: ``m`` and ``ef_construction`` of graphs over codes.
 SHAPES = ((8, 128), (12, 128), (16, 64), (16, 128), (24, 128))
 _EF_SEARCH = (20, 30, 40, 60, 80, 120, 160, 200)
@@ -74,6 +78,13 @@ class Codes(CodeHnsw):
 
     #: The options of the graph, where they are not those of README.
     shape = ""
+
+
+class Lists(Ours):
+    """An index of pg_hashindex; more candidates and more probes together."""
+
+    def lines(self) -> Sequence[Line]:
+        return [[Setting(arguments={"candidates": n, "probes": p}) for n, p in _LISTS]]
 
 
 def price(drawn: DataSet) -> Entry:
@@ -154,7 +165,7 @@ def curves(opened: Database, truth: Truth, systems: Sequence[System]) -> Entry:
     for place, (system, setting, _, _) in enumerate(asked):
         found = [answer for start in starts for answer in keys[place][start]]
         result[system.name].append({
-            "ef_search": setting.session["hnsw.ef_search"],
+            "setting": setting.label,
             "recall": round(truth.recall(found), 5),
             "p50_ms": round(float(np.median(walls[place])), 4),
             "cpu_ms": round(1e3 * cpus[place] / len(queries), 4),
@@ -200,13 +211,15 @@ def show(report: Entry) -> None:
         rows = []
         for target in TARGETS:
             for what in ("cpu_ms", "p50_ms"):
-                names = (VECTORS, CODES, HALVES)
+                names = (VECTORS, CODES, HALVES, LISTS)
                 mean = {name: mean_at(builds, buffers, name, target, what) for name in names}
                 ratios = [mean[CODES] / mean[name] for name in (VECTORS, HALVES)]
+                ratios.append(mean[LISTS] / mean[VECTORS])
                 numbers = [f"{number:.2f}" for number in [*mean.values(), *ratios]]
                 rows.append([f"{what} at {target}", *numbers])
         print(f"\nshared_buffers {buffers}, {len(builds)} builds")
-        print(table(["", VECTORS, CODES, HALVES, "codes/vectors", "codes/halfvec"], rows))
+        columns = ["", *names, "codes/vectors", "codes/halfvec", "lists/vectors"]
+        print(table(columns, rows))
     for shape, entry in report.get("shapes", {}).items():
         times = [f"{at_recall(entry['points'], target, 'cpu_ms'):.2f}" for target in TARGETS]
         print(shape, entry["built"]["seconds"], entry["built"]["bytes"], *times)
@@ -244,14 +257,15 @@ def main() -> None:
             report["server"] = settings | {"shared_buffers": args.buffers}
             truth = Truth(drawn, 10)
             dimension = drawn.rows.shape[1]
-            systems = [
+            graphs = (
                 Vectors(VECTORS, "vector", dimension),
                 Codes(CODES),
                 Vectors(HALVES, "vector", dimension, half=True),
-            ]
+            )
             # All stand in the table, so each has an index of its own name.
-            for system in systems:
-                system.index = f"items_{system.name}"
+            for graph in graphs:
+                graph.index = f"items_{graph.name}"
+            systems: list[System] = [*graphs, Lists(LISTS)]
             for seed in range(len(report.get("graphs", [])), args.builds):
                 build: Entry = {"built": {}, "curves": {}}
                 for system in systems:
