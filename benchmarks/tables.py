@@ -5,6 +5,7 @@ from statistics import median
 from typing import Any
 
 import common
+import functions
 import memory_report
 import numpy as np
 import papers
@@ -621,6 +622,32 @@ def against_systems(data: str) -> dict[str, dict[str, float]]:
     return found
 
 
+def function_graphs() -> str:
+    """Compare graphs over vectors, over codes and over halfvec, by the mean of all builds."""
+    builds = read("functions_synthetic-300k")["graphs"]
+    names = {
+        functions.VECTORS: "HNSW over vectors",
+        functions.CODES: "over codes",
+        functions.HALVES: "over halfvec",
+        functions.LISTS: "index of pg_hashindex",
+    }
+    cells = []
+    for buffers in ("128MB", "4GB"):
+        for target in functions.TARGETS:
+            for what, shown in (("p50_ms", "ms"), ("cpu_ms", "CPU ms")):
+                line = f"shared_buffers {buffers[:-2]} {buffers[-2:]}, recall {target}: {shown}"
+                cells += [
+                    (line, column, f"{functions.mean_at(builds, buffers, name, target, what):.2f}")
+                    for name, column in names.items()
+                ]
+    for what, words, unit in (("seconds", "build, s", 1.0), ("bytes", "MB", 1e6)):
+        cells += [
+            (words, column, f"{np.mean([one['built'][name][what] for one in builds]) / unit:.0f}")
+            for name, column in names.items()
+        ]
+    return pivot("300,000 x 384", cells)
+
+
 def function_prices() -> str:
     """Write the CPU microseconds of a code of each model."""
     prices = read("functions_synthetic-300k")["price"]
@@ -937,6 +964,7 @@ TABLES = {
     "sadih-packages": lambda: protocol_table("sadih_packages", "MAP", "P@100"),
     "sadih-costs": lambda: protocol_table("sadih_usps", *COSTS),
     "chosen": chosen,
+    "function-graphs": function_graphs,
     "function-prices": function_prices,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
