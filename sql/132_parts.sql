@@ -18,7 +18,7 @@ DECLARE
         replace(hashindex._columns_of('b', i.key_columns || i.column_name || ARRAY(SELECT f FROM unnest(i.filter_columns) f WHERE f <> ALL (i.key_columns))), '%', '%%')
     );
     rows_after text := format(' b WHERE %s OFFSET 0) b WHERE true', hashindex._same_key(i, 'b', 'k'));
-    fits text := CASE WHEN i.tenant_column IS NOT NULL THEN format(' AND hashindex._fits(b.%I::text)', i.tenant_column) ELSE '' END;
+    fits text := hashindex._fitting(i);
     -- The columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
     dividing record;
     named record;
@@ -347,7 +347,7 @@ END
 $$;
 
 -- Searches within a tenant. Its argument comes after those of an index without tenants.
-CREATE OR REPLACE FUNCTION hashindex._tenant_parts(i hashindex.index) RETURNS jsonb
+CREATE OR REPLACE FUNCTION hashindex._tenant_parts(i hashindex.index, keys jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -355,6 +355,8 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     has_tenant boolean := i.tenant_column IS NOT NULL;
     tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
+    -- The rows of a smaller tenant are compared exactly.
+    few constant integer := 300;
 BEGIN
     RETURN jsonb_build_object(
         'tenant_argument', CASE WHEN has_tenant THEN format(', tenant %s DEFAULT NULL', tenant_type) ELSE '' END,
@@ -364,9 +366,9 @@ BEGIN
             format(
                 'ARRAY({pack}SELECT {c_ids} FROM hashindex.%I c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS ('
                 'SELECT FROM hashindex.%I l WHERE l.tenant = $9) LIMIT {few} + 1{packed})', i.code_table, i.landmark_table
-            ), hashindex._key_parts(i) || '{"few": 300}'
+            ), keys || jsonb_build_object('few', few)
         ) ELSE 'NULL' END,
-        'few', 300,
+        'few', few,
         -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
         'of_tenant', CASE WHEN has_tenant THEN format(
             CASE WHEN hashindex._is_partitioned(to_regclass(base)) OR hashindex._is_distributed(i) THEN '%s.%I = $9 AND ' ELSE '(%s.%I = $9) IS TRUE AND ' END, base, i.tenant_column
@@ -436,8 +438,9 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    parts jsonb := hashindex._key_parts(i) || hashindex._table_parts(i) || hashindex._rights_parts(i) || hashindex._code_parts(i)
-        || hashindex._list_parts(i) || hashindex._tenant_parts(i) || hashindex._change_parts(i) || '{"search_shards": ""}';
+    keys jsonb := hashindex._key_parts(i);
+    parts jsonb := keys || hashindex._table_parts(i) || hashindex._rights_parts(i) || hashindex._code_parts(i) || hashindex._list_parts(i)
+        || hashindex._tenant_parts(i, keys) || hashindex._change_parts(i) || '{"search_shards": ""}';
 BEGIN
     parts := CASE WHEN hashindex._is_distributed(i) THEN hashindex._shard_parts(i, parts) ELSE parts END;
     RETURN parts || jsonb_build_object(

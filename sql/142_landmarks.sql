@@ -81,6 +81,16 @@ CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
 
+-- SQL for the condition that the tenant of the row b fits, after other conditions; empty for an index without tenants.
+CREATE OR REPLACE FUNCTION hashindex._fitting(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(' AND hashindex._fits(b.%I::text)', i.tenant_column) END;
+END
+$$;
+
 -- Number of landmarks for a tenant with this number of rows; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
 -- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
 -- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.

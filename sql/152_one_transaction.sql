@@ -29,7 +29,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)%s', i.code_table, hashindex._same_key(i, 'b', 'c'), hashindex._key_parts(i) ->> 'fits');
+    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)%s', i.code_table, hashindex._same_key(i, 'b', 'c'), hashindex._fitting(i));
 END
 $$;
 

@@ -56,7 +56,7 @@ def test_the_loss():
     given = torch.tensor(u), torch.tensor(SIMILAR)
     expected = literal_loss(u, pairs, **parameters)
     assert deep_dsh_loss(*given, **parameters).item() == pytest.approx(expected)
-    # Of the first four rows alone.
+    # Pairs of the first four rows alone.
     known = np.zeros((6, 6), bool)
     known[:4, :4] = True
     expected = literal_loss(u, [pair for pair in pairs if known[pair]], **parameters)

@@ -39,7 +39,7 @@ def literal_loss(B, y, loss):
 @each_loss
 @pytest.mark.parametrize("several", [False, True], ids=["single", "several"])
 def test_each_bit_has_the_least_loss_of_all(several, loss):
-    """Of all bits of the rows, no better ones split a label set."""
+    """No other bits of the rows split a label set better."""
     y = indicator(several)
     sets = LabelSets.of_several(Labels.read(y, N))
     problem = BitProblem(sets, R, loss)

@@ -423,7 +423,7 @@ def test_sql_alone(server, url, connection, items, model):
 
 
 def test_two_creations_of_one_name_at_once(connection, other, items, model):
-    """The second meets the first's row, or its table: an error of ours either way."""
+    """The second meets the first's row, or its table: a HashIndexError either way."""
     connection.execute("CREATE TABLE more (LIKE items INCLUDING ALL)")
     with connection.transaction():
         create(connection)
@@ -477,7 +477,7 @@ def test_codes_of_an_unlogged_table_are_unlogged(connection, model):
     assert row == ("u",)
 
 
-# What of a table calls shop.norm, and how it is named if statements of an index would meet it.
+# Parts of a table that call shop.norm, and their names in the error about them.
 CALLERS = {
     "index": (
         "CREATE INDEX items_norm ON items (shop.norm(category))",

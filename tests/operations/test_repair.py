@@ -184,7 +184,7 @@ def test_a_detached_partition_writes_no_codes(connection, model):
 
 
 def test_codes_that_are_not_those_of_their_rows(index):
-    """A sample finds codes that became wrong unseen, and --full mends them."""
+    """A sample finds codes that became wrong unseen, and --full repairs them."""
     connection = index.connection
     connection.execute("ALTER TABLE items DISABLE TRIGGER ALL")
     connection.execute("UPDATE hashindex.items_idx_codes SET code = ~code WHERE id % 3 = 0")

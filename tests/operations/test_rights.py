@@ -105,7 +105,7 @@ def test_rights_granted_later(connection, as_role, items, model):
     index = indexed(connection)
     late = as_role("late")
     connection.execute("GRANT SELECT, INSERT ON items TO late")
-    # Writing needs nothing of ours.
+    # Writing needs no right on schema hashindex.
     late.execute(f"INSERT INTO items VALUES (1001, 'w', '{QUERY}')")
     assert_fresh(index)
     # Searches are exact, until he may read the codes.
