@@ -663,3 +663,89 @@ def test_the_module_for_ann_benchmarks_is_what_its_configuration_names():
         assert system["docker_tag"] == "ann-benchmarks-pg_hashindex"
     run = (folder / "run.py").read_text()
     assert all(f'"{system["name"]}"' in run for system in systems)
+
+
+@pytest.fixture
+def figures(monkeypatch, tmp_path):
+    """The campaign with one part, a script that keeps its arguments and fails on its first run."""
+    module = parts_of("figures", monkeypatch)()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/one.py").write_text(
+        "import pathlib, sys; kept = pathlib.Path('kept'); first = not kept.exists()\n"
+        "kept.write_text(' '.join(sys.argv[1:])); sys.exit(first)"
+    )
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "MARKS", tmp_path / "figures.json")
+    monkeypatch.setattr(module, "PARTS", [module.Part("one", "one.py WORD", "one", "--again")])
+    monkeypatch.setattr(module, "code", lambda: "trees")
+    monkeypatch.setattr(module, "busy_cores", lambda: 0.02)
+    monkeypatch.setattr("sys.argv", ["figures.py"])
+    monkeypatch.setenv("WORD", "value")
+    return module
+
+
+def test_a_part_that_did_not_end_goes_on_and_one_that_did_is_kept(figures, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="did not end: one"):
+        figures.main()
+    assert (tmp_path / "kept").read_text() == "value --again"
+    figures.main()
+    assert (tmp_path / "kept").read_text() == "value"
+    mark = json.loads(figures.MARKS.read_text())["one"]
+    assert mark["ended"]
+    assert mark["code"] == "trees"
+    assert mark["machine"]["cpus"]
+    (tmp_path / "kept").unlink()
+    figures.main()
+    assert not (tmp_path / "kept").exists()
+    monkeypatch.setattr(figures, "code", lambda: "others")
+    with pytest.raises(SystemExit, match="did not end: one"):
+        figures.main()
+    assert (tmp_path / "kept").read_text() == "value --again"
+
+
+def test_a_busy_machine_measures_nothing_unless_it_is_asked_to(figures, monkeypatch):
+    monkeypatch.setattr(figures, "busy_cores", lambda: 0.4)
+    with pytest.raises(SystemExit, match=r"0\.40 of a core"):
+        figures.main()
+    assert not figures.MARKS.exists()
+    monkeypatch.setattr("sys.argv", ["figures.py", "--anyway"])
+    with pytest.raises(SystemExit, match="did not end"):
+        figures.main()
+    assert json.loads(figures.MARKS.read_text())["one"]["others"] == 0.4
+
+
+def test_a_part_that_lacks_a_cluster_is_left_out(figures, monkeypatch, capsys):
+    monkeypatch.delenv("WORD")
+    figures.main()
+    assert "one: left out, since WORD is not set" in capsys.readouterr().out
+    assert not figures.MARKS.exists()
+
+
+def test_busy_cores_are_those_of_all_processes(monkeypatch):
+    figures = parts_of("figures", monkeypatch)()
+    spinning = subprocess.Popen(["python3", "-c", "while True: pass"])
+    try:
+        assert figures.busy_cores(1.0) > 0.3
+    finally:
+        spinning.kill()
+        spinning.wait()
+
+
+def test_each_committed_result_is_of_a_part_of_the_campaign(monkeypatch):
+    figures = parts_of("figures", monkeypatch)()
+    committed = {path.stem for path in figures.RESULTS.glob("*.json")} - {figures.MARKS.stem}
+    assert committed <= {part.file for part in figures.PARTS}
+
+
+def test_the_figures_of_a_table_are_of_one_code(monkeypatch):
+    """Once a part is measured by the campaign, all parts of its table are, by the same code."""
+    figures = parts_of("figures", monkeypatch)()
+    tables = parts_of("tables", monkeypatch)()
+    marks = json.loads(figures.MARKS.read_text()) if figures.MARKS.exists() else {}
+    read = tables.read
+    for name, table in tables.TABLES.items():
+        files = set()
+        monkeypatch.setattr(tables, "read", lambda file, files=files: files.add(file) or read(file))
+        table()
+        parts = [part.name for part in figures.PARTS if part.file in files and not part.missing]
+        assert len({marks.get(part, {}).get("code") for part in parts}) <= 1, (name, parts)

@@ -1,0 +1,202 @@
+"""Measure every figure of README and docs, part after part, alone on the machine.
+
+``python benchmarks/figures.py`` runs the parts that no run has measured with this code; ``--list``
+shows them. A part ends after 40 minutes at the latest; call it again to go on with what is left.
+`figures.json` keeps how each part was measured. The tables are then written by `tables.py`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import common
+from common import RESULTS, ROOT, circumstances, machine, parser
+
+from pg_hashindex.papers.protocols import FIGURES
+
+MARKS = RESULTS / "figures.json"
+#: What a figure depends on, beside its benchmark.
+MEASURED = ("pg_hashindex", "cli", "sql", "alembic")
+MOST_SECONDS = 40 * 60
+#: The most that others may take of a core, and the seconds for which they are watched.
+BUSY, WATCHED = 0.1, 5.0
+MEMORY_SYSTEMS = ("exact", "hnsw", "hnsw-halfvec", "hnsw-signs", "hnsw-code", "ivfflat", "ours")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A command that measures, and the files that it writes.
+
+    Parameters
+    ----------
+    command
+        A script of this folder and its arguments. A word in capitals stands for the value of an
+        environment variable, such as the address of a Citus cluster.
+    file
+        Without ``.json``; several parts may write into one.
+    first
+        An option for the first run with this code, of scripts that keep what they find in the file.
+    """
+
+    name: str
+    command: str
+    file: str
+    first: str = ""
+
+    @property
+    def missing(self) -> list[str]:
+        """The environment variables that it needs and that are not set."""
+        return [w for w in self.command.split() if w.isupper() and w not in os.environ]
+
+    def arguments(self, *, first: bool) -> list[str]:
+        words = f"{self.command} {self.first if first else ''}".split()
+        script, *others = (os.environ[word] if word.isupper() else word for word in words)
+        return [sys.executable, str(ROOT / "benchmarks" / script), *others]
+
+
+def _simple(*names: str) -> list[Part]:
+    return [Part(name, f"{name}.py", name) for name in names]
+
+
+def _retrieval(data: str) -> list[Part]:
+    file = f"retrieval_{data}"
+    return [
+        Part(f"retrieval {data} {only}", f"retrieval.py --data {data} --only {only}", file)
+        for only in ("build", "search", "filters", "inserts")
+    ]
+
+
+def _memory(data: str) -> list[Part]:
+    return [
+        Part(
+            f"memory {data} {system}",
+            f"memory.py --data {data} --systems {system}",
+            f"memory_{data}",
+        )
+        for system in MEMORY_SYSTEMS
+    ]
+
+
+def _scale() -> list[Part]:
+    return [
+        Part(f"scale {rows}", f"scale.py --rows {rows}", "scale", first="--again")
+        for rows in ("1e6", "3e6", "1e7")
+    ]
+
+
+PARTS: list[Part] = [
+    *(part for data in ("synthetic-300k", "synthetic-1m") for part in _memory(data)),
+    Part("functions", "functions.py", "functions_synthetic-300k", first="--again"),
+    *_retrieval("synthetic-300k"),
+    *_retrieval("packages"),
+    *_retrieval("dims-512"),
+    *_retrieval("dims-1536"),
+    *_retrieval("synthetic-1m"),
+    *_simple("tenants", "writes", "dimensions", "cuts", "faiss_codes", "hybrid", "learned_codes"),
+    *_simple("near_duplicates", "packages", "size", "sizing", "start", "reliability"),
+    *_scale(),
+    Part("citus", "citus.py CITUS_URL", "citus"),
+    Part("citus tenants", "citus.py CITUS_URL --rows 300000 --tenants 20", "citus_tenants"),
+    Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),
+    Part("vectordbbench", "vectordbbench/run.py", "vectordbbench"),
+    *(
+        Part(f"papers {name}", f"papers.py {name}", name)
+        for name in ("hashing", "semi_supervised", "semi_supervised_rivals", "presets", "defaults")
+    ),
+    *(
+        Part(f"papers {name}", f"papers.py {name}", f"protocol_{name}" if one.command else name)
+        for name, one in FIGURES.items()
+    ),
+]  # fmt: skip
+
+
+def code() -> str:
+    """Return the trees of what is measured, as git names them; it must be committed."""
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", *MEASURED],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    if changed:
+        sys.exit(f"commit these changes first, or a figure belongs to no commit:\n{changed}")
+    trees = subprocess.run(
+        ["git", "rev-parse", *(f"HEAD:{folder}" for folder in MEASURED)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return " ".join(tree[:12] for tree in trees.split())
+
+
+def busy_cores(seconds: float = WATCHED) -> float:
+    """Return the cores that all processes of the machine take while this one sleeps."""
+
+    def taken() -> float:
+        user, nice, system, _, _, irq, soft, *_ = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        )
+        return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+    before, began = taken(), time.monotonic()
+    time.sleep(seconds)
+    return (taken() - before) / (time.monotonic() - began)
+
+
+def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:
+    """Run a part and keep how; return whether it ended."""
+    others = busy_cores()
+    if others > BUSY and not anyway:
+        sys.exit(
+            f"other processes take {others:.2f} of a core, and would be in the figures: "
+            "wait for them, or measure with --anyway, which marks the part"
+        )
+    mark = {"command": part.command, "file": part.file, "code": now, "ended": False}
+    mark |= circumstances() | {"machine": machine(), "others": round(others, 2)}
+    began = time.monotonic()
+    print(f"{time.strftime('%H:%M:%S')} {part.name}", flush=True)
+    first = marks.get(part.name, {}).get("code") != now
+    running = subprocess.Popen(part.arguments(first=first), cwd=ROOT)
+    try:
+        mark["ended"] = running.wait(MOST_SECONDS) == 0
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        # It stops its server then.
+        running.send_signal(signal.SIGINT)
+        running.wait()
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        print(f"{part.name}: cut off after {MOST_SECONDS // 60} minutes; call again to go on")
+    mark["minutes"] = round((time.monotonic() - began) / 60, 1)
+    marks[part.name] = mark
+    common.write(MARKS, marks)
+    return bool(mark["ended"])
+
+
+def main() -> None:
+    asked = parser(__doc__ or "")
+    asked.add_argument("parts", nargs="*", help="beginnings of names; all by default")
+    asked.add_argument("--list", action="store_true", help="show the parts, and run none")
+    asked.add_argument("--anyway", action="store_true", help="on a busy machine too")
+    args = asked.parse_args()
+    chosen = [p for p in PARTS if not args.parts or p.name.startswith(tuple(args.parts))]
+    if not chosen:
+        sys.exit(f"no part begins with {', '.join(args.parts)}: --list shows them")
+    marks, now = common.read(MARKS), code()
+    left = [p for p in chosen if (m := marks.get(p.name, {})).get("code") != now or not m["ended"]]
+    if args.list:
+        for part in chosen:
+            print(f"{'to do' if part in left else 'done ':5}  {part.name:40}  {part.command}")
+        return
+    failed = []
+    for part in left:
+        if part.missing:
+            print(f"{part.name}: left out, since {', '.join(part.missing)} is not set")
+        elif not run(part, marks, now, anyway=args.anyway):
+            failed.append(part.name)
+    if failed:
+        sys.exit(f"did not end: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
