@@ -102,7 +102,7 @@ def deep_dsh_loss(
     margin: float,
     alpha: float,
 ) -> torch.Tensor:
-    """Compute the contrastive loss of pairs with its regulariser (deep DSH, equation 4).
+    """Compute the contrastive loss of pairs with its regulariser (deep DSH, relaxed).
 
     The sum over all ordered pairs of two rows of ||u_i - u_j||^2 / 2 if they are similar, of
     max(margin - ||u_i - u_j||^2, 0) / 2 if not, and of alpha (|| |u_i| - 1 ||_1 + || |u_j| - 1
