@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .cosdish import COSDISH as COSDISH
     from .deep.bgdh import BGDH as BGDH
     from .deep.deep_dsh import DeepDSH as DeepDSH
+    from .deep.dhn import DHN as DHN
     from .deep.dpsh import DPSH as DPSH
+    from .deep.ssdh import SSDH as SSDH
     from .dgh import DGH as DGH
     from .dsh import DSH as DSH
     from .fasth import FastH as FastH
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 # The class of each method. Its module is named after the method, with an underscore for a dash.
 # Methods that train a neural network are in `deep`, which alone needs torch.
-_DEEP = ("dpsh", "bgdh", "deep-dsh")
+_DEEP = ("dpsh", "bgdh", "deep-dsh", "dhn", "ssdh")
 _CLASSES = {
     "sign": "Sign",
     "lsh": "LSH",
@@ -77,6 +79,8 @@ _CLASSES = {
     "dpsh": "DPSH",
     "bgdh": "BGDH",
     "deep-dsh": "DeepDSH",
+    "dhn": "DHN",
+    "ssdh": "SSDH",
 }
 
 __all__ = [

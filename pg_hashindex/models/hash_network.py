@@ -39,7 +39,8 @@ class Architecture:
     ``hidden`` are the hidden layers of phi if it is a perceptron; the last gives the features.
     ``image_shape`` and ``input_size`` are those of `CNNF`. ``embedding_size`` is the size of e and
     of psi(e), 0 for none, and ``embedding_hidden`` are the hidden layers of xi. ``n_embedded`` rows
-    have a vector of their own in their embedding.
+    have a vector of their own in their embedding. Beside projections the network gives scores of
+    ``n_classes`` classes, which training alone uses.
     """
 
     dimension: int
@@ -48,6 +49,7 @@ class Architecture:
     embedding_size: int = 0
     embedding_hidden: tuple[int, ...] = ()
     n_embedded: int = 0
+    n_classes: int = 0
     image_shape: tuple[int, int, int] | None = None
     input_size: int = 224
 
@@ -99,7 +101,7 @@ class HashNetwork(nn.Module):
                 nn.init.zeros_(self.embeddings.weight)
             self.psi = _linear(size, size, math.sqrt(2 / size), generator)
             width += size
-        self.head = _linear(width, a.n_bits, _HEAD_DEVIATION, generator)
+        self.head = _linear(width, a.n_bits + a.n_classes, _HEAD_DEVIATION, generator)
         _draw(self.head.bias, _HEAD_DEVIATION, generator)
 
     mean: torch.Tensor
@@ -141,7 +143,10 @@ class HashNetwork(nn.Module):
             self.psi.weight /= deviation
 
     def forward(self, X: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Compute projections u, float32 (n, n_bits); see `embed` for the parameters."""
+        """Compute projections u and scores of classes, float32 (n, n_bits + n_classes).
+
+        `embed` describes the parameters.
+        """
         # CNN-F has its own mean and scale of pixels.
         seen = self.standardized(X) if self.architecture.image_shape is None else X
         features = self.phi(seen)
@@ -173,7 +178,7 @@ class HashNetwork(nn.Module):
         for start in range(0, len(X), size):
             block = torch.tensor(X[start : start + size], device=self.mean.device)
             rows = torch.from_numpy(numbers[start : start + size]).to(block.device)
-            result[start : start + size] = self(block, rows).cpu().numpy()
+            result[start : start + size] = self(block, rows)[:, : result.shape[1]].cpu().numpy()
         self.train(was_training)
         return result
 

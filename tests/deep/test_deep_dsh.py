@@ -39,7 +39,7 @@ def label_map(hasher):
 
 
 def literal_loss(u, pairs, margin, alpha):
-    """Equation 4; its y is 1 for rows that are not similar."""
+    """The relaxed loss; its y is 1 for rows that are not similar."""
     total = 0.0
     for i, j in pairs:
         y, distance = 1.0 - SIMILAR[i, j], ((u[i] - u[j]) ** 2).sum()

@@ -468,7 +468,8 @@ def test_refuses_queries(rows):
 def test_registry_names_every_method():
     names = (
         "sign lsh thermometer sikh pcah sh itq isohash sph dsh sth bre itq-cca usplh ssh s3plh "
-        "sgh agh dgh sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh"
+        "sgh agh dgh sbre ksh sdh fsdh sadih lfh cosdish fasth cghash dpsh bgdh deep-dsh "
+        "dhn ssdh"
     )
     assert list(HASHERS) == names.split()
     for name, hasher in HASHERS.items():

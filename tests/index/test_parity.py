@@ -28,7 +28,7 @@ SMALLER = {
     "sth": {"max_rows": 500},
     **{method: {"n_iter": 2, "n_anchors": 200} for method in ("bre", "sbre")},
     "cghash": {"max_rows": 500, "n_starts": 10},
-    **{method: {"rounds": 2} for method in ("dpsh", "deep-dsh")},
+    **{method: {"rounds": 2} for method in ("dpsh", "deep-dsh", "dhn", "ssdh")},
     "bgdh": {"rounds": 2, "pretrain": 5, "n_landmarks": 500, "embedding_hidden": (128, 64)},
     **{method: {"n_anchors": 300} for method in ("sdh", "fsdh", "sadih")},
 }

@@ -24,7 +24,7 @@ from ..numerics.bipartite import (
 from ..numerics.kernels import check_size, choose_anchors
 from ..numerics.rows import RowSource
 from ..parameters import Factor, NotNegative, Positive, integer, number
-from ..supervision.labels import Supervision
+from ..supervision.labels import Labels, Supervision
 from ..supervision.relations import read_graph
 from .deep_hasher import MOST_STEPS, check_sizes
 from .dpsh import DPSH
@@ -324,8 +324,8 @@ class BGDH(DPSH):
         through.eliminate_zeros()
         return through
 
-    def _architecture(self, dimension: int, n_rows: int) -> "Architecture":
-        result = super()._architecture(dimension, n_rows)
+    def _architecture(self, dimension: int, n_rows: int, labels: Labels) -> "Architecture":
+        result = super()._architecture(dimension, n_rows, labels)
         if not self.lam:
             return result
         return replace(

@@ -33,7 +33,7 @@ from ..supervision.pairs import GivenPairs
 if TYPE_CHECKING:
     from ...models.hash_network import Architecture, HashNetwork
     from .learning import Schedule, Trainer
-    from .losses import PairwiseLoss
+    from .losses import LabelLoss, PairwiseLoss
 
 _INSTALL = "pip install '.[deep]' in the checkout"
 _MOST_UNITS = 16_000
@@ -46,12 +46,13 @@ _MOST_HELD_BACK = 1_000
 class DeepHasher(Hasher):
     """A network that learns from batches of labelled rows; a method says what a batch costs.
 
-    Rows without a label only count in the mean and scale of the rows. `DPSH` describes the
-    parameters.
+    Rows without a label only count in the mean and scale of the rows, unless a method
+    ``learns_unlabelled``. `DPSH` describes the parameters.
     """
 
     learns_from: ClassVar[tuple[str, ...]] = ("labels", "pairs")
     runtime_parameters = ("device", "progress")
+    learns_unlabelled: ClassVar[bool] = False
 
     features: Literal["perceptron", "cnn-f"] = "perceptron"
     hidden: Sequence[int] = (512,)
@@ -88,7 +89,7 @@ class DeepHasher(Hasher):
         """Return the graph to learn from; None uses the labelled rows only."""
         return None
 
-    def _architecture(self, dimension: int, n_rows: int) -> "Architecture":
+    def _architecture(self, dimension: int, n_rows: int, labels: Labels) -> "Architecture":
         """Return the sizes of the network."""
         from ...models.hash_network import Architecture
 
@@ -129,7 +130,7 @@ class DeepHasher(Hasher):
         # The root mean square of the centred values.
         scale = math.sqrt(mean_squared_distance(every, mean[None]) / every.dimension)
         graph = self._graph(rows, given, rng)
-        if graph is None:
+        if graph is None and not self.learns_unlabelled:
             known = given.related_rows()
             if given.labels is not None:
                 known = np.union1d(known, given.labels.labelled)
@@ -137,7 +138,7 @@ class DeepHasher(Hasher):
         labels = given.labels or Labels.read(np.full(rows.n_rows, UNLABELLED), rows.n_rows)
         pairs = None if given.pairs is None else GivenPairs.read(given.pairs, None)
         X = gathered(rows.blocks(), (rows.n_rows, rows.dimension))
-        network = self._network_for(X, mean, scale, device, rng)
+        network = self._network_for(X, labels, mean, scale, device, rng)
         held_back = self._held_back(labels, rng)
         trainer = Trainer(
             network, X, labels, held_back, graph, self._schedule(), self._loss(), rng, pairs
@@ -162,6 +163,7 @@ class DeepHasher(Hasher):
     def _network_for(
         self,
         X: NDArray[np.float32],
+        labels: Labels,
         mean: NDArray[np.float64],
         scale: float,
         device: Any,
@@ -173,7 +175,7 @@ class DeepHasher(Hasher):
         from ...models.hash_network import HashNetwork
 
         generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-        network = HashNetwork(self._architecture(X.shape[1], len(X)), generator)
+        network = HashNetwork(self._architecture(X.shape[1], len(X), labels), generator)
         network.set_statistics(mean, scale)
         if isinstance(network.phi, CNNF):
             network.phi.dropout = float(self.dropout)
@@ -182,8 +184,8 @@ class DeepHasher(Hasher):
         return network.to(device)
 
     @abstractmethod
-    def _loss(self) -> "PairwiseLoss":
-        """Return what the pairs of a batch cost."""
+    def _loss(self) -> "PairwiseLoss | LabelLoss":
+        """Return what a batch costs."""
 
     def _held_back(self, labels: Labels, rng: np.random.Generator) -> NDArray[np.intp]:
         """Draw labelled rows to hold back, never the last row of a label."""

@@ -50,4 +50,5 @@ def to_layers(network: HashNetwork) -> list[Layer]:
         )
         layers += [affine(joined, np.concatenate([s[level][1] for s in stacks])), Layer("relu")]
     ((M, v),) = linear_layers(network.head)
-    return [*layers, affine(M, v)]
+    n_bits = network.architecture.n_bits
+    return [*layers, affine(M[:n_bits], v[:n_bits])]

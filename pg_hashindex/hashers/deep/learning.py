@@ -19,7 +19,7 @@ from ...models.hash_network import HashNetwork
 from ..numerics.bipartite import BipartiteGraph
 from ..supervision.labels import Labels
 from ..supervision.pairs import GivenPairs
-from .losses import GraphLoss, PairwiseLoss, graph_loss
+from .losses import GraphLoss, LabelLoss, PairwiseLoss, graph_loss
 
 # Rounds between measurements on the held-back rows.
 _LOOK_ROUNDS = 5
@@ -42,6 +42,7 @@ class Schedule:
     patience: int
     weight_decay: float = 0.0
     supervised_steps: int = 10
+    unlabelled_rows: int = 0
     lam: float = 0.0
     pretrain: int = 0
     graph_steps: int = 0
@@ -84,7 +85,7 @@ class Trainer:
         held_back: NDArray[np.intp],
         graph: BipartiteGraph | None,
         schedule: Schedule,
-        loss: PairwiseLoss,
+        loss: PairwiseLoss | LabelLoss,
         rng: np.random.Generator,
         pairs: GivenPairs | None = None,
     ) -> None:
@@ -99,6 +100,7 @@ class Trainer:
         self.loss = loss
         self.held_back = held_back
         self.labelled = np.setdiff1d(labels.labelled, held_back)
+        self.unlabelled = np.setdiff1d(np.arange(len(X)), labels.labelled)
         self.contexts: nn.Embedding | None = None
         self.optimizers = self._optimizers()
         self.pretrained = self.round = 0
@@ -276,11 +278,14 @@ class Trainer:
         """Minimise L_s on one batch (Algorithm 2, lines 6 to 10).
 
         A batch has ``batch_rows`` labelled rows, and the rows of half as many given pairs; all
-        known pairs among them count. The loss is a mean, so that one learning rate suits
-        batches of any size.
+        known pairs among them count. Methods that learn from unlabelled rows have some of these
+        too. The loss is a mean, so that one learning rate suits batches of any size.
         """
         size = min(self.schedule.batch_rows, len(self.labelled))
         drawn = np.sort(self.rng.choice(self.labelled, size, replace=False))
+        if self.schedule.unlabelled_rows:
+            size = min(self.schedule.unlabelled_rows, len(self.unlabelled))
+            drawn = np.union1d(drawn, self.rng.choice(self.unlabelled, size, replace=False))
         if self.pairs is not None:
             size = min(self.schedule.batch_rows // 2, len(self.ends))
             drawn = np.union1d(drawn, self.rng.choice(self.ends, size, replace=False))
@@ -290,6 +295,9 @@ class Trainer:
         return loss.detach()
 
     def _supervised_loss(self, u: torch.Tensor, rows: NDArray[np.intp]) -> torch.Tensor:
+        if self.network.architecture.n_classes:
+            given = torch.from_numpy(self.labels.indicator[rows].toarray() > 0)
+            return self.loss(u, given.to(self.device))
         similar, known = self.labels.same(rows, rows), []
         n_pairs = len(rows) * (len(rows) - 1)
         if self.pairs is not None:

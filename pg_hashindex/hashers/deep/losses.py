@@ -14,7 +14,16 @@ from torch.nn import functional as F  # noqa: N812
 #: told which pairs are known, bool (n, n), and leaves out the others.
 PairwiseLoss: TypeAlias = Callable[..., torch.Tensor]
 
+#: Takes projections u and scores of classes (n, n_bits + n_classes), and the labels of rows, bool
+#: (n, n_classes), of which unlabelled rows have none. Returns the mean loss of the batch.
+LabelLoss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
 GraphLoss: TypeAlias = Literal["logistic", "square"]
+
+# The ranks in a batch of SSDH between which rows are far: 114 to 124 of 128 in the program.
+_FAR = (114 / 128, 124 / 128)
+# Keeps the gradient of a square root finite at 0.
+_TINY = 1e-8
 
 
 def dpsh_loss(
@@ -93,7 +102,7 @@ def deep_dsh_loss(
     margin: float,
     alpha: float,
 ) -> torch.Tensor:
-    """Compute the contrastive loss of pairs with its regulariser (deep DSH, equation 4).
+    """Compute the contrastive loss of pairs with its regulariser (deep DSH, relaxed).
 
     The sum over all ordered pairs of two rows of ||u_i - u_j||^2 / 2 if they are similar, of
     max(margin - ||u_i - u_j||^2, 0) / 2 if not, and of alpha (|| |u_i| - 1 ||_1 + || |u_j| - 1
@@ -105,3 +114,91 @@ def deep_dsh_loss(
     rounding = (u.abs() - 1).abs().sum(dim=1)
     regulariser = alpha * (rounding[:, None] + rounding)
     return ((contrast + regulariser) * _pairs(similar, known)).sum()
+
+
+def dhn_loss(
+    u: torch.Tensor, similar: torch.Tensor, known: torch.Tensor | None = None, *, lam: float
+) -> torch.Tensor:
+    """Compute the cross-entropy of pairs and their quantization (DHN).
+
+    With z = tanh(u), the sum over all ordered pairs of two rows of log(1 + exp(z_i'z_j)) - s
+    z_i'z_j, and of lam times log cosh(|z| - 1), summed over the bits of both rows. ``similar`` and
+    ``known`` are as in `dpsh_loss`.
+    """
+    z = torch.tanh(u)
+    rounding = (z.abs() - 1).cosh().log().sum(dim=1)
+    pairs = (rounding[:, None] + rounding) * _pairs(similar, known)
+    # Its Theta has a factor of 1/2.
+    return dpsh_loss(z, similar, known, scale=2.0) + lam * pairs.sum()
+
+
+def ssdh_loss(
+    u: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    margin: float,
+    graph_margin: float,
+    alpha: float,
+    beta: float,
+    n_nearest: int,
+) -> torch.Tensor:
+    """Compute the loss of a batch of labelled and unlabelled rows (SSDH).
+
+    ``u`` is float32 (n, n_bits + n_classes), projections and scores of classes, ``labels`` bool (n,
+    n_classes). With h = 1 / (1 + exp(-u)) and d squared distances of h, it is the sum of
+
+    - the mean of max(0, margin + d(i, p) - d(i, q)) / 2 over labelled rows i, p of a common label,
+      and q that shares no label with either;
+    - alpha times the mean of what i costs in the graph of the batch, which joins it to its
+      ``n_nearest`` rows and keeps it apart from rows among the last tenth;
+    - beta times the mean of what an unlabelled i costs, which is joined to rows of the class that
+      its scores say, and kept apart from rows of the class with the lowest score;
+    - the cross-entropy of scores and labels, a mean over labelled rows.
+
+    A row that is joined to some rows and kept apart from others costs half the mean of d over the
+    former, and half of that of max(0, graph_margin - sqrt(d))^2 over the latter.
+    """
+    n, n_classes = labels.shape
+    scores = u[:, u.shape[1] - n_classes :]
+    h = torch.sigmoid(u[:, : u.shape[1] - n_classes])
+    d = (h[:, None] - h).square().sum(dim=2)
+    labelled, same = labels.any(dim=1), labels.float() @ labels.float().T > 0
+    others = ~torch.eye(n, dtype=torch.bool, device=u.device)
+
+    def contrast(near: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+        apart = F.relu(graph_margin - (d + _TINY).sqrt()).square()
+        return _mean(_means(d, near) + _means(apart, far), near.any(dim=1) & far.any(dim=1)) / 2
+
+    # The row itself is the first.
+    rank = d.detach().clone().fill_diagonal_(-1.0).argsort(dim=1).argsort(dim=1)
+    near = (rank >= 1) & (rank <= n_nearest)
+    graph = contrast(near, (rank >= _FAR[0] * n) & (rank < _FAR[1] * n) & ~near)
+
+    first, last = (
+        F.one_hot(found, n_classes) for found in (scores.argmax(dim=1), scores.argmin(dim=1))
+    )
+    classes = torch.where(labelled[:, None], labels, first > 0).float().T
+    is_first, is_last = first.float() @ classes > 0, last.float() @ classes > 0
+    unlabelled = ~labelled[:, None] & others
+    pseudo = contrast(is_first & ~is_last & unlabelled, is_last & ~is_first & unlabelled)
+
+    x, among = labelled.nonzero()[:, 0], labelled
+    d, same = d[x][:, among], same[x][:, among]
+    near = same & others[x][:, among]
+    triplets = near[:, :, None] & ~same[:, None, :] & ~same[None]
+    ranking = F.relu(margin + d[:, :, None] - d[:, None, :]).flatten(1)
+    triplets = triplets.flatten(1)
+    ranked = _mean(_means(ranking, triplets), triplets.any(dim=1)) / 2
+
+    entropy = _mean(-(F.log_softmax(scores, dim=1) * labels).sum(dim=1), labelled)
+    return ranked + alpha * graph + beta * pseudo + entropy
+
+
+def _means(values: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the values kept in each line, 0 without any."""
+    return (values * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+
+
+def _mean(values: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the values kept, 0 without any."""
+    return (values * kept).sum() / kept.sum().clamp(min=1)
