@@ -34,7 +34,7 @@ _SAME_TIME, _SAME_MS = 1.1, 0.05
 _SLOW_MS = 10.0
 
 # The exact queries after a build take no longer, if there are 30.
-_BUILT_SECONDS = 2.0
+_BUILT_SECONDS = 1.0
 # An index of fewer rows is fast by any settings.
 _LEAST_ROWS = 1000
 
@@ -120,13 +120,15 @@ def tune(
     queries: int | ArrayLike = 100,
     random_state: int = 0,
     most_seconds: float | None = None,
+    candidates: Sequence[int] = CANDIDATES,
 ) -> Tuned:
     """Find the candidates and probes with which an index reaches a recall the fastest.
 
     The lower bound of the measured recall has to reach it, so that other queries find as much.
-    Tries more candidates first. If these are not enough, it doubles either number, or both,
-    whatever finds the most, until the recall is reached or neither helps. Then it tries fewer and
-    more probes, each with the fewest candidates that are enough. Works in a read-only session.
+    Tries ``candidates`` first, and those of the index. If these are not enough, it doubles them or
+    the probes, whatever finds more, or both if neither does, until the recall is reached or nothing
+    helps. Then it tries fewer and more probes, each with the fewest candidates that are enough.
+    Works in a read-only session.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ def tune(
     measuring = Measuring([row], as_queries(row, queries, random_state), k)
     # As searches for k answers keep them.
     usual = row.candidates * max(k, 10) // 10
-    counts = sorted({max(count, k) for count in (*CANDIDATES, usual)})
+    counts = sorted({max(count, k) for count in (*candidates, usual)})
     measured: dict[tuple[int | None, int], Measured] = {}
     steps = len(measuring.asked) * (1 + len(counts))
     with Progress(f"measuring {row.name}", steps, "query") as bar:
@@ -208,7 +210,8 @@ def tune_built(
     Settings of an index that was ``complete`` before are only replaced by fewer candidates or
     probes, since times differ from run to run.
     """
-    tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS)
+    half = (index.row.candidates // 2,)
+    tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS, candidates=half)
     own, best = tuned.own, tuned.best
     fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
     better = fewer or not complete
@@ -269,20 +272,16 @@ def _climb(
     """Double candidates and probes until they reach the recall, or return why they do not."""
     cause = None
     while top.least_recall < recall and cause is None:
-        tried = [at(*choice) for choice in _more(top, row.access == "landmarks")]
+        candidates, probes = 2 * top.candidates, 2 * (top.probes or 0)
+        more_candidates = candidates <= _MOST_CANDIDATES
+        more_probes = row.access == "landmarks" and 0 < probes <= _MOST_PROBES
+        tried = [at(top.probes, candidates)] if more_candidates else []
+        tried += [at(probes, top.candidates)] if more_probes else []
+        helps = any(point.recall >= top.recall + _GAIN for point in tried)
+        if more_candidates and more_probes and not helps:
+            tried.append(at(probes, candidates))
         top, cause = _step(top, tried, row.model_name, exact_ms)
     return top, cause
-
-
-def _more(top: Measured, has_probes: bool) -> list[tuple[int | None, int]]:
-    """Return what to try next: twice the candidates, twice the probes, and both."""
-    more = 2 * top.candidates
-    found: list[tuple[int | None, int]] = []
-    if more <= _MOST_CANDIDATES:
-        found.append((top.probes, more))
-    if has_probes and top.probes is not None and 2 * top.probes <= _MOST_PROBES:
-        found += [(2 * top.probes, c) for c in (top.candidates, more) if c <= _MOST_CANDIDATES]
-    return found
 
 
 def _step(
