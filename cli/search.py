@@ -44,6 +44,7 @@ _MOST_COLUMNS = 3
 @click.option("--candidates", type=int, help="Rows kept by code.  [default: the index's]")
 @click.option("--probes", type=int, help="Landmarks whose lists are read.  [default: the index's]")
 @click.option("--filter", metavar="SQL", help="Search only rows that match this filter: n > 5.")
+@click.option("--tenant", metavar="VALUE", help="Search only rows of this tenant.")
 @click.option(
     "--radius",
     type=int,
@@ -65,6 +66,7 @@ def search(
     query: str | None,
     like: str | None,
     k: int | None,
+    tenant: str | None,
     radius: int | None,
     columns: list[str] | None,
     as_json: bool,
@@ -75,20 +77,21 @@ def search(
         raise click.UsageError(
             "--radius finds every row by its code: leave out -k, --candidates, --probes, --filter"
         )
+    within: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
     with _searched(database_url, index, query, like) as (found, vector):
         if columns:
             refuse_columns(found.connection, found.row.qualified_table, columns, "--columns")
         most = 10 if k is None else k
         if radius is None and vector is not None:
-            hits = found.search(vector, most, **options)
+            hits = found.search(vector, most, **options, **within)
         elif radius is None:
             with _checking_key(found, like):
-                hits = found.search_like(like, most, **options)
+                hits = found.search_like(like, most, **options, **within)
         elif vector is not None:
-            hits = found.within(vector, radius)
+            hits = found.within(vector, radius, **within)
         else:
             with _checking_key(found, like):
-                hits = found.within_like(like, radius)
+                hits = found.within_like(like, radius, **within)
         if columns is None:
             columns = [] if as_json else _text_columns(found.row)
         shown = _columns(found.row, hits, columns)

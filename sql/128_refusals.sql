@@ -38,7 +38,7 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RAISE EXCEPTION 'index "%" has tenants, and the search names none', index_name USING ERRCODE = 'invalid_parameter_value',
-        HINT = format('Name a value of column "%s" as tenant; or search the rows of all tenants by filter ''true'', which takes ten times as long as with an index without tenants.', tenant_column);
+        HINT = format('Name a value of column "%s" as tenant; or search the rows of all tenants by hashindex.search with a filter, such as ''true'', which takes ten times as long as with an index without tenants.', tenant_column);
 END
 $$;
 

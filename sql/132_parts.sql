@@ -355,6 +355,11 @@ DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
     has_tenant boolean := i.tenant_column IS NOT NULL;
     tenant_type text := CASE WHEN has_tenant THEN hashindex._tenant_type(i) END;
+    -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
+    refuse_all text := format(
+        E' AND NOT row_security_active(%1$L) AND has_column_privilege(%1$L, %3$L, ''SELECT'') THEN'
+        '\n        PERFORM hashindex._refuse_all_tenants(%2$L, %3$L);\n    END IF;', base, coalesce(i.swap_of, i.name), i.tenant_column
+    );
     -- The rows of a smaller tenant are compared exactly.
     few constant integer := 300;
 BEGIN
@@ -380,12 +385,8 @@ BEGIN
         ), ''),
         'given_tenant', CASE WHEN has_tenant THEN ', false, $7' ELSE '' END,
         'searched_tenant', CASE WHEN has_tenant THEN ', $9' ELSE '' END, 'tenant_text', CASE WHEN has_tenant THEN ', $9::text' ELSE '' END,
-        'require_tenant', CASE WHEN has_tenant THEN format(
-            -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
-            E'\n    IF $9 IS NULL AND $6 IS NULL AND ($7 <> ''{}'') IS NOT TRUE AND NOT row_security_active(%1$L)'
-            ' AND has_column_privilege(%1$L, %3$L, ''SELECT'') THEN'
-            '\n        PERFORM hashindex._refuse_all_tenants(%2$L, %3$L);\n    END IF;', base, coalesce(i.swap_of, i.name), i.tenant_column
-        ) ELSE '' END,
+        'require_tenant', CASE WHEN has_tenant THEN format(E'\n    IF $9 IS NULL AND $7 -> %L IS NULL', i.tenant_column) || refuse_all ELSE '' END,
+        'require_one_tenant', CASE WHEN has_tenant THEN '    IF $4 IS NULL' || refuse_all ELSE '' END,
         'no_tenant', CASE WHEN has_tenant THEN '$9 IS NULL OR ' ELSE '' END,
         'scanned', CASE WHEN has_tenant THEN 'coalesce(format(''c.filter_1 = %L'', $7), ''true'')' ELSE quote_literal('true') END
     );
@@ -446,6 +447,7 @@ BEGIN
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts),
         'landmarks_of_tenant', hashindex._fill(hashindex._template('landmarks_of_tenant'), parts || '{"tenant_value": "$7"}'),
+        'within_tenant', CASE WHEN i.tenant_column IS NULL THEN '' ELSE E'\n' || hashindex._fill(hashindex._template('within_tenant'), parts) END,
         'refresh_codes', hashindex._fill(hashindex._template('refresh_codes'), parts),
         'exact_rows', hashindex._fill(CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._template('exact_in_tenant')
             ELSE '    RETURN QUERY SELECT {e_ids}, e.distance FROM hashindex._exact_search({exact}, hashindex_query, hashindex_k) e;' END, parts)

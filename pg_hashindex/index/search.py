@@ -31,6 +31,9 @@ from .filter_text import conjuncts, filter_text, tenant_in
 # The greatest integer of SQL; less one, for the row itself in a search for its neighbours.
 _MOST = 2**31 - 2
 
+# A tenant that was not given. None may be one that the caller failed to find, and is refused.
+_NOT_GIVEN = object()
+
 # Answers, or coroutines that return them.
 Hits = TypeVar("Hits")
 HybridHits = TypeVar("HybridHits")
@@ -67,6 +70,12 @@ class SearchOptions(TypedDict, total=False):
     probes: int | None
     where: sa.ColumnElement[bool] | None
     filter: str | None
+    tenant: Any
+
+
+class WithinOptions(TypedDict, total=False):
+    """The arguments of a search within a radius beside its query; see `HashIndex.within`."""
+
     tenant: Any
 
 
@@ -176,15 +185,11 @@ class Search(_Question):
     probes: int | None = None
     where: sa.ColumnElement[bool] | None = None
     filter: str | None = None
-    tenant: Any = None
+    tenant: Any = _NOT_GIVEN
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function, or of ``hashindex.search``."""
-        if self.tenant is not None and row.tenant_column is None:
-            raise InvalidInputError(
-                f"index {row.name!r} has no tenants; search with a filter instead of tenant "
-                f"{self.tenant!r}"
-            )
+        named_tenant = _tenant_text(row, self.tenant)
         vector, k = as_query(self.query, row.dimension), as_count("k", self.k)
         candidates = as_optional_count("candidates", self.candidates)
         probes = as_optional_count("probes", self.probes)
@@ -212,8 +217,8 @@ class Search(_Question):
             elif equalities is not None and len(parts) == 1:
                 restriction = None
         params: list[Any] = [vector, k, candidates, probes]
-        if self.tenant is not None:
-            params += [str(self.tenant), restriction]
+        if named_tenant is not None:
+            params += [named_tenant, restriction]
             call = sql.SQL("hashindex.{}($1, $2, $3, $4, {}, $6, tenant => $5::text::{})").format(
                 sql.Identifier(f"search_{row.name}"),
                 self._code(row, params),
@@ -244,6 +249,7 @@ class Within(_Question):
     """A search for every row within a Hamming radius; see `HashIndex.within`."""
 
     radius: int
+    tenant: Any = _NOT_GIVEN
 
     def statement(self, row: IndexRow) -> _Query:
         """Write the search: a call of the index's own function."""
@@ -257,9 +263,13 @@ class Within(_Question):
                 f"radius is {bits}; it must be 0 to {row.n_bits}, the bits of a code"
             )
         params: list[Any] = [vector, bits]
-        call = sql.SQL("hashindex.{}($1, $2, {})").format(
+        call = sql.SQL("hashindex.{}($1, $2, {}").format(
             sql.Identifier(f"within_{row.name}"), self._code(row, params)
         )
+        if (tenant := _tenant_text(row, self.tenant)) is not None:
+            params.append(tenant)
+            call += sql.SQL(f", tenant => ${len(params)}::text::{row.tenant_type}")
+        call += sql.SQL(")")
         return _answers(row, call), params
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
@@ -306,6 +316,22 @@ class Hybrid(_Question):
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[HybridHit]:
         """Read the answers."""
         return [HybridHit(row.key.read(values[:-3]), *values[-3:]) for values in found]
+
+
+def _tenant_text(row: IndexRow, tenant: Any) -> str | None:
+    """Return the tenant that a search is given as text; None if it is given none."""
+    if tenant is _NOT_GIVEN:
+        return None
+    if row.tenant_column is None:
+        raise InvalidInputError(
+            f"index {row.name!r} has no tenants; search with a filter instead of tenant {tenant!r}"
+        )
+    if tenant is None:
+        raise InvalidInputError(
+            f"tenant is None; name a value of column {row.tenant_column!r}, or leave tenant out "
+            "and search the rows of all tenants by filter='true'"
+        )
+    return str(tenant)
 
 
 def _answers(row: IndexRow, call: sql.Composed) -> sql.Composed:
@@ -391,7 +417,8 @@ class Searches(Generic[Hits, HybridHits]):
             A filter as SQL text, such as ``"section = 'games'"``. It runs unchanged, with the
             caller's rights; pass text from users by ``where``, which quotes it.
         tenant : optional
-            Only rows of this tenant are searched, if the index has tenants.
+            Only rows of this tenant are searched. An index with tenants wants one, or a filter;
+            None is refused.
 
         Returns
         -------
@@ -417,7 +444,7 @@ class Searches(Generic[Hits, HybridHits]):
         ----------
         row_id
             The row's key, or its text; of several columns, a tuple or a JSON array.
-        k, candidates, probes, where, filter
+        k, candidates, probes, where, filter, tenant
             As `search`.
 
         Raises
@@ -431,7 +458,9 @@ class Searches(Generic[Hits, HybridHits]):
         asked = Search(like=True, row_id=row_id, k=k, **options)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within(self, query: ArrayLike | Vector, radius: int) -> Hits:
+    def within(
+        self, query: ArrayLike | Vector, radius: int, **options: Unpack[WithinOptions]
+    ) -> Hits:
         """Find every row whose code differs from the query's in no more than radius bits.
 
         Compares all codes.
@@ -441,6 +470,8 @@ class Searches(Generic[Hits, HybridHits]):
         query : array-like (dimension,)
         radius
             0 to the number of bits.
+        tenant : optional
+            Only rows of this tenant are searched. An index with tenants wants one; None is refused.
 
         Returns
         -------
@@ -456,17 +487,19 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(query=query, radius=radius)
+        asked = Within(query=query, radius=radius, **options)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within_like(self, row_id: Any, radius: int) -> Hits:
+    def within_like(
+        self, row_id: Any, radius: int, **options: Unpack[WithinOptions]
+    ) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
 
         Parameters
         ----------
         row_id
             The row's key, or its text; of several columns, a tuple or a JSON array.
-        radius
+        radius, tenant
             As `within`.
 
         Raises
@@ -476,7 +509,7 @@ class Searches(Generic[Hits, HybridHits]):
         UnknownIndexError
             If the index was dropped.
         """
-        asked = Within(like=True, row_id=row_id, radius=radius)
+        asked = Within(like=True, row_id=row_id, radius=radius, **options)
         return self._run(self.connection, self._search_steps(asked))
 
     def hybrid(

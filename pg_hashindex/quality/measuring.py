@@ -295,8 +295,11 @@ class Measuring:
         # The row itself is always found: ask for one more answer and candidate, and leave it out.
         more = query.key_text is not None
         search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
-        everywhere = "true" if query.tenant is None and index.tenant_column is not None else None
-        search = replace(search, probes=probes, tenant=query.tenant, filter=everywhere)
+        search = replace(search, probes=probes)
+        if query.tenant is not None:
+            search = replace(search, tenant=query.tenant)
+        elif index.tenant_column is not None:
+            search = replace(search, filter="true")
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)

@@ -1,5 +1,5 @@
 -- Finds every row whose code is within a Hamming radius of the query's.
-CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL)
+CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL{tenant_argument})
 RETURNS TABLE ({answer}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -14,7 +14,7 @@ DECLARE
     hashindex_code bit({n_bits}) := {code};
 BEGIN
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
-    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});{require_policies}
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});{require_policies}{within_tenant}
     RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
     FROM {code_table} c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}

@@ -23,9 +23,13 @@ TENANTS = np.repeat(list(SIZES), list(SIZES.values()))
 VECTORS = np.random.default_rng(0).standard_normal((len(TENANTS), 8)).astype(np.float32)
 QUERY = Vector(VECTORS[5])
 BY_SETTING = "tenant = current_setting('app.tenant', true)::integer"
+PLAIN = "SELECT id, distance FROM hashindex.search_items_idx(%(q)s, %(k)s)"
+EVERY = (
+    "SELECT id::bigint, distance FROM hashindex.search('items_idx', %(q)s, %(k)s, filter => 'true')"
+)
 SEARCHES = (
     "SELECT id, distance FROM hashindex.search_items_idx(%(q)s, %(k)s, tenant => %(t)s)",
-    "SELECT id, distance FROM hashindex.search_items_idx(%(q)s, %(k)s)",
+    PLAIN,
     "SELECT id::bigint, distance FROM hashindex.search("
     "'items_idx', %(q)s, %(k)s, where_equals => %(w)s)",
     "SELECT id::bigint, distance FROM hashindex.search("
@@ -106,8 +110,7 @@ def assert_finds(session, tenants, k=7):
             distances = np.linalg.norm(VECTORS[rows] - VECTORS[5], axis=1)
             values = {"q": QUERY, "k": k, "t": tenant, "w": json.dumps({"tenant": tenant})}
             # Policies stand for a tenant, and a filter for all of them.
-            every = ", filter => 'true')" if {*tenants} == {*SIZES} else ")"
-            asked = statement.replace("%(k)s)", f"%(k)s{every}")
+            asked = statement.replace(PLAIN, EVERY if {*tenants} == {*SIZES} else PLAIN)
             found = session.execute(asked.encode(), values).fetchall()
             assert {key for key, _ in found} <= set(rows.tolist()), statement
             assert len(found) == min(k, len(rows)), statement

@@ -2,14 +2,17 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 from fixtures.citus import INDEX, MODEL, QUERY, one, with_calls
 
 from pg_hashindex import operations
+from pg_hashindex.errors import RowsLeftOutWarning
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.citus
 
+LONG = "".join(map(str, np.random.default_rng(8).integers(0, 10**9, 1100)))
 COUNT = "hashindex._tenant_landmarks(bigint)"
 EXACT = "SELECT id FROM odd WHERE tenant = %s ORDER BY (embedding <-> %s) + 0, id LIMIT 10"
 
@@ -121,3 +124,44 @@ def test_a_search_within_a_tenant_asks_one_shard(index, session):
             session.execute("SELECT count(*) FROM odd")
     finally:
         session.execute("RESET citus.multi_task_query_log_level")
+
+
+def test_a_tenant_that_is_longer_than_a_b_tree_holds(session):
+    """Its rows have no code; commands and writes pass and name its keys, and searches are exact."""
+    session.execute(
+        "CREATE TABLE odd AS SELECT CASE WHEN id <= 300 THEN %s WHEN id <= 900 THEN 'two' "
+        "ELSE 'one' END AS tenant, id, embedding FROM rows_to_copy",
+        [LONG],
+    )
+    session.execute("ALTER TABLE odd ADD PRIMARY KEY (id)")
+    session.execute("SELECT create_distributed_table('odd', 'id')")
+    made = HashIndex.create(
+        session, INDEX, table="odd", column="embedding", model=MODEL, tenant="tenant"
+    )
+    named = pytest.warns(RowsLeftOutWarning, match="tenant is longer than .*: key [0-9]+, .*, ")
+
+    def check(codes):
+        index = HashIndex.open(session, INDEX)
+        assert one(session, f"SELECT count(*) FROM {index.codes.as_string()}") == codes
+        exact = session.execute(EXACT, [LONG, QUERY]).fetchall()
+        found = index.search(QUERY, 10, tenant=LONG, candidates=2000, probes=1000)
+        assert [(hit.id,) for hit in found] == exact
+        return index
+
+    try:
+        with few_landmarks(session):
+            with named:
+                made.encode()
+            with named:
+                check(1700).rebalance()
+            index = check(1700)
+            with named:
+                index.rebalance(tenant=LONG)
+            session.execute("UPDATE odd SET tenant = 'two' WHERE id = 7")
+            session.execute("UPDATE odd SET tenant = %s WHERE id = 1000", [LONG])
+            check(1700)
+            session.execute("SELECT hashindex.encode_rows(%s)", [INDEX])
+            assert not {f.status for f in operations.check(check(1700)).findings} - {"ok"}
+    finally:
+        made.drop()
+        session.execute("DROP TABLE odd")

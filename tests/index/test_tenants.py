@@ -1,5 +1,6 @@
 """An index with tenants: landmarks within each, searches within one, and rows that move."""
 
+import asyncio
 import json
 import uuid
 
@@ -15,12 +16,13 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 from sqlalchemy import orm
 
-from pg_hashindex import operations, store
+from pg_hashindex import AsyncHashIndex, operations, store
 from pg_hashindex.contrib.sqlalchemy import HashIndex as DeclaredIndex
 from pg_hashindex.contrib.sqlalchemy import nearest as sql_nearest
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import (
     DatabaseStateError,
+    HashIndexError,
     InvalidInputError,
     MissingRightsError,
     RowsLeftOutWarning,
@@ -258,12 +260,78 @@ def test_filters_on_kept_columns_within_a_tenant(make):
         assert keys(found) == exact
 
 
+def _sql(call):
+    return lambda index: index.connection.execute(
+        f"SELECT * FROM hashindex.{call}".encode(), {"q": Vector(QUERIES[0])}
+    )
+
+
+def _handle(name, *given, **options):
+    return lambda index: getattr(index, name)(*given, **options)
+
+
+def _awaited(name, *given, **options):
+    async def run(url):
+        async with await psycopg.AsyncConnection.connect(url) as lent:
+            return await getattr(await AsyncHashIndex.open(lent, "things_idx"), name)(
+                *given, **options
+            )
+
+    return lambda index: asyncio.run(run(index.connection.info.dsn))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        *(
+            _sql(f"search_things_idx(%(q)s, 10{others})")
+            for others in (
+                "", ", tenant => NULL", ", tenant => NULL, filter => 'price < 3'",
+                ", tenant => NULL, filter => 'true'", ", tenant => NULL, where_equals => '{}'",
+                ", where_equals => jsonb_build_object('price', 3)",
+            )
+        ),
+        _sql("search('things_idx', %(q)s)"),
+        _sql("search('things_idx', %(q)s, where_equals => '{}')"),
+        _sql("hybrid('things_idx', %(q)s, 'words', 'label')"),
+        _sql("within_things_idx(%(q)s, 9)"),
+        _sql("within_things_idx(%(q)s, 9, tenant => NULL)"),
+        *(
+            way(name, what, 9, **options)
+            for way in (_handle, _awaited)
+            for name, what in (
+                ("search", QUERIES[0]), ("search_like", 5), ("within", QUERIES[0]),
+                ("within_like", 5),
+            )
+            for options in ({}, {"tenant": None})
+        ),
+        _handle("search", QUERIES[0], tenant=None, filter="price < 3"),
+        _handle("search", QUERIES[0], tenant=None, where=sa.column("price") < 3),
+    ],
+)  # fmt: skip
+def test_a_search_with_no_tenant_is_refused(index, search):
+    index.connection.execute("ALTER TABLE things ADD label text")
+    with pytest.raises((HashIndexError, psycopg.Error), match="names none|tenant is None"):
+        search(index)
+
+
+@pytest.mark.parametrize("tenant", [1, 3, 4])
+def test_codes_within_a_radius_of_one_tenant(index, tenant, on):
+    of_tenant = {row for row, own in enumerate(TENANTS) if own == tenant}
+    bits = index.n_bits
+    every = index.within(QUERIES[0], bits, tenant=tenant)
+    assert {hit.id for hit in every} == of_tenant
+    near = index.within(QUERIES[0], bits // 2, tenant=tenant)
+    assert near == [hit for hit in every if hit.distance <= bits // 2]
+    (first, *others) = sorted(of_tenant)
+    assert {hit.id for hit in index.within_like(first, bits, tenant=tenant)} == set(others)
+    shown = on(
+        "search", "things_idx", "--like", first, "--radius", bits, "--tenant", tenant, "--json"
+    )
+    assert {row["id"] for row in json.loads(shown.stdout)} == set(others)
+
+
 def test_all_tenants_are_searched_by_a_filter(index):
-    for given in ({}, {"tenant": None}):
-        with pytest.raises(
-            InvalidInputError, match="has tenants, and the search names none.*'true'"
-        ):
-            index.search(QUERIES[0], 10, **given)
     for query in QUERIES:
         every = index.search(query, 10, filter="true", **ALL)
         assert keys(every) == nearest(index, query, 10, "true")
@@ -516,11 +584,11 @@ def test_evaluations_search_within_the_tenants_of_rows(index, monkeypatch):
         Search, "statement", lambda self, row: asked.append(self.tenant) or statement(self, row)
     )
     found = evaluate(index, queries=100, candidates=[20, 1000])
-    own = [None if TENANTS[row] is None else str(TENANTS[row]) for row in rows]
+    own = [Search.tenant if TENANTS[row] is None else str(TENANTS[row]) for row in rows]
     assert asked == own * 2
     assert found.points[0].recall < found.points[1].recall
     whole = evaluate(index, queries=VECTORS[:5], candidates=[1000])
-    assert asked[-5:] == [None] * 5
+    assert asked[-5:] == [Search.tenant] * 5
     assert whole.points[0].recall > 0.5
 
 
