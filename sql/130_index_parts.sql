@@ -225,7 +225,7 @@ BEGIN
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name AND NOT a.attisdropped
     LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace;
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
-    EXECUTE format('COMMENT ON TYPE %s IS %L', key_type, format('key of index %s', i.name));
+    PERFORM hashindex._describe(i, 'TYPE', key_type, 'its key');
     EXECUTE format('ALTER TYPE %s OWNER TO %s', key_type, hashindex._administrator()::regrole);
     RETURN true;
 END

@@ -142,7 +142,7 @@ BEGIN
                 || 'pg-hashindex index encode ' || i.name;
     END IF;
     -- Searches under way may read them, so they are dropped in another transaction (see hashindex.drop_unused).
-    IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
+    IF EXISTS (SELECT FROM hashindex._objects_of(i) o WHERE NOT o.in_use) THEN
         RAISE WARNING 'index "%" has tables that it no longer uses', i.name
             USING HINT = format('Drop them: SELECT hashindex.drop_unused(%L);', i.name);
     END IF;
