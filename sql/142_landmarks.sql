@@ -31,8 +31,7 @@ AS $$
 DECLARE
     i hashindex.index;
 BEGIN
-    PERFORM hashindex.find_index(_locked_index.name);
-    PERFORM hashindex._check_administrator();
+    PERFORM hashindex._require(_locked_index.name, administers => true);
     PERFORM hashindex._bind(_locked_index.name);
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
@@ -158,7 +157,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
+    i hashindex.index := hashindex._next_of(hashindex._require(_index_landmarks.name));
     dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
     create_graph text := format(
         'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
@@ -229,7 +228,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_order_build.name);
+    i hashindex.index := hashindex._require(_order_build.name);
     later hashindex.index := hashindex._next_of(i);
     parts jsonb := hashindex._parts(later);
     kept text[] := hashindex._code_keys(i);
@@ -266,7 +265,7 @@ SET search_path FROM CURRENT
 SET row_security = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_apply_touched.name);
+    i hashindex.index := hashindex._require(_apply_touched.name);
     kept text[] := hashindex._code_keys(i);
     emptied boolean;
     applied bigint;
@@ -325,7 +324,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_end_left_rebalance.name);
+    i hashindex.index := hashindex._require(_end_left_rebalance.name);
 BEGIN
     IF NOT hashindex._has_left_rebalance(i) THEN
         RETURN false;
@@ -364,7 +363,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(drop_unused.name);
+    i hashindex.index := hashindex._require(drop_unused.name, administers => true, reads => false);
     unused text;
 BEGIN
     FOR unused IN SELECT o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP
@@ -383,7 +382,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_assign_missing.name);
+    i hashindex.index := hashindex._require(_assign_missing.name);
     parts jsonb := hashindex._parts(i);
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
@@ -412,7 +411,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
 BEGIN
     IF i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
@@ -478,7 +477,7 @@ SET row_security = off
 SET client_min_messages = warning
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     parts jsonb;
     rows bigint;
     wanted integer;
@@ -491,7 +490,6 @@ DECLARE
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     old_graph regclass;
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see rows that others write after it began'
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
@@ -506,7 +504,7 @@ BEGIN
     PERFORM hashindex.encode_rows(i.name);
     PERFORM hashindex.configure_index(i.name, 'landmarks');
     PERFORM hashindex._begin_build(i.name);
-    i := hashindex.find_index(i.name);
+    i := hashindex._require(i.name);
     parts := hashindex._parts(hashindex._next_of(i)) || jsonb_build_object(
         'former_codes', format('hashindex.%I', i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged'),
         'as_tenant', coalesce('::' || hashindex._tenant_type(i), ''),

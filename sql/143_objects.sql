@@ -54,10 +54,9 @@ SET search_path FROM CURRENT
 SET client_min_messages = warning
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(drop_index.name);
+    i hashindex.index := hashindex._require(drop_index.name, administers => true, reads => false);
     made record;
 BEGIN
-    PERFORM hashindex._check_administrator();
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
     PERFORM hashindex._allow_shard_changes();
@@ -119,6 +118,7 @@ AS $$
 DECLARE
     orphan record;
 BEGIN
+    PERFORM hashindex._check_administrator();
     -- The lock keeps others from creating an index meanwhile.
     LOCK TABLE hashindex.index IN SHARE ROW EXCLUSIVE MODE;
     FOR orphan IN SELECT o.* FROM hashindex.orphans() o LOOP

@@ -572,12 +572,11 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
     other text;
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(hashindex._columns_of_readers(i)) c(name)) IS NOT TRUE THEN
@@ -613,9 +612,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN

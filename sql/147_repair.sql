@@ -117,7 +117,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_restore_codes.name);
+    i hashindex.index := hashindex._require(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     typed text;
 BEGIN
@@ -170,7 +170,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_mark_triggers.name);
+    i hashindex.index := hashindex._require(_mark_triggers.name);
     marked record;
 BEGIN
     FOR marked IN
@@ -191,7 +191,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_restore_triggers.name);
+    i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     names text[] := hashindex._trigger_names(i);
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);

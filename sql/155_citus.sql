@@ -486,7 +486,7 @@ BEGIN
         UPDATE hashindex.index x
         SET (access, building, landmark_table, next_generation, generation, encoded) = ('scan', i.building, NULL, NULL, i.generation, false)
         WHERE x.name = i.name;
-        i := hashindex.find_index(i.name);
+        i := hashindex._require(i.name);
         PERFORM hashindex._distribute_codes(i);
     END IF;
     PERFORM hashindex._create_functions(i);

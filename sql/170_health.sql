@@ -254,7 +254,7 @@ SET standard_conforming_strings = on
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(index_name);
+    i hashindex.index := hashindex._require(index_name, reads => false);
     repair text := 'pg-hashindex index repair ' || i.name;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));

@@ -10,6 +10,7 @@ DECLARE
     grants text[];
     part record;
 BEGIN
+    PERFORM hashindex._check_administrator();
     IF EXISTS (SELECT FROM hashindex.orphans()) THEN
         RAISE EXCEPTION 'schema hashindex holds objects of indexes that no longer exist'
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'First run: SELECT hashindex.drop_orphans();';
@@ -62,6 +63,7 @@ AS $$
 DECLARE
     part record;
 BEGIN
+    PERFORM hashindex._check_administrator();
     -- Not by _objects_of, which fails if pgvector has moved.
     FOR part IN
         SELECT d.objid::regprocedure::text AS name FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
