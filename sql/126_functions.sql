@@ -44,7 +44,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN QUERY SELECT f FROM hashindex.index i, hashindex._functions_of(i) f
+    RETURN QUERY SELECT o.id::regprocedure FROM hashindex.index i, hashindex._objects_of(i) o WHERE o.kind = 'function'
     UNION ALL SELECT f FROM hashindex.model m, hashindex._functions_of_model(m) f;
 END
 $$;

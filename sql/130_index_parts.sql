@@ -1,19 +1,28 @@
 -- Finds an index, and says which operators, types and rankings its statements use.
 
--- Catalog row of an index whose table will not be read, or an error.
-CREATE OR REPLACE FUNCTION hashindex._row_of(index_name text) RETURNS hashindex.index
+-- The gate of every function that takes the name of an index, before any other statement: its catalog row, for a caller who may do what
+-- the function does. Whoever changes something administers the schema. Where the table is read, its owner is trusted: he can run code as
+-- whoever names the table.
+CREATE OR REPLACE FUNCTION hashindex._require(index_name text, administers boolean DEFAULT false, reads boolean DEFAULT true)
+RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    found hashindex.index;
+    i hashindex.index;
 BEGIN
-    SELECT i.* INTO found FROM hashindex.index i WHERE i.name = index_name;
-    IF found.name IS NULL THEN
+    SELECT x.* INTO i FROM hashindex.index x WHERE x.name = index_name;
+    IF NOT FOUND THEN
         RAISE EXCEPTION 'index "%" does not exist', coalesce(index_name, 'NULL')
             USING ERRCODE = '42X02', HINT = 'List them: pg-hashindex index list.';
     END IF;
-    RETURN found;
+    IF administers THEN
+        PERFORM hashindex._check_administrator();
+    END IF;
+    IF reads THEN
+        PERFORM hashindex._require_trust(i.schema_name, i.table_name, i.trusted_owners, hashindex._read_columns(i), coalesce(i.swap_of, i.name));
+    END IF;
+    RETURN i;
 END
 $$;
 
@@ -21,13 +30,8 @@ CREATE OR REPLACE FUNCTION hashindex.find_index(index_name text) RETURNS hashind
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    found hashindex.index := hashindex._row_of(index_name);
 BEGIN
-    PERFORM hashindex._require_trust(
-        found.schema_name, found.table_name, found.trusted_owners, hashindex._read_columns(found), coalesce(found.swap_of, found.name)
-    );
-    RETURN found;
+    RETURN hashindex._require(index_name);
 END
 $$;
 
@@ -225,7 +229,7 @@ BEGIN
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name AND NOT a.attisdropped
     LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace;
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
-    EXECUTE format('COMMENT ON TYPE %s IS %L', key_type, format('key of index %s', i.name));
+    PERFORM hashindex._describe(i, 'TYPE', key_type, 'its key');
     EXECUTE format('ALTER TYPE %s OWNER TO %s', key_type, hashindex._administrator()::regrole);
     RETURN true;
 END

@@ -59,13 +59,14 @@ DECLARE
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
-    renamed regprocedure;
-    by_index text := format('by index %s%s', i.name, CASE WHEN in_python THEN '; query_code is the query''s code, from Python' END);
+    renamed text;
+    mark text := format('index %s: ', i.name);
+    from_python text := CASE WHEN in_python THEN '; query_code is the query''s code, from Python' ELSE '' END;
 BEGIN
     PERFORM hashindex._create_key_type(i);
     -- Columns of the key were renamed, and a function cannot be replaced by one with other columns in its answer.
     FOR renamed IN
-        SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f
+        SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
         WHERE p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name)
           AND array_remove(p.proargnames[p.pronargs + 1:], 'distance') <> hashindex._answer_keys(i)
     LOOP
@@ -73,22 +74,18 @@ BEGIN
     END LOOP;
     IF distributed THEN
         PERFORM hashindex._tell_nodes(i);
-        PERFORM hashindex._create_function('shards_project', parts, format('projection of a vector by the model of index %s', i.name));
-        PERFORM hashindex._create_function('shards_encode', parts, format('code of a vector by the model of index %s', i.name));
+        PERFORM hashindex._create_function('shards_project', parts, mark || 'projection of a vector by its model');
+        PERFORM hashindex._create_function('shards_encode', parts, mark || 'code of a vector by its model');
         parts := hashindex._create_shard_functions(i, parts);
     ELSE
-        PERFORM hashindex._create_function(parts ->> 'refresher', parts, format('makes the codes of keys in index %s what the table says', i.name));
+        PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
     END IF;
     PERFORM hashindex._create_function(
         CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
-        format(
-            CASE WHEN in_python
-                THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
-                     'encode %s finds them; the model is evaluated in Python'
-                ELSE 'trigger: keeps the codes of index %s fresh'
-            END,
-            i.name
-        )
+        mark || CASE WHEN in_python
+            THEN format('trigger: takes away the codes of rows that change, so that pg-hashindex index '
+                        'encode %s finds them; the model is evaluated in Python', i.name)
+            ELSE 'trigger: keeps the codes fresh' END
     );
     -- Otherwise anybody could put this trigger function on a table of his own.
     EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
@@ -96,13 +93,13 @@ BEGIN
         'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template(
             CASE WHEN i.access = 'landmarks' AND i.tenant_column IS NOT NULL THEN 'rank_tenants' ELSE 'rank_' || i.access END
         ), parts)),
-        format('keys of the n rows of %s whose codes are nearest to the query, %s', base, by_index)
+        format('%skeys of the n rows of %s whose codes are nearest to the query%s', mark, base, from_python)
     );
     PERFORM hashindex._create_function(
         CASE WHEN i.tenant_column IS NOT NULL OR distributed OR hashindex._is_partitioned(to_regclass(base))
-            THEN 'search_parts' ELSE 'search' END, parts, format('nearest rows of %s %s', base, by_index)
+            THEN 'search_parts' ELSE 'search' END, parts, format('%snearest rows of %s%s', mark, base, from_python)
     );
-    PERFORM hashindex._create_function('within', parts, format('rows of %s whose codes are within a Hamming radius, by index %s', base, i.name));
+    PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
     PERFORM hashindex._take_over(i);
 END
 $$;

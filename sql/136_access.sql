@@ -70,15 +70,13 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index;
+    i hashindex.index := hashindex._require(configure_index.name, administers => true, reads => trust_owner IS NOT TRUE);
     used hashindex.model;
     owners text[];
     -- The path that searches will use. One that is still being built has its probes already.
     meant text;
 BEGIN
     IF trust_owner THEN
-        PERFORM hashindex._check_administrator();
-        i := hashindex._row_of(configure_index.name);
         owners := ARRAY(
             SELECT u.mark FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true, hashindex._read_columns(i)) u
         );
@@ -87,7 +85,7 @@ BEGIN
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = configure_index.name;
     END IF;
     PERFORM hashindex._end_left_rebalance(configure_index.name);
-    i := hashindex.find_index(configure_index.name);
+    i := hashindex._require(configure_index.name);
     -- A trigger that has begun may still read the landmarks, and would meet none.
     IF coalesce(i.next_generation::text, i.landmark_table) IS NOT NULL AND configure_index.access <> 'landmarks' THEN
         PERFORM hashindex._lock_against_writers(i);

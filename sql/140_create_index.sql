@@ -157,17 +157,11 @@ BEGIN
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
-    EXECUTE format(
-        'COMMENT ON TABLE %s IS %L', code_table,
-        format(
-            CASE WHEN used.network IS NULL
-                THEN 'codes of index %s, kept fresh by triggers on %s'
-                ELSE 'codes of index %s, written by pg-hashindex index encode, since its model is '
-                     'evaluated in Python; triggers on %s take away those of rows that change'
-            END,
-            i.name, base
-        )
-    );
+    PERFORM hashindex._describe(i, 'TABLE', code_table, format(
+        CASE WHEN used.network IS NULL THEN 'codes, kept fresh by triggers on %s'
+            ELSE 'codes, written by pg-hashindex index encode, since its model is evaluated in Python; '
+                 'triggers on %s take away those of rows that change' END, base
+    ));
 END
 $$;
 

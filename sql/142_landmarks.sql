@@ -1,27 +1,6 @@
 -- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
 -- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
 
--- Tables of an index in schema hashindex, by their names, and whether it uses them. One that is not in use was left by a run that was cut
--- off, or by a former build.
-CREATE OR REPLACE FUNCTION hashindex._tables_of(i hashindex.index) RETURNS TABLE (relation regclass, in_use boolean)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    SELECT c.oid::regclass, coalesce(
-        c.relname IN (i.code_table, i.landmark_table)
-        OR i.next_generation IS NOT NULL AND c.relname IN (
-            i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', i.storage || '_touched'
-        ) OR c.relname = i.storage || '_shards', false
-    )
-    FROM pg_class c
-    WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
-      AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|touched|shards)$';
-END
-$$;
-
 -- Catalog row that an index will have after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -52,8 +31,7 @@ AS $$
 DECLARE
     i hashindex.index;
 BEGIN
-    PERFORM hashindex.find_index(_locked_index.name);
-    PERFORM hashindex._check_administrator();
+    PERFORM hashindex._require(_locked_index.name, administers => true);
     PERFORM hashindex._bind(_locked_index.name);
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
@@ -134,10 +112,7 @@ BEGIN
     PERFORM hashindex._hide(format('hashindex.%I', later.landmark_table));
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
-    EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', later.landmark_table,
-        format('landmarks of index %s, which rows of %s are listed under', i.name, base)
-    );
+    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
     IF hashindex._is_distributed(i) THEN
         EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
     END IF;
@@ -162,17 +137,13 @@ BEGIN
         i.storage || '_staged', later.code_table, ids
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
-    EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_staged', format('codes of index %s that are still to be put in order', i.name)
-    );
+    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Unlogged, since the build begins again after a crash.
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_touched', later.code_table, ids
     );
-    EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
-    );
+    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', i.storage || '_touched'), 'keys that were written while it is built');
     PERFORM hashindex._hide(format('hashindex.%I', i.storage || t)) FROM unnest('{_staged,_touched}'::text[]) t;
     PERFORM hashindex._create_functions(i);
 END
@@ -186,7 +157,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._next_of(hashindex.find_index(_index_landmarks.name));
+    i hashindex.index := hashindex._next_of(hashindex._require(_index_landmarks.name));
     dimension integer := coalesce(hashindex._list_projections(m, i.metric), m.dimension) FROM hashindex.model m WHERE m.id = i.model_id;
     create_graph text := format(
         'CREATE INDEX ON hashindex.%I USING hnsw (centre {ext}.halfvec_l2_ops) WITH (m = 16, ef_construction = 150)', i.landmark_table
@@ -257,7 +228,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_order_build.name);
+    i hashindex.index := hashindex._require(_order_build.name);
     later hashindex.index := hashindex._next_of(i);
     parts jsonb := hashindex._parts(later);
     kept text[] := hashindex._code_keys(i);
@@ -280,7 +251,7 @@ BEGIN
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(
         parts ->> 'refresher', parts || jsonb_build_object('refresh', format('hashindex.%I', 'renew_' || i.storage)),
-        format('makes the codes of keys in index %s what the table says', i.name)
+        format('index %s: makes the codes of keys what the table says', i.name)
     );
 END
 $$;
@@ -294,7 +265,7 @@ SET search_path FROM CURRENT
 SET row_security = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_apply_touched.name);
+    i hashindex.index := hashindex._require(_apply_touched.name);
     kept text[] := hashindex._code_keys(i);
     emptied boolean;
     applied bigint;
@@ -353,7 +324,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_end_left_rebalance.name);
+    i hashindex.index := hashindex._require(_end_left_rebalance.name);
 BEGIN
     IF NOT hashindex._has_left_rebalance(i) THEN
         RETURN false;
@@ -392,11 +363,11 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(drop_unused.name);
-    unused regclass;
+    i hashindex.index := hashindex._require(drop_unused.name, administers => true, reads => false);
+    unused text;
 BEGIN
-    FOR unused IN SELECT t.relation FROM hashindex._tables_of(i) t WHERE NOT t.in_use ORDER BY t.relation::text LOOP
-        RETURN NEXT unused::text;
+    FOR unused IN SELECT o.object FROM hashindex._objects_of(i) o WHERE NOT o.in_use LOOP
+        RETURN NEXT unused;
         EXECUTE format('DROP TABLE %s', unused);
     END LOOP;
 END
@@ -411,7 +382,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_assign_missing.name);
+    i hashindex.index := hashindex._require(_assign_missing.name);
     parts jsonb := hashindex._parts(i);
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     assigned bigint := 0;
@@ -440,7 +411,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
 BEGIN
     IF i.tenant_column IS NULL THEN
         RAISE EXCEPTION 'index "%" has no tenants', i.name
@@ -506,7 +477,7 @@ SET row_security = off
 SET client_min_messages = warning
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     parts jsonb;
     rows bigint;
     wanted integer;
@@ -519,7 +490,6 @@ DECLARE
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     old_graph regclass;
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'landmarks are built from all rows, and this transaction does not see rows that others write after it began'
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
@@ -534,7 +504,7 @@ BEGIN
     PERFORM hashindex.encode_rows(i.name);
     PERFORM hashindex.configure_index(i.name, 'landmarks');
     PERFORM hashindex._begin_build(i.name);
-    i := hashindex.find_index(i.name);
+    i := hashindex._require(i.name);
     parts := hashindex._parts(hashindex._next_of(i)) || jsonb_build_object(
         'former_codes', format('hashindex.%I', i.code_table), 'staged', format('hashindex.%I', i.storage || '_staged'),
         'as_tenant', coalesce('::' || hashindex._tenant_type(i), ''),

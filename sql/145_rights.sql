@@ -216,10 +216,10 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     administrator regrole := hashindex._administrator();
-    made regclass;
+    made text;
 BEGIN
     FOR made IN
-        SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation WHERE c.relowner <> administrator
+        SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id WHERE c.relowner <> administrator
     LOOP
         EXECUTE format('ALTER TABLE %s OWNER TO %s', made, administrator);
     END LOOP;
@@ -508,7 +508,7 @@ BEGIN
         UNION
         SELECT CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
         FROM pg_class c, aclexplode(c.relacl) acl
-        WHERE c.oid IN (SELECT t.relation FROM hashindex._tables_of(i) t WHERE t.in_use) AND acl.grantee <> c.relowner
+        WHERE c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.in_use) AND acl.grantee <> c.relowner
     LOOP
         IF reader.role <> ALL (kept) THEN
             PERFORM hashindex._let_read(i, reader.role, false);
@@ -559,7 +559,7 @@ BEGIN
     FROM pg_class c, aclexplode(c.relacl) acl
     WHERE acl.grantee <> c.relowner AND acl.privilege_type = 'SELECT' AND (
         c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
-        OR c.oid IN (SELECT t.relation FROM hashindex._tables_of(i) t) AND c.relname <> i.storage || '_shards' AND NOT EXISTS (
+        OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table') AND c.relname <> i.storage || '_shards' AND NOT EXISTS (
             SELECT FROM hashindex._readers_of(i) r WHERE r.role = CASE acl.grantee WHEN 0 THEN 'public' ELSE pg_get_userbyid(acl.grantee)::text END
         )
     );
@@ -572,12 +572,11 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     base regclass := format('%I.%I', i.schema_name, i.table_name);
     reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
     other text;
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF (SELECT bool_and(has_column_privilege(role, base, c.name, 'SELECT')) FROM unnest(hashindex._columns_of_readers(i)) c(name)) IS NOT TRUE THEN
@@ -613,9 +612,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF role IS NULL THEN
         RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN

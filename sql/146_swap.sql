@@ -24,7 +24,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index;
+    -- A second swap waits here, and then finds the first.
+    i hashindex.index := hashindex._locked_index(begin_swap.name);
     before hashindex.model;
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
@@ -33,8 +34,6 @@ DECLARE
     vectors text;
     filters text[];
 BEGIN
-    -- A second swap waits here, and then finds the first.
-    i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
@@ -116,7 +115,7 @@ DECLARE
     beside hashindex.index;
     empty boolean;
 BEGIN
-    PERFORM hashindex.find_index(swap_is_ready.name);
+    PERFORM hashindex._require(swap_is_ready.name, administers => true);
     SELECT x.* INTO beside FROM hashindex.index x
     WHERE x.swap_of = swap_is_ready.name AND x.swap_state IN ('next', 'ready') FOR UPDATE;
     IF beside.name IS NULL THEN

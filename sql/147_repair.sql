@@ -1,4 +1,4 @@
--- Repairs an index, and drops objects that belong to none: the functions behind pg-hashindex index repair.
+-- Repairs an index: the functions behind pg-hashindex index repair.
 
 -- Faults of the table, column, key and codes of an index, with advice, and whether a repair can fix them.
 CREATE OR REPLACE FUNCTION hashindex._table_faults(i hashindex.index)
@@ -117,9 +117,9 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_restore_codes.name);
+    i hashindex.index := hashindex._require(_restore_codes.name);
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    typed regprocedure;
+    typed text;
 BEGIN
     -- Filter columns that are gone stay as they are: filters are checked in the table.
     IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) AND NOT (
@@ -130,7 +130,7 @@ BEGIN
     END IF;
     PERFORM hashindex._check_filter_columns(i, base);
     -- Arguments and answers have the types of columns, which may be others now.
-    FOR typed IN SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f WHERE p.prorettype <> 'trigger'::regtype LOOP
+    FOR typed IN SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id WHERE p.prorettype <> 'trigger'::regtype LOOP
         EXECUTE format('DROP FUNCTION %s', typed);
     END LOOP;
     EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.storage || '_key');
@@ -170,7 +170,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_mark_triggers.name);
+    i hashindex.index := hashindex._require(_mark_triggers.name);
     marked record;
 BEGIN
     FOR marked IN
@@ -191,7 +191,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_restore_triggers.name);
+    i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     names text[] := hashindex._trigger_names(i);
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
@@ -238,8 +238,8 @@ DECLARE
     unlogged boolean := hashindex._logging(to_regclass(format('%I.%I', i.schema_name, i.table_name))) = 'UNLOGGED';
 BEGIN
     RETURN QUERY
-    SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
-    WHERE t.in_use AND c.relname !~ '_(staged|touched)$' AND (c.relpersistence = 'u') <> unlogged;
+    SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
+    WHERE o.in_use AND c.relname !~ '_(staged|touched)$' AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 
@@ -325,72 +325,3 @@ BEGIN
     END LOOP;
 END
 $$;
-
--- Finds our objects by their names and comments.
-CREATE OR REPLACE FUNCTION hashindex.orphans() RETURNS TABLE (kind text, object text, statement text)
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY
-    WITH functions AS (
-        SELECT p.oid, p.proname::text AS name, p.oid::regprocedure::text AS signature
-        FROM pg_proc p
-        WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proname ~ '^(sync|encode|project|refresh|renew|nearest|candidates|search|within)_'
-          AND obj_description(p.oid, 'pg_proc') ~ (
-              '^(trigger: (keeps the codes of index|takes away the codes of rows) |(code|projection) of a vector by the model of index |'
-              'makes the codes of keys in index |(keys of the n rows|nearest rows|rows) of .* by index )'
-          )
-          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._functions_of(i) f WHERE f = p.oid)
-    ),
-    triggers AS (
-        SELECT t.tgname, t.tgrelid::regclass AS relation
-        FROM functions f JOIN pg_trigger t ON t.tgfoid = f.oid
-        WHERE NOT hashindex._is_shard(t.tgrelid)
-    ),
-    listed (place, kind, object, statement) AS (
-        SELECT 1, 'trigger', format('%I ON %s', t.tgname, t.relation),
-               format('DROP TRIGGER %I ON %s', t.tgname, t.relation)
-        FROM triggers t
-        UNION ALL
-        SELECT 2, 'function', f.signature, format('DROP FUNCTION %s', f.signature)
-        FROM functions f
-        UNION ALL
-        SELECT 3, 'table', c.oid::regclass::text, format('DROP TABLE %s', c.oid::regclass)
-        FROM pg_class c
-        WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r'
-          AND obj_description(c.oid, 'pg_class')
-              ~ '^(codes of index |landmarks of index |codes of index .* that are still to be put in order|keys that were written while index |one row in each shard of index )'
-          AND NOT EXISTS (SELECT FROM hashindex.index i, hashindex._tables_of(i) t WHERE t.relation = c.oid)
-        UNION ALL
-        SELECT 4, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
-        FROM pg_type t
-        WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typtype = 'c' AND obj_description(t.oid, 'pg_type') ~ '^key of index '
-          AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = 'key_' || i.storage)
-    )
-    SELECT l.kind, l.object, l.statement FROM listed l ORDER BY l.place, l.object;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.orphans() IS
-    'objects of indexes that no longer exist, with the statements that drop them';
-
-CREATE OR REPLACE FUNCTION hashindex.drop_orphans() RETURNS TABLE (kind text, object text)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    orphan record;
-BEGIN
-    -- The lock keeps others from creating an index meanwhile.
-    LOCK TABLE hashindex.index IN SHARE ROW EXCLUSIVE MODE;
-    FOR orphan IN SELECT o.* FROM hashindex.orphans() o LOOP
-        EXECUTE orphan.statement;
-        kind := orphan.kind;
-        object := orphan.object;
-        RETURN NEXT;
-    END LOOP;
-END
-$$;
-
-COMMENT ON FUNCTION hashindex.drop_orphans() IS 'drops objects of indexes that no longer exist; returns their names';

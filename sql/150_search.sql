@@ -309,7 +309,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
     -- A filter that is nothing but a tenant.
     tenant text := CASE WHEN filter IS NULL AND where_equals ->> i.tenant_column IS NOT NULL AND where_equals - i.tenant_column = '{}' THEN hashindex._tenant_of(i, where_equals) END;
 BEGIN
@@ -380,7 +380,7 @@ LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
     found_values integer;
     found bit varying;
 BEGIN

@@ -20,7 +20,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
     base text := format('%I.%I', i.schema_name, i.table_name);
     own_path text := current_setting('search_path');
     asked tsquery := websearch_to_tsquery(configuration, coalesce(words, ''));

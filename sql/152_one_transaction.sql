@@ -38,7 +38,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     base text := format('%I.%I', i.schema_name, i.table_name);
     snapshot_is_old boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     key text;
@@ -49,7 +49,7 @@ BEGIN
     -- bulk encoding writes to them and not to the table.
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
-    i := hashindex.find_index(i.name);
+    i := hashindex._require(i.name);
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -134,7 +134,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
 BEGIN
     IF i.building IS NOT NULL THEN
         RAISE WARNING 'index "%" is searched by its access path % until % are built', i.name, i.access, i.building
@@ -142,7 +142,7 @@ BEGIN
                 || 'pg-hashindex index encode ' || i.name;
     END IF;
     -- Searches under way may read them, so they are dropped in another transaction (see hashindex.drop_unused).
-    IF EXISTS (SELECT FROM hashindex._tables_of(i) t WHERE NOT t.in_use) THEN
+    IF EXISTS (SELECT FROM hashindex._objects_of(i) o WHERE NOT o.in_use) THEN
         RAISE WARNING 'index "%" has tables that it no longer uses', i.name
             USING HINT = format('Drop them: SELECT hashindex.drop_unused(%L);', i.name);
     END IF;
@@ -213,12 +213,11 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
     filters text[] := hashindex._kept_columns(i, coalesce(swap_model.filter_columns, i.filter_columns));
 BEGIN
-    PERFORM hashindex._check_administrator();
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
         AND ((beside.model_id, beside.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
         -- The table is locked before the catalog's row, as by builds. Dropping former codes locks out readers too.

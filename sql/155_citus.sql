@@ -321,7 +321,7 @@ BEGIN
         RETURN NULL;
     ELSIF to_regclass(numbers) IS NULL THEN
         EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
-        EXECUTE format('COMMENT ON TABLE %s IS %L', numbers, format('one row in each shard of index %s, by which searches reach its node', i.name));
+        PERFORM hashindex._describe(i, 'TABLE', numbers, 'one row in each shard, by which searches reach its node');
         EXECUTE format('GRANT SELECT ON %s TO PUBLIC', numbers);
         EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING numbers, base;
     END IF;
@@ -396,7 +396,7 @@ BEGIN
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'refresh_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._create_function(
         'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
-        format('makes the codes of keys in index %s what a shard says', i.name)
+        format('index %s: makes the codes of keys what a shard says', i.name)
     );
     found := hashindex._number_shards(i, column_type);
     IF found IS NULL OR i.access <> 'landmarks' THEN
@@ -420,7 +420,7 @@ BEGIN
         'lists_are_short', CASE WHEN i.tenant_column IS NULL THEN 'hashindex_short' ELSE 'false' END,
         'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END
     );
-    PERFORM hashindex._create_function('shards_nearest', parts, format('rows of %s nearest to a query in shards of one node, by index %s', base, i.name));
+    PERFORM hashindex._create_function('shards_nearest', parts, format('index %s: rows of %s nearest to a query in shards of one node', i.name, base));
     -- This node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin a
     -- transaction on each node.
     here := parts || jsonb_build_object(
@@ -486,7 +486,7 @@ BEGIN
         UPDATE hashindex.index x
         SET (access, building, landmark_table, next_generation, generation, encoded) = ('scan', i.building, NULL, NULL, i.generation, false)
         WHERE x.name = i.name;
-        i := hashindex.find_index(i.name);
+        i := hashindex._require(i.name);
         PERFORM hashindex._distribute_codes(i);
     END IF;
     PERFORM hashindex._create_functions(i);

@@ -7,7 +7,7 @@ SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
     dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     given {ext}.vector := query;
     checked {ext}.vector := CASE WHEN {ext}.vector_dims(given) = dimension THEN {ext}.vector(given, dimension, true) ELSE hashindex._refuse_vector(given, dimension) END;
@@ -30,7 +30,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(index_name);
+    i hashindex.index := hashindex._require(index_name);
     found double precision;
     -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE

@@ -254,7 +254,7 @@ SET standard_conforming_strings = on
 SET jit = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex._row_of(index_name);
+    i hashindex.index := hashindex._require(index_name, reads => false);
     repair text := 'pg-hashindex index repair ' || i.name;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     landmarks regclass := to_regclass('hashindex.' || quote_ident(i.landmark_table));
@@ -311,7 +311,7 @@ BEGIN
             || CASE WHEN base IS NOT NULL THEN ARRAY['refresh_' || i.storage] END
             || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage] END
         ) f(name)
-        WHERE f.name NOT IN (SELECT p.proname FROM hashindex._functions_of(i) o JOIN pg_proc p ON p.oid = o)
+        WHERE f.name NOT IN (SELECT p.proname FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id)
         UNION ALL
         SELECT 'functions', 'broken', format('type %s is missing', hashindex._key_type(i)), NULL, repair
         WHERE cardinality(i.key_columns) > 1 AND to_regtype(hashindex._key_type(i)) IS NULL

@@ -10,6 +10,7 @@ DECLARE
     grants text[];
     part record;
 BEGIN
+    PERFORM hashindex._check_administrator();
     IF EXISTS (SELECT FROM hashindex.orphans()) THEN
         RAISE EXCEPTION 'schema hashindex holds objects of indexes that no longer exist'
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'First run: SELECT hashindex.drop_orphans();';
@@ -34,9 +35,9 @@ BEGIN
         WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'hashindex'::regnamespace
           AND o.type IN ('function', 'sequence', 'table', 'type', 'view')
           AND (d.classid, d.objid) NOT IN (
-              SELECT 'pg_proc'::regclass, f::oid FROM hashindex._made_functions() f
-              UNION ALL SELECT 'pg_class'::regclass, t.relation FROM hashindex.index i, hashindex._tables_of(i) t
-              UNION ALL SELECT 'pg_type'::regclass, to_regtype(hashindex._key_type(i)) FROM hashindex.index i WHERE cardinality(i.key_columns) > 1
+              SELECT 'pg_proc'::regclass, f::oid FROM hashindex.model m, hashindex._functions_of_model(m) f
+              UNION ALL SELECT format('pg_%s', CASE o.kind WHEN 'function' THEN 'proc' WHEN 'table' THEN 'class' ELSE o.kind END)::regclass, o.id
+              FROM hashindex.index i, hashindex._objects_of(i) o
           )
           -- Made with the first index of a distributed table.
           AND o.identity <> 'hashindex.node_index'
@@ -62,7 +63,8 @@ AS $$
 DECLARE
     part record;
 BEGIN
-    -- Not by _functions_of, which fails if pgvector has moved.
+    PERFORM hashindex._check_administrator();
+    -- Not by _objects_of, which fails if pgvector has moved.
     FOR part IN
         SELECT d.objid::regprocedure::text AS name FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
         WHERE e.extname = 'pg_hashindex' AND d.classid = 'pg_proc'::regclass AND d.deptype = 'x'

@@ -8,6 +8,7 @@ DECLARE
     made text;
     stranger record;
 BEGIN
+    PERFORM hashindex._check_administrator();
     SELECT s.object, s.owner::regrole AS owner INTO stranger FROM hashindex._strangers() s LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '% belongs to role %, not to the owner of the schema', stranger.object, stranger.owner

@@ -87,10 +87,11 @@ _LISTS_BYTES: LiteralString = """
 _LANDMARK_BYTES: LiteralString = """
     (
         SELECT coalesce(sum(
-            CASE WHEN t.relation::oid = {codes_name}::regclass::oid THEN {lists}
-            ELSE pg_total_relation_size(t.relation) END
+            CASE WHEN o.id = {codes_name}::regclass::oid THEN {lists}
+            ELSE pg_total_relation_size(o.id) END
         ), 0)::bigint
-        FROM hashindex.index i, hashindex._tables_of(i) t WHERE i.name = {name}
+        FROM hashindex.index i, hashindex._objects_of(i) o
+        WHERE i.name = {name} AND o.kind = 'table'
     )
 """
 

@@ -68,8 +68,8 @@ _TRIGGERS = {
 
 # The texts of functions, to find out whether CREATE OR REPLACE has changed any.
 _FUNCTIONS: LiteralString = """
-    SELECT pg_catalog.string_agg(pg_catalog.pg_get_functiondef(f), '' ORDER BY f::text)
-    FROM hashindex.index i, hashindex._functions_of(i) f WHERE i.name = $1
+    SELECT pg_catalog.string_agg(pg_catalog.pg_get_functiondef(o.id), '' ORDER BY o.object)
+    FROM hashindex.index i, hashindex._objects_of(i) o WHERE i.name = $1 AND o.kind = 'function'
 """
 
 _CREATE_FUNCTIONS: LiteralString = """

@@ -104,7 +104,8 @@ def test_default_privileges_grant_nothing(keeper, connection, as_role):
     tables = [
         row[0]
         for row in keeper.execute(
-            "SELECT t.relation::text FROM hashindex.index i, hashindex._tables_of(i) t"
+            "SELECT o.object FROM hashindex.index i, hashindex._objects_of(i) o "
+            "WHERE o.kind = 'table'"
         )
     ]
     assert len(tables) == 2

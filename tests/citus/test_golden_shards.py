@@ -48,8 +48,8 @@ def test_functions_of_an_index_on_shards(session, rows):
 def texts(connection, index):
     # A search within a radius is as in landmarks.sql.
     functions = connection.execute(
-        "SELECT pg_get_functiondef(f) FROM hashindex._functions_of(hashindex.find_index(%s)) f "
-        "WHERE f::text NOT LIKE 'hashindex.within%%'",
+        "SELECT pg_get_functiondef(o.id) FROM hashindex._objects_of(hashindex.find_index(%s)) o "
+        "WHERE o.kind = 'function' AND o.object NOT LIKE 'hashindex.within%%'",
         [index.name],
     ).fetchall()
     whole = "\n".join(text.strip() + ";\n" for (text,) in functions)

@@ -48,7 +48,8 @@ def rows():
 
 def texts(connection, index):
     found = connection.execute(
-        "SELECT pg_get_functiondef(f) FROM hashindex._functions_of(hashindex.find_index(%s)) f",
+        "SELECT pg_get_functiondef(o.id) FROM hashindex._objects_of(hashindex.find_index(%s)) o "
+        "WHERE o.kind = 'function'",
         [index.name],
     ).fetchall()
     assert len(found) == 5

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.newest
 def kinds(index):
     """The persistence of the tables of an index, and of the rows that stand beside it."""
     rows = index.connection.execute(
-        "SELECT c.relpersistence::text FROM hashindex.index i, hashindex._tables_of(i) t "
-        "JOIN pg_class c ON c.oid = t.relation"
+        "SELECT c.relpersistence::text FROM hashindex.index i, hashindex._objects_of(i) o "
+        "JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id"
     ).fetchall()
     return {row[0] for row in rows}
 

@@ -22,9 +22,11 @@ def create(connection, name, **options):
 @pytest.fixture
 def indexes(connection, items, model):
     """One of each kind."""
+    connection.execute("ALTER TABLE items ALTER category SET NOT NULL, ADD UNIQUE (category, id)")
     return [
         create(connection, "By-Lists", access="landmarks"),
         create(connection, "scanned"),
+        create(connection, "several", key_columns=["category", "id"]),
     ]
 
 
@@ -46,7 +48,7 @@ def test_the_functions_of_an_index_on_a_distributed_table(connection):
         connection.execute(
             f"CREATE FUNCTION hashindex.{name}(vector) RETURNS int LANGUAGE sql AS 'SELECT 1';"
             f"COMMENT ON FUNCTION hashindex.{name} IS "
-            f"'{made} of a vector by the model of index gone'".encode()
+            f"'index gone: {made} of a vector by its model'".encode()
         )
     assert drop_orphans(connection) == [
         Orphan("function", "hashindex.encode_gone(public.vector)"),
