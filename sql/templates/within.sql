@@ -14,11 +14,16 @@ DECLARE
     hashindex_code bit({n_bits}) := {code};
 BEGIN
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
-    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});{require_policies}
-    RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});
+{if tenant}
+    PERFORM hashindex._require_policies({index}, {table_literal}, {code_table_literal});
+{end tenant}
+    RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
     FROM {code_table} c
-    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
-    ORDER BY distance, {ids};
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
+      AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}{if distributed}{else distributed} OFFSET 0{end distributed})
+    ORDER BY distance, {each id};
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);
