@@ -63,7 +63,7 @@ $$;
 
 -- Numbers of a query, one for each bit of a code, that the ranking asymmetric compares. In inner products only the linear part of the
 -- projection counts, not what layers add to all rows: the sum over all cuts is then that of the query and the row's levels.
-CREATE OR REPLACE FUNCTION hashindex._compared(used hashindex.model, metric text, projection text) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._compared(used hashindex.model, metric text, projection text, layers text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -72,8 +72,8 @@ BEGIN
         RETURN hashindex._above_cuts(used, projection);
     END IF;
     RETURN array_to_string(array_fill(format(
-        '(%s OPERATOR({ext}.-) hashindex.project_with(hashindex._layers_of(%s), array_fill(0, ARRAY[%s])::{ext}.vector))',
-        projection, used.id, used.dimension
+        '(%s OPERATOR({ext}.-) hashindex.project_with(%s, array_fill(0, ARRAY[%s])::{ext}.vector))',
+        projection, layers, used.dimension
     ), ARRAY[cardinality(used.cuts)]), ' OPERATOR({ext}.||) ');
 END
 $$;

@@ -1,42 +1,106 @@
 -- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- A template with its placeholders, {name}, replaced. Replaces in one pass, so a value that looks like a placeholder stays as it is. A
--- template writes {{...}} for text, such as a part of a dynamic statement, which is filled and then quoted as a literal.
-CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb) RETURNS text
+-- Names of a list, {c.id} of a template: c.id_1 and c.id_2, if the list id of its parts has these two names.
+CREATE OR REPLACE FUNCTION hashindex._listed(word text, parts jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ARRAY(
+    SELECT concat(substring(word FROM '^.*\.'), quote_ident(l.name))
+    FROM jsonb_array_elements_text(parts -> substring(word FROM '[^.]*$')) WITH ORDINALITY l(name, n) ORDER BY l.n
+);
+
+-- What a template writes for the columns of a key, so that one column and several are one text:
+--   {each c.id}             c.id_1, c.id_2
+--   {each c.id as key}      c.id_1 AS tenant_id, c.id_2 AS item
+--   {same b.key c.id}       b.tenant_id = c.id_1 AND b.item = c.id_2
+--   {row c.id}              ROW(c.id_1, c.id_2)::hashindex.key_items; c.id if the key is one column
+--   {among c.id $1}         (c.id_1, c.id_2) IN (SELECT k.id_1, k.id_2 FROM unnest($1) k); c.id = ANY ($1) if it is one column
+CREATE OR REPLACE FUNCTION hashindex._listing(words text[], parts jsonb) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    names text[] := hashindex._listed(words[2], parts);
+    others text[] := hashindex._listed(words[cardinality(words)], parts);
+    single boolean := cardinality(names) = 1;
+BEGIN
+    RETURN CASE words[1]
+        WHEN 'each' THEN (
+            SELECT string_agg(concat_ws(' AS ', n.name, CASE WHEN words[3] = 'as' THEN n.other END), ', ' ORDER BY n.n)
+            FROM unnest(names, others) WITH ORDINALITY n(name, other, n)
+        )
+        WHEN 'same' THEN (SELECT string_agg(n.name || ' = ' || n.other, ' AND ' ORDER BY n.n) FROM unnest(names, others) WITH ORDINALITY n(name, other, n))
+        WHEN 'row' THEN CASE WHEN single THEN names[1] ELSE format('ROW(%s)::%s', array_to_string(names, ', '), parts ->> 'key_type') END
+        WHEN 'among' THEN CASE WHEN single THEN format('%s = ANY (%s)', names[1], words[3]) ELSE format(
+            '(%s) IN (SELECT %s FROM unnest(%s) k)', array_to_string(names, ', '), array_to_string(hashindex._listed('k.id', parts), ', '), words[3]
+        ) END
+    END;
+END
+$$;
+
+-- A template with its placeholders, {name}, replaced: by values of an index, and by those that are meant for this template alone, each of
+-- which it must use. Replaces in one pass, so a value that looks like a placeholder stays as it is. A template writes {{...}} for text,
+-- such as a part of a dynamic statement, which is filled and then quoted as a literal; {if name}...{else name}...{end name} for text that
+-- depends on a value, which is neither null, empty nor false; and the lists of _listing.
+CREATE OR REPLACE FUNCTION hashindex._fill(template text, parts jsonb, own jsonb DEFAULT '{}') RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 SET search_path FROM CURRENT
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    missing text;
+    known jsonb := parts || own;
+    -- A line that has nothing else goes with its mark.
+    chosen text := regexp_replace(template, '^(\{(?:if|else|end) \w+\})\n', '\1', 'gn');
+    flag text;
+    inside text;
+    wrong text := string_agg(o.name, ', ') FROM jsonb_object_keys(own) o(name) WHERE template !~ format('[{ .]%s[} ]', o.name);
     filled text;
 BEGIN
-    SELECT string_agg(CASE WHEN t.token[1] IS NOT NULL THEN quote_literal(hashindex._fill(t.token[1], parts))
-                           WHEN t.token[2] IS NOT NULL THEN parts ->> t.token[2] ELSE t.token[3] END, '' ORDER BY t.place),
-           string_agg(t.token[2], ', ') FILTER (WHERE t.token[2] IS NOT NULL AND parts ->> t.token[2] IS NULL)
-    INTO filled, missing
-    FROM regexp_matches(template, '\{\{((?:[^{}]|\{[a-z_0-9]+\})*)\}\}|\{([a-z_0-9]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY t(token, place);
-    IF missing IS NOT NULL THEN
-        RAISE EXCEPTION 'a template of hashindex has no value for: %', missing USING ERRCODE = 'invalid_parameter_value';
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'a template of hashindex does not use: %', wrong USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    LOOP
+        flag := substring(chosen FROM '\{if (\w+)\}');
+        EXIT WHEN flag IS NULL;
+        IF NOT known ? flag THEN
+            RAISE EXCEPTION 'a template of hashindex has no value for: %', flag USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+        inside := split_part(split_part(chosen, format('{if %s}', flag), 2), format('{end %s}', flag), 1);
+        chosen := overlay(
+            chosen PLACING split_part(inside, format('{else %s}', flag), CASE WHEN coalesce(known ->> flag, '') IN ('', 'false') THEN 2 ELSE 1 END)
+            FROM strpos(chosen, format('{if %s}', flag)) FOR length(inside) + 2 * length(flag) + 11
+        );
+    END LOOP;
+    SELECT string_agg(t.value, '' ORDER BY t.place), string_agg(t.written, ', ') FILTER (WHERE t.value IS NULL) INTO filled, wrong
+    FROM (
+        SELECT m.place, m.token[2] AS written, CASE
+            WHEN m.token[1] IS NOT NULL THEN quote_literal(hashindex._fill(m.token[1], known))
+            WHEN m.token[2] ~ ' ' THEN hashindex._listing(string_to_array(m.token[2], ' '), known)
+            WHEN m.token[2] IS NOT NULL THEN known ->> m.token[2]
+            ELSE m.token[3]
+        END AS value
+        FROM regexp_matches(chosen, '\{\{((?:[^{}]|\{[^{}]+\})*)\}\}|\{([a-z_0-9]+|(?:each|same|row|among) [^{}]+)\}|([^{]+|\{)', 'g') WITH ORDINALITY m(token, place)
+    ) t;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'a template of hashindex has no value for: %', wrong USING ERRCODE = 'invalid_parameter_value';
     END IF;
     RETURN filled;
 END
 $$;
 
 -- Creates one function of an index from a template, or replaces it. The body is quoted as a literal, so no name in it can end it.
-CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._create_function(template text, parts jsonb, comment text, own jsonb DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    pieces text[] := string_to_array(hashindex._template(template), '$body$');
-    head text := hashindex._fill(pieces[1], parts);
+    whole text := hashindex._fill(hashindex._template(template), parts, own);
+    head text := hashindex._fill(split_part(hashindex._template(template), '$body$', 1), parts || own);
     -- The signature has the arguments: another function of that name may exist.
     named text[] := regexp_match(head, 'CREATE OR REPLACE FUNCTION (hashindex\.(?:"(?:[^"]|"")*"|\w+))(\(.*\))\s+RETURNS');
     signature text := named[1] || regexp_replace(named[2], ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g');
 BEGIN
-    EXECUTE head || quote_literal(hashindex._fill(pieces[2], parts));
+    EXECUTE head || quote_literal(substr(whole, length(head) + 7, length(whole) - length(head) - 12));
     EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
     EXECUTE format('ALTER FUNCTION %s OWNER TO %s', signature, hashindex._administrator()::regrole);
     -- DROP EXTENSION is then refused for the sake of the triggers, and takes them along by CASCADE. Citus refuses this statement.
@@ -59,6 +123,8 @@ DECLARE
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
+    -- What the search of a distributed table says of its shards.
+    searched_shards jsonb := '{"shards": false}';
     renamed text;
     mark text := format('index %s: ', i.name);
     from_python text := CASE WHEN in_python THEN '; query_code is the query''s code, from Python' ELSE '' END;
@@ -76,7 +142,7 @@ BEGIN
         PERFORM hashindex._tell_nodes(i);
         PERFORM hashindex._create_function('shards_project', parts, mark || 'projection of a vector by its model');
         PERFORM hashindex._create_function('shards_encode', parts, mark || 'code of a vector by its model');
-        parts := hashindex._create_shard_functions(i, parts);
+        searched_shards := hashindex._create_shard_functions(i, parts);
     ELSE
         PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
     END IF;
@@ -90,15 +156,10 @@ BEGIN
     -- Otherwise anybody could put this trigger function on a table of his own.
     EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
     PERFORM hashindex._create_function(
-        'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template(
-            CASE WHEN i.access = 'landmarks' AND i.tenant_column IS NOT NULL THEN 'rank_tenants' ELSE 'rank_' || i.access END
-        ), parts)),
+        'candidates', parts,
         format('%skeys of the n rows of %s whose codes are nearest to the query%s', mark, base, from_python)
     );
-    PERFORM hashindex._create_function(
-        CASE WHEN i.tenant_column IS NOT NULL OR distributed OR hashindex._is_partitioned(to_regclass(base))
-            THEN 'search_parts' ELSE 'search' END, parts, format('%snearest rows of %s%s', mark, base, from_python)
-    );
+    PERFORM hashindex._create_function('search', parts || searched_shards, format('%snearest rows of %s%s', mark, base, from_python));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
     PERFORM hashindex._take_over(i);
 END

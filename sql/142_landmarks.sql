@@ -393,9 +393,9 @@ BEGIN
             -- A writer assigns the landmark of a code that he has locked; waiting for him could be a deadlock.
             'UPDATE {code_table} c SET landmark = {row_landmark}{filter_values} FROM ('
             'SELECT raw.*, {row_projection} AS projection FROM ('
-            'SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
-            'SELECT {c_ids} FROM {code_table} c WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
-            ') c ON {same_key} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE ({r_ids}) = ({c_ids})',
+            'SELECT {each b.key as id}{filter_reads}, b.{column}::{ext}.vector AS vector FROM {table} b JOIN ('
+            'SELECT {each c.id} FROM {code_table} c WHERE {is_unlisted} FOR NO KEY UPDATE SKIP LOCKED'
+            ') c ON {same b.key c.id} WHERE b.{column} IS NOT NULL) raw OFFSET 0) r WHERE ({each r.id}) = ({each c.id})',
             parts
         );
         GET DIAGNOSTICS assigned = ROW_COUNT;
@@ -523,13 +523,13 @@ BEGIN
     EXECUTE hashindex._fill(
         CASE WHEN i.tenant_column IS NULL THEN
             'SELECT array_agg(s.vector), array_agg(s.vector) FILTER (WHERE s.n <= $1), NULL, NULL FROM ('
-            'SELECT {direction} AS vector, row_number() OVER (ORDER BY hashtextextended({key_text}, 0), {row_columns}) AS n '
+            'SELECT {direction} AS vector, row_number() OVER (ORDER BY hashtextextended({key_text}, 0), {each b.key}) AS n '
             'FROM {table} b WHERE b.{column} IS NOT NULL ORDER BY n LIMIT 12 * $1) s WHERE s.vector IS NOT NULL'
         ELSE
             'SELECT array_agg(s.vector), array_agg(s.vector) FILTER (WHERE s.n <= s.wanted), array_agg(s.tenant), array_agg(s.tenant) FILTER (WHERE s.n <= s.wanted) FROM ('
             'SELECT r.*, least(hashindex._tenant_landmarks(r.rows), $1) AS wanted FROM ('
             'SELECT {direction} AS vector, b.{tenant}::text AS tenant, count(*) OVER (PARTITION BY b.{tenant}) AS rows, '
-            'row_number() OVER (PARTITION BY b.{tenant} ORDER BY hashtextextended({key_text}, 0), {row_columns}) AS n '
+            'row_number() OVER (PARTITION BY b.{tenant} ORDER BY hashtextextended({key_text}, 0), {each b.key}) AS n '
             'FROM {table} b WHERE b.{column} IS NOT NULL AND b.{tenant} IS NOT NULL{fits}) r ORDER BY r.tenant, r.n) s '
             'WHERE s.n <= 12 * s.wanted AND s.vector IS NOT NULL'
         END, parts || jsonb_build_object('direction', hashindex._fill(CASE i.metric WHEN 'l2' THEN 'b.{column}::{ext}.vector'
@@ -574,8 +574,8 @@ BEGIN
     END LOOP;
 
     EXECUTE hashindex._fill(
-        'INSERT INTO {staged} ({ids}, landmark, code) SELECT {r_ids}, {row_landmark}, r.code FROM (SELECT raw.*, {row_projection} AS projection FROM ('
-        'SELECT {c_ids}, c.code{copied_tenant}, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same_key} WHERE b.{column} IS NOT NULL'
+        'INSERT INTO {staged} ({each id}, landmark, code) SELECT {each r.id}, {row_landmark}, r.code FROM (SELECT raw.*, {row_projection} AS projection FROM ('
+        'SELECT {each c.id}, c.code{copied_tenant}, b.{column}::{ext}.vector AS vector FROM {former_codes} c JOIN {table} b ON {same b.key c.id} WHERE b.{column} IS NOT NULL'
         ') raw OFFSET 0) r',
         parts
     );

@@ -21,10 +21,6 @@ DECLARE
     effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     base text := format('%I.%I', i.schema_name, i.table_name);
     kept text[] := hashindex._code_keys(i);
-    parts jsonb := hashindex._parts(i) || jsonb_build_object(
-        'x_key', hashindex._key_value(i, 'x', kept), 'y_key', hashindex._key_value(i, 'y', kept),
-        'x_ids', hashindex._columns_of('x', kept), 'y_ids', hashindex._columns_of('y', kept)
-    );
     done text;
 BEGIN
     IF i.access <> 'landmarks' THEN
@@ -51,28 +47,26 @@ BEGIN
     RETURN QUERY EXECUTE hashindex._fill(
         $statement$WITH near AS MATERIALIZED (
             SELECT l.landmark AS list, o.landmark AS other FROM {landmarks} l CROSS JOIN LATERAL (
-                SELECT o.landmark FROM {landmarks} o WHERE {same_tenant} ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
+                SELECT o.landmark FROM {landmarks} o {if tenant}WHERE o.tenant = l.tenant {end tenant}ORDER BY o.centre OPERATOR({ext}.<->) l.centre LIMIT $3
             ) o WHERE l.landmark BETWEEN coalesce($4, 0) AND coalesce($5, 2147483647)
         ), pairs AS MATERIALIZED (
-            SELECT DISTINCT least({x_key}, {y_key}) AS id, greatest({x_key}, {y_key}) AS other_id
+            SELECT DISTINCT least({row x.id}, {row y.id}) AS id, greatest({row x.id}, {row y.id}) AS other_id
             FROM near n JOIN {code_table} x ON x.landmark = n.list JOIN {code_table} y ON y.landmark = n.other
-            WHERE ({x_ids}) <> ({y_ids}) AND (n.list <> n.other OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2{pairs_without_list}
+            WHERE ({each x.id}) <> ({each y.id}) AND (n.list <> n.other OR ({each x.id}) < ({each y.id})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
+{if tenant}
+            -- Arrays of NULLs are equal: rows without a tenant are together, too.
+            UNION SELECT least({row x.id}, {row y.id}), greatest({row x.id}, {row y.id})
+            FROM {code_table} x JOIN {code_table} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
+            WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({each x.id}) < ({each y.id})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
+                AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)
+{end tenant}
         )
-        SELECT {b_text}, {o_text}, d.distance
-        FROM pairs p JOIN {table} b ON ({row_columns}) = ({pair_ids}) JOIN {table} o ON ({o_columns}) = ({other_ids})
+        SELECT {key_text}, {other_text}, d.distance
+        FROM pairs p JOIN {table} b ON ({each b.key}) = ({pair_ids}) JOIN {table} o ON ({each o.key}) = ({other_ids})
             CROSS JOIN LATERAL (SELECT b.{column} {operator} o.{column} AS distance) d
         WHERE d.distance <= $1$statement$,
-        parts || jsonb_build_object(
-            'same_tenant', CASE WHEN i.tenant_column IS NULL THEN 'true' ELSE 'o.tenant = l.tenant' END,
-            'pairs_without_list', CASE WHEN i.tenant_column IS NULL THEN '' ELSE hashindex._fill(
-                -- Arrays of NULLs are equal: rows without a tenant are together, too.
-                $unlisted$ UNION SELECT least({x_key}, {y_key}), greatest({x_key}, {y_key})
-                FROM {code_table} x JOIN {code_table} y ON ARRAY[x.filter_1] = ARRAY[y.filter_1]
-                WHERE x.landmark IS NULL AND (y.landmark IS NOT NULL OR ({x_ids}) < ({y_ids})) AND x.code OPERATOR({ext}.<~>) y.code <= $2
-                    AND -1 - (hashtext(coalesce(x.filter_1::text, '')) & 1023) BETWEEN coalesce($4, -1024) AND coalesce($5, -1)$unlisted$, parts
-            ) END,
-            'b_text', hashindex._key_text('b', i.key_columns), 'o_text', hashindex._key_text('o', i.key_columns),
-            'o_columns', hashindex._columns_of('o', i.key_columns),
+        hashindex._parts(i), jsonb_build_object(
+            'other_text', hashindex._key_text('o', i.key_columns),
             'pair_ids', CASE cardinality(kept) WHEN 1 THEN 'p.id' ELSE hashindex._columns_of('(p.id)', kept) END,
             'other_ids', CASE cardinality(kept) WHEN 1 THEN 'p.other_id' ELSE hashindex._columns_of('(p.other_id)', kept) END
         )

@@ -201,44 +201,18 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in templates for a distributed table, made from those for a plain one.
-CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index, parts jsonb) RETURNS jsonb
+-- Values of the placeholders in templates for a distributed table, besides those of a plain one.
+CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     versions hashindex.index[] := hashindex._written_versions(i);
-    seen text := format(
-        'EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = %L AND x.generation = %s AND x.encoded)', i.name, i.generation
-    );
-    layers text := format('hashindex._node_layers_of(%s)', i.model_id);
-    encode text := format('hashindex.%I', 'encode_' || i.storage);
-    project text := format('hashindex.%I', 'project_' || i.storage);
 BEGIN
-    RETURN parts || jsonb_build_object(
-        'encode', encode, 'project', project,
-        'projection', format(
-            'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
-            hashindex._projection(used, 'hashindex_query', layers)
-        ),
-        'plans', 'auto',
-        'table_plans', 'auto',
-        'table_indexscan', 'on',
-        'table_seqscan', 'on',
-        'kept', parts ->> 'code_table',
-        'row_projection', hashindex._projection(used, 'raw.vector', layers),
-        'query_codes', replace(parts ->> 'query_codes', format('hashindex._layers_of(%s)', i.model_id), layers),
-        'codes_are_seen', seen,
-        'codes_are_kept', 'true',
-        'codes_are_hidden', format(
-            'row_security_active(%s) OR has_column_privilege(to_regclass(%s), ''%s'', ''SELECT'') IS NOT TRUE OR NOT %s',
-            parts ->> 'table_literal', parts ->> 'code_table_literal', CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, seen
-        ),
-        'row_is_visible', format(
-            E'\n      AND EXISTS (SELECT FROM %s WHERE %s)', parts ->> 'table', hashindex._same_key(i, parts ->> 'table', 'c')
-        )
-    ) || jsonb_build_object(
+    RETURN jsonb_build_object(
+        -- Functions that encode and project a vector on any node.
+        'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
+        -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
         'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
         'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
         'landmark_tables', quote_literal(ARRAY(
@@ -313,8 +287,8 @@ BEGIN
     IF made IS NOT NULL THEN
         EXECUTE format(
             'SELECT array_agg(f.made ORDER BY s.number) FROM hashindex._shards_of($1) s JOIN ('
-            'SELECT min(%1$s::text) AS made, get_shard_id_for_distribution_column($1, %1$s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
-            ') f USING (shard)', made
+            'SELECT min(%s::text) AS made, get_shard_id_for_distribution_column($1, %s) AS shard FROM generate_series(1, $2) v GROUP BY 2'
+            ') f USING (shard)', made, made
         ) INTO wanted USING base::regclass, least(30 * shards, 30000)::integer;
     END IF;
     IF cardinality(wanted) IS DISTINCT FROM shards THEN
@@ -361,9 +335,6 @@ BEGIN
             own := hashindex._parts(version);
             own := own || jsonb_build_object(
                 'number', rows.number,
-                'in_lists', CASE WHEN version.tenant_column IS NULL THEN 'c.landmark = ANY ($3)'
-                    ELSE '(c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $8)' END,
-                'in_tenant', CASE WHEN version.tenant_column IS NULL THEN '' ELSE format('(%s.%I = $8) IS TRUE AND ', own ->> 'table', version.tenant_column) END,
                 'vector_type', parts ->> 'vector_type',
                 -- A session plans the statements of many shards, and each of them would keep the model's layers.
                 'row_projection', format('%s(raw.vector)', parts ->> 'project'),
@@ -381,7 +352,7 @@ BEGIN
 END
 $$;
 
--- Makes the functions that run in the shards of an index; returns the placeholders for the other functions.
+-- Makes the functions that run in the shards of an index; returns the placeholders for its search.
 CREATE OR REPLACE FUNCTION hashindex._create_shard_functions(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -390,49 +361,45 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     column_type text := (hashindex._base_types(i))[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)];
     found text[];
-    here jsonb;
+    nearest jsonb;
 BEGIN
     -- The one of a table that is distributed later.
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'refresh_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._create_function(
-        'shards_refresh', parts || jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts)),
-        format('index %s: makes the codes of keys what a shard says', i.name)
+        'shards_refresh', parts, format('index %s: makes the codes of keys what a shard says', i.name),
+        jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts))
     );
     found := hashindex._number_shards(i, column_type);
     IF found IS NULL OR i.access <> 'landmarks' THEN
-        RETURN parts;
+        RETURN '{"shards": false}';
     END IF;
-    parts := parts || jsonb_build_object(
-        'nearest', format('hashindex.%I', 'nearest_' || i.storage),
-        'nearest_in_shards', hashindex._shard_branches(ARRAY[i], 'number', 'nearest_in_shard', parts),
-        'numbers_table', format('hashindex.%I', i.storage || '_shards'), 'number_type', column_type,
-        'values', quote_literal(found::text), 'n_shards', cardinality(found),
-        'row_shards', quote_literal(ARRAY(SELECT s.shard FROM hashindex._shards_of(base) s ORDER BY s.number)::text),
+    nearest := jsonb_build_object('nearest', format('hashindex.%I', 'nearest_' || i.storage));
+    PERFORM hashindex._create_function(
+        'shards_nearest', parts || nearest, format('index %s: rows of %s nearest to a query in shards of one node', i.name, base),
+        jsonb_build_object('nearest_in_shards', hashindex._shard_branches(ARRAY[i], 'number', 'nearest_in_shard', parts))
+    );
+    RETURN nearest || jsonb_build_object(
         'shards', quote_literal(ARRAY(
             SELECT s.shard FROM hashindex._shards_of(format('hashindex.%I', i.code_table)::regclass) s ORDER BY s.number
         )::text),
+        'row_shards', quote_literal(ARRAY(SELECT s.shard FROM hashindex._shards_of(base) s ORDER BY s.number)::text),
+        -- A table with a row in each shard, and the values in it.
+        'numbers_table', format('hashindex.%I', i.storage || '_shards'), 'number_type', column_type,
+        'values', quote_literal(found::text), 'n_shards', cardinality(found),
         -- The n nearest codes are spread at random among shards, so that two standard deviations above the mean hold nearly all of them; but
         -- rows that are distributed by a part of their key may lie together.
-        'in_shard', CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n' ELSE format(
-            'least(hashindex_n, ceil(hashindex_n / %1$s.0 + 2 * sqrt(hashindex_n / %1$s.0)))', cardinality(found)
-        ) END,
-        -- Many tenants have fewer rows than candidates.
-        'lists_are_short', CASE WHEN i.tenant_column IS NULL THEN 'hashindex_short' ELSE 'false' END,
-        'tenant_parameter', CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(', tenant %s', parts ->> 'tenant_type') END
+        'in_shard', hashindex._fill(
+            CASE WHEN cardinality(i.key_columns) > 1 THEN 'hashindex_n'
+                ELSE 'least(hashindex_n, ceil(hashindex_n / {shards}.0 + 2 * sqrt(hashindex_n / {shards}.0)))' END,
+            jsonb_build_object('shards', cardinality(found))
+        ),
+        -- By this node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin
+        -- a transaction on each node.
+        'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || jsonb_build_object(
+            'landmarks', (SELECT format('hashindex.%I', s.name) FROM hashindex._shards_of(format('hashindex.%I', i.landmark_table)::regclass) s),
+            'tenant_argument', '$9'
+        ))
     );
-    PERFORM hashindex._create_function('shards_nearest', parts, format('index %s: rows of %s nearest to a query in shards of one node', i.name, base));
-    -- This node's copy of the landmarks, by its own name: after a reading of the reference table within a savepoint, Citus would begin a
-    -- transaction on each node.
-    here := parts || jsonb_build_object(
-        'landmarks', (SELECT format('hashindex.%I', s.name) FROM hashindex._shards_of(format('hashindex.%I', i.landmark_table)::regclass) s),
-        'tenant_value', '$9'
-    );
-    RETURN parts || jsonb_build_object('search_shards', hashindex._fill(hashindex._template('search_shards'), here || jsonb_build_object(
-        'choose_shards', hashindex._fill(hashindex._template(CASE WHEN here ->> 'tenant_shard' = '' THEN 'shards_of_nodes' ELSE 'shard_of_tenant' END), here),
-        'nearest_landmarks', hashindex._fill(hashindex._template(
-            CASE WHEN i.tenant_column IS NULL THEN 'nearest_landmarks' ELSE 'landmarks_of_tenant' END
-        ), here)
-    )));
 END
 $$;
 
@@ -533,28 +500,26 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     parts jsonb := hashindex._parts(i);
-    pages text := concat(
-        ' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid'
-    );
     written bigint;
 BEGIN
-    EXECUTE format(
-        'INSERT INTO %1$s (%12$s, landmark, code%2$s) SELECT %3$s, %4$s, %5$s%7$s '
-        'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector, true) r(projection) %9$s '
-        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%10$s '
+    EXECUTE hashindex._fill(
+        $encode$
+        INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
+        SELECT {each b.key}, {if landmarks}l.landmark{else landmarks}NULL::integer{end landmarks}, {row_code}{row_filters}
+        FROM {table} b CROSS JOIN LATERAL {project}(b.{column}::{ext}.vector, true) r(projection)
+{if landmarks}
+        -- A small tenant has no landmark.
+        LEFT JOIN LATERAL (
+            SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.tenant = b.{tenant}{end tenant} ORDER BY l.centre OPERATOR({ext}.<->) {point_of_row} LIMIT 1
+        ) l ON true
+{end landmarks}
+        WHERE b.{column} IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){pages}
         -- A trigger may write the code of a newer vector meanwhile.
-        'ON CONFLICT (%12$s) DO NOTHING',
-        parts ->> 'code_table', parts ->> 'filter_targets', hashindex._columns_of('b', i.key_columns),
-        CASE WHEN i.landmark_table IS NULL THEN 'NULL::integer' ELSE 'l.landmark' END, parts ->> 'row_code',
-        i.column_name,
-        (SELECT string_agg(format(', b.%I', f), '' ORDER BY n) FROM unnest(i.filter_columns) WITH ORDINALITY u(f, n)),
-        parts ->> 'table',
-        CASE WHEN i.landmark_table IS NOT NULL THEN format(
-            CASE WHEN i.tenant_column IS NULL THEN 'CROSS JOIN LATERAL (SELECT l.landmark FROM %1$s l ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l'
-                -- A small tenant has no landmark.
-                ELSE 'LEFT JOIN LATERAL (SELECT l.landmark FROM %1$s l WHERE l.tenant = b.%3$I ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l ON true' END,
-            parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)), i.tenant_column
-        ) END, pages, format('hashindex.%I', 'project_' || i.storage), parts ->> 'ids', parts ->> 'same_key'
+        ON CONFLICT ({each id}) DO NOTHING$encode$, parts, jsonb_build_object(
+            'row_filters', coalesce((SELECT string_agg(format(', b.%I', f.name), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)), ''),
+            'point_of_row', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)),
+            'pages', concat(' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid')
+        )
     );
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;
@@ -567,11 +532,11 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN QUERY EXECUTE format(
-        'SELECT %1$s FROM %2$I.%3$I b CROSS JOIN LATERAL hashindex.%4$I(b.%5$I::{ext}.vector, true) r(projection) '
-        'WHERE b.%5$I IS NOT NULL AND r.projection IS NULL AND %6$s ORDER BY %7$s',
-        hashindex._key_text('b', i.key_columns), i.schema_name, i.table_name, 'project_' || i.storage, i.column_name, hashindex._has_no_code(i),
-        hashindex._columns_of('b', i.key_columns)
+    RETURN QUERY EXECUTE hashindex._fill(
+        $left_out$
+        SELECT {key_text} FROM {table} b CROSS JOIN LATERAL {project}(b.{column}::{ext}.vector, true) r(projection)
+        WHERE b.{column} IS NOT NULL AND r.projection IS NULL AND {has_no_code} ORDER BY {each b.key}$left_out$,
+        hashindex._parts(i), jsonb_build_object('has_no_code', hashindex._has_no_code(i))
     );
 END
 $$;

@@ -5,7 +5,7 @@ SET search_path = pg_catalog, pg_temp
 AS $body$
 BEGIN
     PERFORM hashindex._refuse_vector(b.{column}::{ext}.vector, {dimension})
-    FROM {table} b WHERE {row_among}($1){among_end} AND {ext}.vector_dims(b.{column}) <> {dimension};
-    DELETE FROM {code_table} c WHERE {code_among}($1){among_end};
+    FROM {table} b WHERE {among b.key $1} AND {ext}.vector_dims(b.{column}) <> {dimension};
+    DELETE FROM {code_table} c WHERE {among c.id $1};
 END
 $body$

@@ -1,8 +1,9 @@
-                hashindex_ids := ARRAY(
-                    {pack}SELECT {c_ids} FROM {code_table} c WHERE {in_lists} ORDER BY {distance} LIMIT $6{packed}
-                );
+                hashindex_ids := ARRAY(SELECT {row c.id} FROM (
+                    SELECT {each c.id} FROM {code_table} c WHERE {if tenant}(c.landmark = ANY ($3) OR c.landmark IS NULL AND c.filter_1 = $8){else tenant}c.landmark = ANY ($3){end tenant}
+                    ORDER BY {distance} LIMIT $6
+                ) c);
                 hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
-                RETURN QUERY SELECT {table_key}, {table}.{column} {operator} hashindex_point
-                FROM {table}
-                WHERE {table_among}(hashindex_ids){among_end} AND {in_tenant}{table}.{column} IS NOT NULL
+                RETURN QUERY SELECT ({row b.key})::{key_type}, b.{column} {operator} hashindex_point
+                FROM {table} b
+                WHERE {among b.key hashindex_ids} AND {if tenant}(b.{tenant} = $8) IS TRUE AND {end tenant}b.{column} IS NOT NULL
                 ORDER BY 2, 1 LIMIT $7;

@@ -10,7 +10,10 @@ AS $body$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
     -- With 16, 97 rows in 100 get their nearest landmark (a build: 91).
-    hashindex_set text := set_config('hnsw.ef_search', '16', true);{gone_variable}
+    hashindex_set text := set_config('hnsw.ef_search', '16', true);
+{if several}
+    hashindex_gone {key_type};
+{end several}
 BEGIN
 {refresh_codes}
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

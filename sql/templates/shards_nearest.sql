@@ -2,7 +2,7 @@
 -- then a row without a key, whose distance is -infinity where the lists held enough codes. A caller that misses that row knows that shards
 -- are elsewhere; an error would need a savepoint on each node, which takes longer than the search.
 CREATE OR REPLACE FUNCTION {nearest}(
-    number integer, first integer[], lists integer[], codes bit varying[], query {ext}.vector, n integer, k integer{tenant_parameter}
+    number integer, first integer[], lists integer[], codes bit varying[], query {ext}.vector, n integer, k integer{if tenant}, tenant {tenant_type}{end tenant}
 )
 RETURNS TABLE (id {key_type}, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
@@ -10,16 +10,16 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
-SET enable_indexscan = {key_scan}
+SET enable_indexscan = {if several}on{else several}off{end several}
 AS $body$
 #variable_conflict use_column
 DECLARE
     hashindex_point {vector_type} := query;
-    hashindex_u1 "bit" := codes[1];
-    hashindex_u2 "bit" := codes[2];
-    hashindex_u3 "bit" := codes[3];
-    hashindex_u4 "bit" := codes[4];
-    hashindex_u5 "bit" := codes[5];
+    u1 "bit" := codes[1];
+    u2 "bit" := codes[2];
+    u3 "bit" := codes[3];
+    u4 "bit" := codes[4];
+    u5 "bit" := codes[5];
     hashindex_ids {key_type}[];
     hashindex_short boolean := false;
 BEGIN
@@ -29,7 +29,8 @@ BEGIN
             CASE hashindex_shard{nearest_in_shards}
             END CASE;
         END LOOP;
-        RETURN QUERY SELECT NULL::{key_type}, CASE WHEN {lists_are_short} THEN '-1e300' ELSE '-infinity' END::double precision;
+        -- Many tenants have fewer rows than candidates.
+        RETURN QUERY SELECT NULL::{key_type}, CASE WHEN {if tenant}false{else tenant}hashindex_short{end tenant} THEN '-1e300' ELSE '-infinity' END::double precision;
     END IF;
 EXCEPTION WHEN undefined_table THEN
     -- A shard was moved, or a build has dropped these codes, since the search began.

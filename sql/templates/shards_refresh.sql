@@ -10,7 +10,10 @@ SET jit = off
 AS $body$
 DECLARE
     hashindex_effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
-    hashindex_set text := set_config('hnsw.ef_search', '16', true);{gone_variable}
+    hashindex_set text := set_config('hnsw.ef_search', '16', true);
+{if several}
+    hashindex_gone {key_type};
+{end several}
     hashindex_strict boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
     hashindex_known text := CASE WHEN NOT hashindex_strict THEN $2 END;
     hashindex_code_table text;
@@ -28,7 +31,7 @@ BEGIN
                   AND c.logicalrelid = to_regclass(hashindex_code_table);
                 IF hashindex_codes IS NULL THEN
                     -- The table was renamed, or is no longer distributed. Let the write pass; pg-hashindex index check says what to do.
-                    EXECUTE 'DELETE FROM ' || hashindex_code_table || ' c WHERE {code_among}($1){among_end}' USING $1;
+                    EXECUTE 'DELETE FROM ' || hashindex_code_table || ' c WHERE {among c.id $1}' USING $1;
                     CONTINUE;
                 END IF;
                 hashindex_landmarks := 'NULL::integer';
@@ -40,16 +43,17 @@ BEGIN
                 IF hashindex_strict THEN
                     -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and
                     -- raises the serialization failure that callers of these isolation levels expect.
-                    EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, code) SELECT DISTINCT {t_ids}, 0::bit({n_bits}) FROM unnest($1) t({ids})
-                        ON CONFLICT ({ids}) DO UPDATE SET code = c.code}} USING $1;
+                    EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({each id}, code) SELECT DISTINCT {each t.id}, 0::bit({n_bits}) FROM unnest($1) t({each id})
+                        ON CONFLICT ({each id}) DO UPDATE SET code = c.code}} USING $1;
                 END IF;
-                EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {code_among}($1){among_end} AND NOT EXISTS (SELECT FROM ' || $2
-                    || {{ b WHERE {same_key} AND b.{column} IS NOT NULL)}} USING $1;
-                EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
+                EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {among c.id $1} AND NOT EXISTS (SELECT FROM ' || $2
+                    || {{ b WHERE {same b.key c.id} AND b.{column} IS NOT NULL)}} USING $1;
+                EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({each id}, landmark, code{filter_targets}) SELECT {each r.id}, }} || hashindex_landmarks
                     || {{, {row_code}{filter_sources} FROM (
-                        SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
-                        FROM {rows_before}}} || $2 || {{{rows_after} AND b.{column} IS NOT NULL OFFSET 0
-                    ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING $1;
+                        SELECT {each b.key as id}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
+                        FROM {if several}(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT {each b.read} FROM {end several}}} || $2 || {{ b
+                        WHERE {if several}{same b.key k.id} OFFSET 0) b WHERE{else several}{among b.key $1} AND{end several} b.{column} IS NOT NULL OFFSET 0
+                    ) r ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING $1;
             END LOOP;
     END CASE;
     hashindex_set := set_config('hnsw.ef_search', hashindex_effort, true);

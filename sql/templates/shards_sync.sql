@@ -33,14 +33,14 @@ BEGIN
         TRUNCATE {all_code_tables};
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT {old_key} FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT {row o.key} FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT {new_key} FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT {row n.key} FROM new_rows n);
     ELSE
         -- A row cannot leave its shard; by a key of several columns it may get another key in it. A full join is never a nested loop: the plan is kept, and the next
         -- statement may write many rows.
         hashindex_touched := ARRAY(
-            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same_rows} WHERE {is_changed}
+            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same n.key o.key} WHERE {is_changed}
         );
     END IF;
     IF cardinality(hashindex_touched) = 0 THEN

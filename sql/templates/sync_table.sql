@@ -46,22 +46,22 @@ BEGIN
         IF TG_RELID = hashindex_base THEN
             TRUNCATE {code_table};
         ELSE
-            DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same_key});
+            DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id});
         END IF;{log_truncate}
         RETURN NULL;
     ELSIF TG_OP = 'DELETE' THEN
-        hashindex_touched := ARRAY(SELECT {old_key} FROM old_rows o);
+        hashindex_touched := ARRAY(SELECT {row o.key} FROM old_rows o);
     ELSIF TG_OP = 'INSERT' THEN
-        hashindex_touched := ARRAY(SELECT {new_key} FROM new_rows n);
+        hashindex_touched := ARRAY(SELECT {row n.key} FROM new_rows n);
     ELSE
         -- Most updates change neither key, vector nor filter columns. Counting finds keys that came or went: a cascade puts the row
         -- into both tables once more, under its new key.
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
-            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same_rows} WHERE {is_changed}
+            SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same n.key o.key} WHERE {is_changed}
             UNION
             SELECT k.id FROM (
-                SELECT {new_key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT {old_key}, -1 FROM old_rows o
+                SELECT {row n.key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT {row o.key}, -1 FROM old_rows o
             ) k GROUP BY k.id HAVING sum(k.n) <> 0
         );{log_moved}
     END IF;
@@ -71,11 +71,15 @@ BEGIN
     IF hashindex_strict THEN{refuse_hidden_landmarks}
         -- DELETE does not see a code that was committed after this transaction's snapshot. This INSERT conflicts with it and raises
         -- the serialization failure that callers of these isolation levels expect.
-        INSERT INTO {code_table} AS c ({ids}, code) SELECT DISTINCT {t_ids}, 0::bit({n_bits}) FROM unnest(hashindex_touched) t({ids})
-        ON CONFLICT ({ids}) DO UPDATE SET code = c.code;
+        INSERT INTO {code_table} AS c ({each id}, code) SELECT DISTINCT {each t.id}, 0::bit({n_bits}) FROM unnest(hashindex_touched) t({each id})
+        ON CONFLICT ({each id}) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN
-        ELSIF EXISTS (SELECT FROM {rows_of_touched} GROUP BY {row_columns} HAVING count(*) > 1) THEN
+        ELSIF EXISTS (
+            SELECT FROM {if several}(SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
+                SELECT {each b.read} FROM {table} b WHERE {same b.key k.id} OFFSET 0
+            ) b{else several}{table} b WHERE {among b.key hashindex_touched}{end several} GROUP BY {each b.key} HAVING count(*) > 1
+        ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
@@ -83,7 +87,7 @@ BEGIN
     IF hashindex_readable THEN
         PERFORM {refresh}(hashindex_touched);
     ELSE
-        DELETE FROM {code_table} c WHERE {code_among}(hashindex_touched){among_end};
+        DELETE FROM {code_table} c WHERE {among c.id hashindex_touched};
     END IF;
     RETURN NULL;
 END

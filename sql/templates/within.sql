@@ -1,5 +1,5 @@
 -- Finds every row whose code is within a Hamming radius of the query's.
-CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL{tenant_argument})
+CREATE OR REPLACE FUNCTION {within}(query anycompatible, radius integer, query_code bit varying DEFAULT NULL{if tenant}, tenant {tenant_type} DEFAULT NULL{end tenant})
 RETURNS TABLE ({answer}, distance integer)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 100
 SET search_path FROM CURRENT
@@ -14,11 +14,29 @@ DECLARE
     hashindex_code bit({n_bits}) := {code};
 BEGIN
     PERFORM hashindex._check_vector_column({table_literal}, {column_literal}, {dimension}, false);
-    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});{require_policies}{within_tenant}
-    RETURN QUERY SELECT {c_ids}, bit_count(c.code # hashindex_code)::integer AS distance
+    PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_seen} AND {codes_are_there}, {codes_are_kept});
+{if tenant}
+    PERFORM hashindex._require_policies({index}, {table_literal}, {code_table_literal});
+    -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
+    IF $4 IS NULL AND NOT row_security_active({table_literal}) AND has_column_privilege({table_literal}, {tenant_literal}, 'SELECT') THEN
+        PERFORM hashindex._refuse_all_tenants({used_index}, {tenant_literal});
+    END IF;
+    -- A role that may not read tenants may not read this column of codes either.
+    IF $4 IS NOT NULL THEN
+        RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
+        FROM {code_table} c
+        WHERE c.filter_1 = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+          AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}{if distributed}{else distributed} OFFSET 0{end distributed})
+        ORDER BY distance, {each id};
+        RETURN;
+    END IF;
+{end tenant}
+    RETURN QUERY SELECT {each c.id}, bit_count(c.code # hashindex_code)::integer AS distance
     FROM {code_table} c
-    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius{row_is_visible}
-    ORDER BY distance, {ids};
+    WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
+      -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
+      AND EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}{if distributed}{else distributed} OFFSET 0{end distributed})
+    ORDER BY distance, {each id};
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.
     PERFORM hashindex._require_codes({index}, {table_literal}, {codes_are_there}, true);

@@ -9,10 +9,9 @@ from pg_hashindex.db import sql_files
 SQL = sql_files.folder("sql")
 #: Templates that are parts of others, or functions that these call: the gate is there.
 WITHIN = {
-    "exact_in_tenant": "search_parts",
     "refresh_codes": "refresh",
     "nearest_in_shard": "shards_nearest",
-    "shards_nearest": "search_parts",
+    "shards_nearest": "search",
     "refresh": "sync_table",
     "forget": "sync_table",
     "shards_refresh": "shards_sync",
@@ -68,7 +67,7 @@ def test_a_template_asks_before_it_names_the_table(name):
 
 
 def test_every_generated_function_that_a_caller_names_asks():
-    for name in ("search", "search_parts", "candidates", "within"):
+    for name in ("search", "candidates", "within"):
         assert re.search(
             r"DECLARE\n    hashindex_trusted boolean := .*\{require_trust\};", TEMPLATES[name]
         )

@@ -62,8 +62,7 @@ def test_ties_are_broken_by_id(written):
 
 def test_ties_among_shards_are_broken_by_id():
     folder = sql_files.folder("sql") / "templates"
-    files = ["search_parts", "candidates", "rank_scan", "rank_landmarks"]
-    texts = {name: (folder / f"{name}.sql").read_text() for name in files}
+    texts = {name: (folder / f"{name}.sql").read_text() for name in ("search", "candidates")}
     free = (*FREE, r"^\{distance\}$")
     found = {name: untied(text, free) for name, text in texts.items()}
     assert {name: orders for name, orders in found.items() if orders} == {}

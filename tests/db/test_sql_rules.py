@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import psycopg
 import pytest
 from fixtures.catalog import catalog
 from fixtures.indexes import indexed
@@ -283,11 +284,37 @@ def test_every_function_is_declared_in_full(name, declaration):
 def test_every_placeholder_is_used(with_indexes):
     """By a template, or by a statement that asks for it by name."""
     text = "".join(file.read_text() for file in [*FILES, *TEMPLATES])
-    used = set(re.findall(r"\{(\w+)\}|->>? '(\w+)'", text))
+    used = set(re.findall(r"\{(?:if )?(\w+)\}|->>? '(\w+)'", text))
+    # Lists: {each c.id as key}, {same b.key c.id}.
+    lists = " ".join(re.findall(r"\{(?:each|same|row|among) ([^{}]+)\}", text))
     rows = with_indexes.execute(
         "SELECT DISTINCT jsonb_object_keys(hashindex._parts(i)) FROM hashindex.index i"
     ).fetchall()
-    assert {name for (name,) in rows} <= {one for pair in used for one in pair}
+    assert {name for (name,) in rows} <= {one for pair in used for one in pair} | set(
+        re.findall(r"\w+", lists)
+    )
+
+
+def test_a_template_is_refused_with_other_values_than_it_has(with_indexes):
+    fill = 'SELECT hashindex._fill(%s, \'{"a": 1, "b": ["x"], "none": null}\', %s)'
+    for template, own, found in [
+        ("{if a}{a}{else a}{b}{end a}{if none}{c}{end none}", "{}", "1"),
+        (
+            "{each t.b}, {same t.b u.b}, {row b}, {among t.b $1}",
+            "{}",
+            "t.x, t.x = u.x, x, t.x = ANY ($1)",
+        ),
+        ("{a} {{it's {a}}} {c}", '{"c": "{a}"}', "1 'it''s 1' {a}"),
+    ]:
+        assert with_indexes.execute(fill, [template, own]).fetchone() == (found,)
+    for template, own, wrong in [
+        ("{c}", "{}", "no value for: c"),
+        ("{if c}{end c}", "{}", "no value for: c"),
+        ("{none} {each t.c}", "{}", "no value for: none, each t.c"),
+        ("{a}", '{"c": 1}', "does not use: c"),
+    ]:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match=wrong):
+            with_indexes.execute(fill, [template, own])
 
 
 PUBLIC = re.compile(r"`(?:hashindex\.)?([a-z][a-z0-9_]*[a-z0-9])\(")
