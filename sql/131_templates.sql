@@ -100,6 +100,5 @@ BEGIN
             THEN 'search_parts' ELSE 'search' END, parts, format('%snearest rows of %s%s', mark, base, from_python)
     );
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
-    PERFORM hashindex._take_over(i);
 END
 $$;

@@ -44,38 +44,6 @@ BEGIN
 END
 $$;
 
--- Takes from all roles what default privileges gave them when a table was made.
-CREATE OR REPLACE FUNCTION hashindex._hide(made text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    others text := string_agg(DISTINCT quote_ident(g.role), ', ')
-        FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g WHERE c.oid = to_regclass(made) AND g.grantee <> c.relowner;
-BEGIN
-    IF others IS NOT NULL THEN
-        EXECUTE format('REVOKE ALL ON %s FROM %s', made, others);
-    END IF;
-END
-$$;
-
--- Makes the administrator the owner of the tables of an index. A member of the administrator, or a superuser, creates tables as itself.
-CREATE OR REPLACE FUNCTION hashindex._take_over(i hashindex.index) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    administrator regrole := hashindex._administrator();
-    made text;
-BEGIN
-    FOR made IN
-        SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id WHERE c.relowner <> administrator
-    LOOP
-        EXECUTE format('ALTER TABLE %s OWNER TO %s', made, administrator);
-    END LOOP;
-END
-$$;
-
 -- Whether row security of a table hides rows from the administrator.
 CREATE OR REPLACE FUNCTION hashindex._is_hidden(base regclass) RETURNS boolean
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
