@@ -161,6 +161,5 @@ BEGIN
     );
     PERFORM hashindex._create_function('search', parts || searched_shards, format('%snearest rows of %s%s', mark, base, from_python));
     PERFORM hashindex._create_function('within', parts, format('%srows of %s whose codes are within a Hamming radius', mark, base));
-    PERFORM hashindex._take_over(i);
 END
 $$;

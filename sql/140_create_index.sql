@@ -150,14 +150,13 @@ BEGIN
         (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
         base
     );
-    PERFORM hashindex._hide(code_table);
     EXECUTE format(
         -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
         'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
-    PERFORM hashindex._describe(i, 'TABLE', code_table, format(
+    PERFORM hashindex._adopt(i, 'TABLE', code_table, format(
         CASE WHEN used.network IS NULL THEN 'codes, kept fresh by triggers on %s'
             ELSE 'codes, written by pg-hashindex index encode, since its model is evaluated in Python; '
                  'triggers on %s take away those of rows that change' END, base

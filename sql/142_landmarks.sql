@@ -109,10 +109,9 @@ BEGIN
             FROM pg_attribute a WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND a.attname = 'filter_1'
         ) END
     );
-    PERFORM hashindex._hide(format('hashindex.%I', later.landmark_table));
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
-    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
+    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
     IF hashindex._is_distributed(i) THEN
         EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
     END IF;
@@ -137,14 +136,13 @@ BEGIN
         i.storage || '_staged', later.code_table, ids
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
-    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
+    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Unlogged, since the build begins again after a crash.
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s FROM hashindex.%2$I c WITH NO DATA',
         i.storage || '_touched', later.code_table, ids
     );
-    PERFORM hashindex._describe(i, 'TABLE', format('hashindex.%I', i.storage || '_touched'), 'keys that were written while it is built');
-    PERFORM hashindex._hide(format('hashindex.%I', i.storage || t)) FROM unnest('{_staged,_touched}'::text[]) t;
+    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_touched'), 'keys that were written while it is built');
     PERFORM hashindex._create_functions(i);
 END
 $$;

@@ -295,7 +295,7 @@ BEGIN
         RETURN NULL;
     ELSIF to_regclass(numbers) IS NULL THEN
         EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
-        PERFORM hashindex._describe(i, 'TABLE', numbers, 'one row in each shard, by which searches reach its node');
+        PERFORM hashindex._adopt(i, 'TABLE', numbers, 'one row in each shard, by which searches reach its node');
         EXECUTE format('GRANT SELECT ON %s TO PUBLIC', numbers);
         EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING numbers, base;
     END IF;

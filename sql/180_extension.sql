@@ -17,15 +17,9 @@ BEGIN
     END IF;
     CREATE EXTENSION pg_hashindex VERSION 'unpackaged';
     -- pg_dump leaves out rights that an object has when it becomes a member, so they are granted again later.
-    SELECT array_agg(format('%s%s ON %s %%s %s', x.privilege_type, x.columns, x.relation, x.grantee::regrole)) INTO grants
-    FROM (
-        SELECT (aclexplode(c.relacl)).*, '' AS columns, c.oid::regclass AS relation, c.relowner FROM pg_class c
-        WHERE c.relnamespace = 'hashindex'::regnamespace
-        UNION ALL
-        SELECT (aclexplode(a.attacl)).*, format(' (%I)', a.attname), c.oid::regclass, c.relowner FROM pg_class c
-        JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'hashindex'::regnamespace
-    ) x
-    WHERE x.grantee NOT IN (0, x.relowner);
+    SELECT array_agg(format('%s%s ON %s %%s %I', g.privilege, ' (' || quote_ident(g.column_name) || ')', c.oid::regclass, g.role)) INTO grants
+    FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
+    WHERE c.relnamespace = 'hashindex'::regnamespace AND g.grantee NOT IN (0, c.relowner);
     FOR part IN SELECT unnest(grants) AS privilege LOOP
         EXECUTE 'REVOKE ' || format(part.privilege, 'FROM');
     END LOOP;

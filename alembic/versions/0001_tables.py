@@ -13,6 +13,8 @@ branch_labels = None
 depends_on = None
 
 _PATHS = "'scan', 'landmarks'"
+_TIME = sa.DateTime(timezone=True)
+_NOW = sa.func.now()
 
 
 class LayerArray(UserDefinedType[Any]):
@@ -31,28 +33,46 @@ def _execute_naming_pgvector(statement: str) -> None:
     )
 
 
+def column(
+    name: str, comment: str, type_: Any, *more: Any, nullable: bool = False, **options: Any
+) -> sa.Column[Any]:
+    """Return a column that says what it is for, as ``\\d+`` of psql shows it."""
+    return sa.Column(name, type_, *more, nullable=nullable, comment=comment, **options)
+
+
 def upgrade() -> None:
     op.create_table(
         "model",
-        sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("version", sa.Integer, nullable=False),
-        sa.Column("method", sa.Text, nullable=False),
-        sa.Column("dimension", sa.Integer, nullable=False),
-        sa.Column("n_bits", sa.Integer, nullable=False),
-        sa.Column("metric", sa.Text, nullable=False),
-        sa.Column("parameters", JSONB, nullable=False),
-        sa.Column("training", JSONB, nullable=False),
-        sa.Column("layers", LayerArray, nullable=False),
-        sa.Column("checksum", sa.Text, nullable=False),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        column("id", "number by which indexes name it", sa.BigInteger, sa.Identity(always=True)),
+        column("name", "as its trainer named it", sa.Text),
+        column("version", "1, 2, ... of the models of one name", sa.Integer),
+        column("method", "hasher that fitted it", sa.Text),
+        column("dimension", "of the vectors that it takes", sa.Integer),
+        column("n_bits", "length of its codes", sa.Integer),
+        column("metric", "distance that its codes stand for", sa.Text),
+        column("parameters", "of the hasher, as they were given", JSONB),
+        column("training", "rows it was fitted on, seconds, recall on rows held back", JSONB),
+        column("layers", "what SQL evaluates, first to last", LayerArray),
+        column("checksum", "of all that decides its codes", sa.Text),
+        column("created_at", "when it was saved", _TIME, server_default=_NOW),
+        column(
+            "network",
+            "what Python evaluates; NULL where SQL evaluates the layers",
+            JSONB,
+            nullable=True,
         ),
-        sa.Column("network", JSONB),
-        # A code has a bit for each cut of each projection; one cut at 0 is its sign.
-        sa.Column("cuts", sa.ARRAY(sa.REAL), nullable=False, server_default="{0}"),
-        # The distribution of the projections of the training rows, for the checks of an index.
-        sa.Column("profile", JSONB),
+        column(
+            "cuts",
+            "a code has a bit for each cut of each projection; one cut at 0 is its sign",
+            sa.ARRAY(sa.REAL),
+            server_default="{0}",
+        ),
+        column(
+            "profile",
+            "distribution of the projections of training rows, for drift",
+            JSONB,
+            nullable=True,
+        ),
         sa.PrimaryKeyConstraint("id", name="model_pkey"),
         sa.UniqueConstraint("name", "version", name="model_name_version_key"),
         sa.CheckConstraint(r"name ~ '^[^:\x01-\x1f]{1,63}$'", name="model_name_check"),
@@ -75,12 +95,13 @@ def upgrade() -> None:
         "model_bit_weights_check CHECK ({ext}.vector_dims(bit_weights) = n_bits "
         "AND 0 <= ALL (bit_weights::real[]) AND 0 < ANY (bit_weights::real[]))"
     )
+    op.execute("COMMENT ON COLUMN hashindex.model.bit_weights IS 'weights that its bits rank by'")
     # The numbers of a network or of learned codes, which may be hundreds of megabytes.
     op.create_table(
         "model_part",
-        sa.Column("model_id", sa.BigInteger, nullable=False),
-        sa.Column("part", sa.Integer, nullable=False),
-        sa.Column("data", sa.LargeBinary, nullable=False),
+        column("model_id", "model that it is of", sa.BigInteger),
+        column("part", "place in the order of the parts", sa.Integer),
+        column("data", "numbers of the network or of the learned codes", sa.LargeBinary),
         sa.PrimaryKeyConstraint("model_id", "part", name="model_part_pkey"),
         sa.ForeignKeyConstraint(
             ["model_id"],
@@ -94,61 +115,103 @@ def upgrade() -> None:
     )
     # Floats of a network do not compress.
     op.execute("ALTER TABLE hashindex.model_part ALTER COLUMN data SET STORAGE EXTERNAL")
-    # Tables are found by their names: oids differ between nodes and after a restore.
     op.create_table(
         "index",
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("model_id", sa.BigInteger, nullable=False),
-        sa.Column("schema_name", sa.Text, nullable=False),
-        sa.Column("table_name", sa.Text, nullable=False),
-        sa.Column("column_name", sa.Text, nullable=False),
-        # The columns of the key, and their types as the table declares them.
-        sa.Column("key_columns", sa.ARRAY(sa.Text), nullable=False),
-        sa.Column("key_types", sa.ARRAY(sa.Text), nullable=False),
-        sa.Column("metric", sa.Text, nullable=False),
-        sa.Column("code_table", sa.Text, nullable=False),
-        sa.Column(
-            "created_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        column("name", "search_NAME and the other functions have it", sa.Text),
+        column("model_id", "model that makes the codes", sa.BigInteger),
+        column("schema_name", "schema of the table", sa.Text),
+        column(
+            "table_name", "table that is searched; by name, since a restore changes oids", sa.Text
         ),
-        # For searches: the access path in use, the one being built, and the defaults.
-        sa.Column("access", sa.Text, nullable=False, server_default="scan"),
-        sa.Column("building", sa.Text),
-        sa.Column("ranking", sa.Text, nullable=False, server_default="hamming"),
-        sa.Column("candidates", sa.Integer, nullable=False, server_default="200"),
-        sa.Column("probes", sa.Integer),
-        # The number of rows when the landmarks were trained, and the table of landmarks in schema
-        # hashindex.
-        sa.Column("trained_rows", sa.BigInteger),
-        sa.Column("landmark_table", sa.Text),
-        # Columns of the table that are copied beside the codes, as filter_1, filter_2, ...
-        sa.Column("filter_columns", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
-        # The column of the tenants, which have landmarks of their own; the first filter column.
-        sa.Column("tenant_column", sa.Text),
-        # Whether all rows have had their codes once. Until then searches are exact.
-        sa.Column("encoded", sa.Boolean, nullable=False, server_default=sa.false()),
-        # Roles that own the table, a partition or their schemas, and are trusted by their names.
-        sa.Column("trusted_owners", sa.ARRAY(sa.Text), nullable=False, server_default="{}"),
-        # Each creation, build and swap sets a new value. If a snapshot sees another value than the
-        # search function has, the snapshot is too old for the codes.
-        sa.Column("generation", sa.BigInteger, nullable=False),
-        # While landmarks are built: the next generation, the place up to which the table was read,
-        # and a mark that changes when rows move to other places.
-        sa.Column("next_generation", sa.BigInteger),
-        sa.Column("built_pages", sa.BigInteger),
-        sa.Column("built_from", sa.Text),
-        # The names of its codes, landmarks, triggers and indexes contain this; at first it is the
-        # index's name.
-        sa.Column("storage", sa.Text, nullable=False),
-        # While a swap is under way, another row describes the new codes (next or ready). After it,
-        # that row describes the old codes (previous) until they are pruned.
-        sa.Column("swap_of", sa.Text),
-        sa.Column("swap_state", sa.Text),
-        # The table and its codes as they were made. A restore of one of them gives it another oid,
-        # and a restore of the whole database gives both others.
-        sa.Column("table_oid", OID),
-        sa.Column("codes_oid", OID),
-        # The partitions whose rows have codes: one that is restored has another oid too.
-        sa.Column("part_oids", sa.ARRAY(OID)),
+        column("column_name", "its column of vectors", sa.Text),
+        column("key_columns", "columns of the key, in the order of its index", sa.ARRAY(sa.Text)),
+        column("key_types", "their types as the table declared them", sa.ARRAY(sa.Text)),
+        column("metric", "distance that searches order by", sa.Text),
+        column("code_table", "table of the codes, in schema hashindex", sa.Text),
+        column("created_at", "when it was made", _TIME, server_default=_NOW),
+        column("access", "access path in use", sa.Text, server_default="scan"),
+        column("building", "access path that is to be built and take over", sa.Text, nullable=True),
+        column("ranking", "how codes are compared with a query", sa.Text, server_default="hamming"),
+        column(
+            "candidates",
+            "rows that searches for ten compare exactly, by default",
+            sa.Integer,
+            server_default="200",
+        ),
+        column("probes", "lists that searches read, by default", sa.Integer, nullable=True),
+        column(
+            "trained_rows",
+            "rows of the table when its landmarks were trained",
+            sa.BigInteger,
+            nullable=True,
+        ),
+        column(
+            "landmark_table", "table of the landmarks, in schema hashindex", sa.Text, nullable=True
+        ),
+        column(
+            "filter_columns",
+            "columns that are copied beside the codes, as filter_1, filter_2, ...",
+            sa.ARRAY(sa.Text),
+            server_default="{}",
+        ),
+        column(
+            "tenant_column",
+            "column of the tenants; the first filter column",
+            sa.Text,
+            nullable=True,
+        ),
+        column(
+            "encoded",
+            "whether all rows have had codes once; until then searches are exact",
+            sa.Boolean,
+            server_default=sa.false(),
+        ),
+        column(
+            "trusted_owners",
+            "owners of the table, partitions and schemas that are trusted, as oid:name",
+            sa.ARRAY(sa.Text),
+            server_default="{}",
+        ),
+        column(
+            "generation",
+            "new with each creation, build and swap: searches tell old snapshots by it",
+            sa.BigInteger,
+        ),
+        column(
+            "next_generation",
+            "generation of the landmarks that are being built",
+            sa.BigInteger,
+            nullable=True,
+        ),
+        column(
+            "built_pages",
+            "pages of the table that the build has read",
+            sa.BigInteger,
+            nullable=True,
+        ),
+        column(
+            "built_from",
+            "mark of the table that is read; another if rows moved",
+            sa.Text,
+            nullable=True,
+        ),
+        column(
+            "storage",
+            "part of the names of codes, landmarks and triggers; at first the name of the index",
+            sa.Text,
+        ),
+        column(
+            "swap_of", "index that these codes are to serve, or have served", sa.Text, nullable=True
+        ),
+        column("swap_state", "next, ready, or previous after the swap", sa.Text, nullable=True),
+        column(
+            "table_oid",
+            "table when codes were made; a restore of it or of its codes alone changes one oid",
+            OID,
+            nullable=True,
+        ),
+        column("codes_oid", "table of the codes when it was made", OID, nullable=True),
+        column("part_oids", "partitions whose rows have codes", sa.ARRAY(OID), nullable=True),
         sa.PrimaryKeyConstraint("name", name="index_pkey"),
         sa.ForeignKeyConstraint(
             ["model_id"], ["hashindex.model.id"], name="index_model_id_fkey", ondelete="RESTRICT"
@@ -181,22 +244,22 @@ def upgrade() -> None:
     )
     op.create_table(
         "recall_history",
-        sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False),
-        sa.Column("index_name", sa.Text, nullable=False),
-        sa.Column(
-            "measured_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        column("id", "order of the measurements", sa.BigInteger, sa.Identity(always=True)),
+        column("index_name", "index that was measured", sa.Text),
+        column("measured_at", "when", _TIME, server_default=_NOW),
+        column(
+            "seed", "of the draw of queries; NULL if they were given", sa.BigInteger, nullable=True
         ),
-        sa.Column("seed", sa.BigInteger),
-        sa.Column("model", sa.Text, nullable=False),
-        sa.Column("access", sa.Text, nullable=False),
-        sa.Column("ranking", sa.Text, nullable=False),
-        sa.Column("candidates", sa.Integer, nullable=False),
-        sa.Column("probes", sa.Integer),
-        sa.Column("k", sa.Integer, nullable=False),
-        sa.Column("queries", sa.Integer, nullable=False),
-        sa.Column("recall", sa.Double, nullable=False),
-        sa.Column("p50_ms", sa.Double, nullable=False),
-        sa.Column("p95_ms", sa.Double, nullable=False),
+        column("model", "model of the index then, as NAME:VERSION", sa.Text),
+        column("access", "access path then", sa.Text),
+        column("ranking", "ranking then", sa.Text),
+        column("candidates", "rows that were compared exactly", sa.Integer),
+        column("probes", "lists that were read", sa.Integer, nullable=True),
+        column("k", "answers that were asked for", sa.Integer),
+        column("queries", "number of queries", sa.Integer),
+        column("recall", "share of the true answers that were found", sa.Double),
+        column("p50_ms", "median time of a search", sa.Double),
+        column("p95_ms", "time that 19 of 20 searches kept within", sa.Double),
         sa.PrimaryKeyConstraint("id", name="recall_history_pkey"),
         sa.ForeignKeyConstraint(
             ["index_name"],
@@ -216,23 +279,18 @@ def upgrade() -> None:
     )
     op.create_table(
         "claim",
-        sa.Column("work", sa.Text, nullable=False),
-        sa.Column("name", sa.Text, nullable=False),
-        sa.Column("pid", sa.Integer, nullable=False),
-        sa.Column("lock", sa.BigInteger, nullable=False),
-        sa.Column("role", sa.Text, nullable=False, server_default=sa.text("CURRENT_USER")),
-        sa.Column("phase", sa.Text),
-        sa.Column("rows_done", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("rows_total", sa.BigInteger),
-        sa.Column(
-            "started_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()
+        column("work", "encode, access, swap or repair", sa.Text),
+        column("name", "index that is worked on", sa.Text),
+        column("pid", "process that works", sa.Integer),
+        column("lock", "number that the process holds an advisory lock on", sa.BigInteger),
+        column("role", "role of the session", sa.Text, server_default=sa.text("CURRENT_USER")),
+        column("phase", "step of the work, in words", sa.Text, nullable=True),
+        column("rows_done", "rows that the phase has done", sa.BigInteger, server_default="0"),
+        column(
+            "rows_total", "rows that the phase has to do, if known", sa.BigInteger, nullable=True
         ),
-        sa.Column(
-            "phase_started_at",
-            sa.DateTime(timezone=True),
-            nullable=False,
-            server_default=sa.func.now(),
-        ),
+        column("started_at", "when the work began", _TIME, server_default=_NOW),
+        column("phase_started_at", "when the phase began", _TIME, server_default=_NOW),
         sa.PrimaryKeyConstraint("work", "name", name="claim_pkey"),
         schema="hashindex",
         comment="work that one session at a time does, and how far that session is",
@@ -240,11 +298,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for table in (
-        "claim",
-        "recall_history",
-        "index",
-        "model_part",
-        "model",
-    ):
+    for table in ("claim", "recall_history", "index", "model_part", "model"):
         op.drop_table(table, schema="hashindex")

@@ -94,6 +94,14 @@ def test_every_table_type_and_the_schema_say_what_they_are(with_indexes):
     tables = [row for row in ours if row[1] == "r" and row[0] != "hashindex.alembic_version"]
     assert len(tables) >= 5 + len(KINDS)
     assert [row[0] for row in tables if row[-1] is None] == []
+    # Those of codes and landmarks are made for an index.
+    columns = with_indexes.execute(
+        "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+        "WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 "
+        "AND c.relname <> 'alembic_version' AND c.relname !~ '^by_' AND NOT a.attisdropped "
+        "AND col_description(c.oid, a.attnum) IS NULL"
+    ).fetchall()
+    assert columns == []
     comments = dict(found["types"])
     assert comments["hashindex.layer"]
     assert dict(found["schemas"])["hashindex"].startswith("pg_hashindex ")

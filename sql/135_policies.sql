@@ -1,0 +1,99 @@
+-- Row security of a table: whether codes hide the rows that it hides, and how they are made to.
+
+-- Policies of a table that decide what roles may read, as text of which each change is seen.
+CREATE OR REPLACE FUNCTION hashindex._policies_of(base oid) RETURNS text
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN md5(coalesce(jsonb_agg(jsonb_build_array(
+        p.polname, p.polpermissive, ARRAY(SELECT pg_get_userbyid(r) FROM unnest(p.polroles) r), pg_get_expr(p.polqual, p.polrelid)
+    ) ORDER BY p.polname)::text, ''))
+    FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*');
+END
+$$;
+
+-- Whether the codes of a table let a role read those rows alone that the table's policies let it read. After a change of the policies the
+-- codes hide all rows.
+CREATE OR REPLACE FUNCTION hashindex._follows_policies(base oid, codes oid) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid JOIN pg_class b ON b.oid = base JOIN pg_namespace n ON n.oid = b.relnamespace
+        WHERE c.oid = codes AND c.relrowsecurity AND p.polname = 'policies_are_unchanged'
+          AND strpos(pg_get_expr(p.polqual, p.polrelid), format('(%L::text, %L::text)', n.nspname, b.relname)) > 0
+          AND strpos(pg_get_expr(p.polqual, p.polrelid), quote_literal(hashindex._policies_of(base))) > 0
+    );
+END
+$$;
+
+-- Whether row security hides rows of a table that its codes show the caller, or the other way round.
+CREATE OR REPLACE FUNCTION hashindex._rows_are_hidden(base text, codes text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN row_security_active(to_regclass(base)) IS DISTINCT FROM row_security_active(to_regclass(codes))
+        OR row_security_active(to_regclass(base)) AND NOT hashindex._follows_policies(to_regclass(base), to_regclass(codes));
+END
+$$;
+
+-- Refuses to read codes that hide rows which the table lets the caller read.
+CREATE OR REPLACE FUNCTION hashindex._require_policies(index_name text, base text, codes text) RETURNS void
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    IF row_security_active(to_regclass(codes)) AND hashindex._rows_are_hidden(base, codes) THEN
+        RAISE EXCEPTION 'the codes of index "%" do not follow the policies of % as they are now', index_name, base
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('As the administrator, run: pg-hashindex index grant %s ROLE', index_name);
+    END IF;
+END
+$$;
+
+-- Makes codes and landmarks follow the policies of their table, which name no column but the tenant's: a role reads those of its tenants.
+-- They hide all rows as soon as a policy of the table changes. Where the table has no row security, they have none.
+CREATE OR REPLACE FUNCTION hashindex._follow_policies(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
+    kept record;
+    policy record;
+BEGIN
+    FOR kept IN
+        SELECT c.oid::regclass AS relation, c.relname AS name, t.tenant, c.relrowsecurity AS follows
+        FROM (VALUES (format('hashindex.%I', i.code_table), 'filter_1'), ('hashindex.' || quote_ident(i.landmark_table), 'tenant')) t(place, tenant)
+        JOIN pg_class c ON c.oid = to_regclass(t.place)
+        WHERE i.tenant_column IS NOT NULL
+          AND CASE WHEN hides THEN NOT hashindex._follows_policies(base, c.oid) ELSE c.relrowsecurity END
+    LOOP
+        FOR policy IN SELECT p.polname AS name FROM pg_policy p WHERE p.polrelid = kept.relation LOOP
+            EXECUTE format('DROP POLICY %I ON %s', policy.name, kept.relation);
+        END LOOP;
+        EXECUTE format('ALTER TABLE %s %s ROW LEVEL SECURITY', kept.relation, CASE WHEN hides THEN 'ENABLE' ELSE 'DISABLE' END);
+        CONTINUE WHEN NOT hides;
+        EXECUTE format(
+            'CREATE POLICY policies_are_unchanged ON %s AS RESTRICTIVE FOR SELECT '
+            'USING ((SELECT hashindex._policies_of(hashindex._oid_of(%L, %L))) = %L)',
+            kept.relation, i.schema_name, i.table_name, hashindex._policies_of(base)
+        );
+        FOR policy IN
+            SELECT p.polname AS name, CASE WHEN p.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END AS kind, (
+                    SELECT string_agg(CASE r WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(r)) END, ', ') FROM unnest(p.polroles) r
+                ) AS roles, pg_get_expr(p.polqual, p.polrelid) AS condition, row_number() OVER (ORDER BY p.polname) AS n
+            FROM pg_policy p WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND p.polqual IS NOT NULL
+        LOOP
+            EXECUTE format(
+                'CREATE POLICY %I ON %s AS %s FOR SELECT TO %s USING (EXISTS (SELECT FROM (SELECT %I.%I AS %I) %I WHERE %s))',
+                'policy_' || policy.n, kept.relation, policy.kind, policy.roles, kept.name, kept.tenant, i.tenant_column, i.table_name,
+                policy.condition
+            );
+        END LOOP;
+    END LOOP;
+END
+$$;

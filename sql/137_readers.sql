@@ -1,0 +1,289 @@
+-- Roles that read the codes of an index: who may, what a grant would reveal, and who reads more than he should.
+
+-- A view reads tables with its owner's rights, and calls functions with the caller's. Without the barrier, a function of the caller's
+-- could see other models.
+CREATE OR REPLACE VIEW hashindex.readable_model WITH (security_barrier) AS
+SELECT m.* FROM hashindex.model m
+WHERE has_column_privilege('hashindex.model', 'layers', 'SELECT') OR EXISTS (
+    SELECT FROM hashindex.index i JOIN pg_attribute a ON a.attrelid = to_regclass(format('hashindex.%I', i.code_table))
+    WHERE i.model_id = m.id AND a.attname = 'code' AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+);
+CREATE OR REPLACE VIEW hashindex.readable_model_part WITH (security_barrier) AS
+SELECT p.* FROM hashindex.model_part p WHERE p.model_id IN (SELECT m.id FROM hashindex.readable_model m);
+COMMENT ON VIEW hashindex.readable_model IS 'models that the caller may read: those of indexes whose codes he was granted';
+COMMENT ON VIEW hashindex.readable_model_part IS 'parts of the models that the caller may read';
+GRANT SELECT ON hashindex.readable_model, hashindex.readable_model_part TO PUBLIC;
+
+-- The rows that codes of an index reveal to readers beyond those that they may read, or NULL. Without this, a grant would tell a role
+-- what the table does not. Codes follow policies that name no column but the tenant's, of which they hold a copy.
+CREATE OR REPLACE FUNCTION hashindex._reveals(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    hiding regclass[] := ARRAY(SELECT p.part FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part WHERE c.relrowsecurity);
+BEGIN
+    RETURN coalesce(CASE
+        WHEN hiding = '{}' THEN NULL
+        -- Policies of a partition hold for those who name it.
+        WHEN i.tenant_column IS NULL OR hashindex._is_distributed(i) OR hiding <> ARRAY[base] THEN
+            format('row security of %s hides rows, and their codes tell what is in them', base)
+        ELSE (
+            SELECT format('policy "%s" of %s depends on more than the tenant, and codes tell what is in rows', min(p.polname), base)
+            FROM pg_policy p
+            WHERE p.polrelid = base AND p.polcmd IN ('r', '*') AND (
+                -- Columns of the row's own, and whole rows, which are not dependencies.
+                EXISTS (
+                    SELECT FROM pg_depend d JOIN pg_attribute a ON a.attrelid = base AND a.attnum = d.refobjsubid
+                    WHERE d.classid = 'pg_policy'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid = base
+                      AND a.attname <> i.tenant_column
+                ) OR p.polqual::text ~ ':varattno (0|-)'
+            ) HAVING count(*) > 0
+        )
+    END, (
+        SELECT format('model "%s" keeps vectors that it was trained on, as anchors, and searches read them', m.name)
+        FROM hashindex.readable_model m
+        WHERE m.id = i.model_id AND EXISTS (SELECT FROM unnest(m.layers) l WHERE l.kind IN ('rbf', 'affinity'))
+    ));
+END
+$$;
+
+-- Roles that were granted the codes of an index, and whether by --reveal-codes. The right REFERENCES on the codes allows nothing else. It
+-- marks a grant that was made although it reveals more.
+CREATE OR REPLACE FUNCTION hashindex._readers_of(i hashindex.index) RETURNS TABLE (role text, reveals boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
+BEGIN
+    RETURN QUERY SELECT g.role, bool_or(g.column_name = 'code' AND g.privilege = 'REFERENCES') IS TRUE
+    FROM hashindex._grants_on(codes) g
+    WHERE g.grantee <> hashindex._administrator() AND coalesce(g.column_name, 'code') = 'code'
+    GROUP BY g.role HAVING bool_or(g.privilege = 'SELECT');
+END
+$$;
+
+-- Columns that a reader of codes must be allowed to read: key, vector, and the tenant, by which codes are in order.
+CREATE OR REPLACE FUNCTION hashindex._columns_of_readers(i hashindex.index) RETURNS text[]
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN i.key_columns || i.column_name || CASE WHEN i.tenant_column <> ALL (i.key_columns) THEN ARRAY[i.tenant_column] ELSE '{}' END;
+END
+$$;
+
+-- Whether a role may read these columns.
+CREATE OR REPLACE FUNCTION hashindex._may_read_rows(i hashindex.index, role text) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN count(*) = cardinality(hashindex._columns_of_readers(i)) AND bool_and(has_column_privilege(role, a.attrelid, a.attnum, 'SELECT'))
+    FROM pg_attribute a
+    WHERE a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = ANY (hashindex._columns_of_readers(i));
+END
+$$;
+
+-- Grants a role the codes and landmarks that searches by an index read, or revokes them.
+CREATE OR REPLACE FUNCTION hashindex._let_read(i hashindex.index, role text, reads boolean DEFAULT true, reveals boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    codes text := format('hashindex.%I', i.code_table);
+    landmarks text := 'hashindex.' || quote_ident(i.landmark_table);
+    grantee text := quote_ident(nullif(role, ''));
+    -- Copies of filter columns that the role may not read stay hidden.
+    filters text[] := ARRAY(
+        SELECT 'filter_' || f.n FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND NOT a.attisdropped
+        WHERE has_column_privilege(role, base, a.attnum, 'SELECT') ORDER BY f.n
+    );
+BEGIN
+    EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
+    IF reads THEN
+        IF NOT reveals THEN
+            PERFORM hashindex._follow_policies(i);
+        END IF;
+        EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
+            WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
+                ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
+                        AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code,length,fit}'::text[])
+                      ORDER BY a.attnum) || filters, ', '
+            ))
+        END, codes, grantee);
+        IF landmarks IS NOT NULL THEN
+            EXECUTE format('GRANT SELECT ON %s TO %s', landmarks, grantee);
+        END IF;
+        IF reveals THEN
+            EXECUTE format('GRANT REFERENCES (code) ON %s TO %s', codes, grantee);
+        END IF;
+    END IF;
+    -- A query on a shard reads no view, so readers of an index of a distributed table get the layers of all of these.
+    IF to_regclass('hashindex.node_index') IS NOT NULL AND hashindex._is_distributed(i) AND (reads OR NOT EXISTS (
+        SELECT FROM hashindex.index x, hashindex._readers_of(x) r WHERE x.storage <> i.storage AND r.role = _let_read.role AND hashindex._is_distributed(x)
+    )) THEN
+        EXECUTE format(CASE WHEN reads THEN 'GRANT SELECT (layers) ON hashindex.node_index TO %s' ELSE 'REVOKE SELECT (layers) ON hashindex.node_index FROM %s' END, grantee);
+    END IF;
+END
+$$;
+
+-- Gives new codes of an index their readers: those of former codes, or those that may read the rows. With another index, the readers are
+-- its: who was revoked there stays revoked. Without one, those that may read the columns that codes tell of. Default
+-- privileges give no role anything, and a table with row security gives nothing without a grant.
+CREATE OR REPLACE FUNCTION hashindex._set_readers(i hashindex.index, other hashindex.index DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name);
+    reason text := hashindex._reveals(i);
+    hides boolean := c.relrowsecurity FROM pg_class c WHERE c.oid = base;
+    reader record;
+    kept text[] := '{}';
+    left_out text[] := '{}';
+BEGIN
+    FOR reader IN
+        SELECT r.* FROM hashindex._readers_of(other) r WHERE other.name IS NOT NULL
+        UNION ALL
+        SELECT DISTINCT g.role, false FROM hashindex._grants_on(base) g
+        WHERE other.name IS NULL AND g.privilege = 'SELECT' AND g.grantee <> hashindex._administrator()
+        ORDER BY role
+    LOOP
+        IF NOT hashindex._may_read_rows(i, reader.role) THEN
+            CONTINUE;
+        ELSIF NOT reader.reveals AND (reason IS NOT NULL OR other.name IS NULL AND hides) THEN
+            left_out := left_out || reader.role;
+        ELSE
+            kept := kept || reader.role;
+            PERFORM hashindex._let_read(i, reader.role, true, reader.reveals);
+        END IF;
+    END LOOP;
+    IF other.name IS NOT NULL AND left_out <> '{}' THEN
+        RAISE WARNING 'roles that read the former codes will search by exact distance: %; %', array_to_string(left_out, ', '), reason
+            USING HINT = format('To let them read all the same: pg-hashindex index grant %s ROLE --reveal-codes.', coalesce(i.swap_of, i.name));
+    END IF;
+    FOR reader IN
+        SELECT r.role FROM hashindex._readers_of(i) r
+        UNION
+        SELECT g.role FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id CROSS JOIN hashindex._grants_on(o.id) g
+        WHERE o.in_use AND g.column_name IS NULL AND g.grantee <> c.relowner
+    LOOP
+        IF reader.role <> ALL (kept) THEN
+            PERFORM hashindex._let_read(i, reader.role, false);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Roles that may read more of an index than they should, and what to do. Rights change after an index was made: the table's are revoked,
+-- row security is enabled, default privileges reach new tables.
+CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
+    codes regclass := to_regclass(format('hashindex.%I', i.code_table));
+    reason text := hashindex._reveals(i);
+    named text := coalesce(i.swap_of, i.name);
+BEGIN
+    RETURN QUERY
+    SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
+            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
+            ELSE 'and ' || reason END,
+        format('pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
+            || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
+                '; or, if that is meant: pg-hashindex index grant %1$s %2$s --reveal-codes', named, hashindex._shell_word(r.role)
+            ) ELSE '' END
+    FROM hashindex._readers_of(i) r
+    WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
+    UNION ALL
+    SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
+        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
+    FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
+    WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
+      AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
+    UNION ALL
+    SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
+        format('pg-hashindex index grant %1$s %2$s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
+    FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
+    JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
+    WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
+    UNION ALL
+    -- Nothing here grants these.
+    SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)
+    FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
+    WHERE g.grantee <> c.relowner AND g.privilege = 'SELECT' AND g.column_name IS NULL AND (
+        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
+        OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table') AND c.relname <> i.storage || '_shards'
+            AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(i) r)
+    );
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex.grant_reader(index_name text, role text, reveal_codes boolean DEFAULT false)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(index_name, administers => true);
+    base regclass := format('%I.%I', i.schema_name, i.table_name);
+    reason text := max(hashindex._reveals(x)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+    other text;
+BEGIN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    ELSIF hashindex._may_read_rows(i, role) IS NOT TRUE THEN
+        RAISE EXCEPTION 'role "%" may not read columns % of %', role, hashindex._named(hashindex._columns_of_readers(i)), base
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('Searches read them. First run: GRANT SELECT (%s) ON %s TO %s;',
+                                hashindex._columns_of(NULL, hashindex._columns_of_readers(i)), base, quote_ident(role));
+    ELSIF reveal_codes IS NOT TRUE AND reason IS NOT NULL THEN
+        RAISE EXCEPTION '%', reason
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'Without the grant searches are exact. To let the role read them all the same: --reveal-codes (reveal_codes => true).';
+    END IF;
+    -- Policies hold for all readers of the codes.
+    SELECT r.role INTO other FROM hashindex._readers_of(i) r
+    WHERE r.role <> grant_reader.role AND r.reveals <> coalesce(reveal_codes, false)
+      AND (SELECT bool_or(c.relrowsecurity) FROM pg_class c WHERE c.oid IN (base, to_regclass(format('hashindex.%I', i.code_table))))
+    LIMIT 1;
+    IF other IS NOT NULL AND i.tenant_column IS NOT NULL THEN
+        RAISE EXCEPTION 'role "%" reads the codes of index "%" % --reveal-codes, and role "%" is to read them %', other, i.name,
+                CASE WHEN reveal_codes THEN 'without' ELSE 'by' END, role, CASE WHEN reveal_codes THEN 'by it' ELSE 'without' END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('The codes follow policies for all roles or for none. First run: pg-hashindex index grant %s %s --revoke', i.name, hashindex._shell_word(other));
+    END IF;
+    PERFORM hashindex._let_read(x, role, true, coalesce(reveal_codes, false)) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.grant_reader(text, text, boolean) IS
+    'lets a role that may read the table search it by the codes of an index, which is faster than by exact distance';
+
+CREATE OR REPLACE FUNCTION hashindex.revoke_reader(index_name text, role text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(index_name, administers => true, reads => false);
+BEGIN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'role is NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
+    ELSIF role <> 'public' AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role) THEN
+        RAISE EXCEPTION 'role "%" does not exist', role USING ERRCODE = 'undefined_object';
+    END IF;
+    PERFORM hashindex._let_read(x, role, false) FROM hashindex.index x WHERE i.name IN (x.name, x.swap_of);
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.revoke_reader(text, text) IS
+    'takes the codes of an index from a role; builds and swaps do not give them back';
