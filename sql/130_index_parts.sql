@@ -149,10 +149,13 @@ BEGIN
 END
 $$;
 
--- A list of columns under the name that a statement gives their table: b.tenant_id, b.id.
-CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[]) RETURNS text
+-- A list of columns under the name that a statement gives their table, and under other names: b.tenant_id AS id_1, b.item AS id_2.
+CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[], others text[] DEFAULT '{}') RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (SELECT string_agg(concat(alias || '.', quote_ident(c.name)), ', ' ORDER BY c.n) FROM unnest(names) WITH ORDINALITY c(name, n));
+RETURN (
+    SELECT string_agg(concat(alias || '.', quote_ident(c.name), ' AS ' || quote_ident(c.other)), ', ' ORDER BY c.n)
+    FROM unnest(names, others) WITH ORDINALITY c(name, other, n)
+);
 
 -- Names of columns as messages have them: "tenant_id", "id" and "embedding".
 CREATE OR REPLACE FUNCTION hashindex._named(names text[]) RETURNS text

@@ -54,7 +54,7 @@ BEGIN
            coalesce(string_agg(format(
                E'        hashindex_part_%s := ARRAY(SELECT DISTINCT k.id_%s FROM unnest(hashindex_keys) k);\n', k.n, k.n
            ), '' ORDER BY k.n), '') AS values,
-           coalesce(string_agg(format(' AND b.%I = ANY (hashindex_part_%s)', k.name, k.n), '' ORDER BY k.n), '') AS condition
+           coalesce(string_agg(format(' AND %I.%I.%I = ANY (hashindex_part_%s)', i.schema_name, i.table_name, k.name, k.n), '' ORDER BY k.n), '') AS condition
     INTO dividing FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
     WHERE several AND (k.name = (hashindex._distribution_of(base)).column_name OR EXISTS (
         SELECT FROM hashindex._parts_of(base) t JOIN pg_partitioned_table d ON d.partrelid = t.part
@@ -71,8 +71,8 @@ BEGIN
         'key_of_text', hashindex._key_of_text(i, 'a.id'), 'key_text', hashindex._key_text('b', i.key_columns),
         -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
         'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, hashindex._key_type(i)),
-        -- That row b has no tenant that is too long for an index, which has no code.
-        'fits', hashindex._fitting(i),
+        -- That row b has no tenant that is too long for an index, which has no code; and that it has no code and needs one.
+        'fits', hashindex._fitting(i), 'has_no_code', hashindex._has_no_code(i),
         -- Key columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
         'part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition
     );
