@@ -166,16 +166,6 @@ RETURN (
     ) FROM unnest(names) WITH ORDINALITY c(name, n)
 );
 
--- A key as one value: b.id, or ROW(b.tenant_id, b.id)::hashindex.key_items.
-CREATE OR REPLACE FUNCTION hashindex._key_value(i hashindex.index, alias text, names text[]) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format(CASE cardinality(names) WHEN 1 THEN '%s' ELSE 'ROW(%s)::%s' END, hashindex._columns_of(alias, names), hashindex._key_type(i));
-END
-$$;
-
 -- A key as text, which is a JSON array if it has several columns: [7, 12]. Means the same under any search_path.
 CREATE OR REPLACE FUNCTION hashindex._key_text(alias text, names text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -195,17 +185,6 @@ BEGIN
     END IF;
     RETURN string_agg(format('json_array_element_text(%s::json, %s)::%s', given, t.n - 1, t.name), ', ' ORDER BY t.n)
     FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n);
-END
-$$;
-
--- Condition that the key of a row and that of a code are the same: b.tenant_id = c.id_1 AND b.id = c.id_2.
-CREATE OR REPLACE FUNCTION hashindex._same_key(i hashindex.index, row_alias text, code_alias text) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN string_agg(concat(row_alias, '.', quote_ident(k.name), ' = ', code_alias, '.', k.kept), ' AND ' ORDER BY k.n)
-    FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n);
 END
 $$;
 

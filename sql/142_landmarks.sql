@@ -81,16 +81,6 @@ CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
 
--- SQL for the condition that the tenant of the row b fits, after other conditions; empty for an index without tenants.
-CREATE OR REPLACE FUNCTION hashindex._fitting(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(' AND hashindex._fits(b.%I::text)', i.tenant_column) END;
-END
-$$;
-
 -- Number of landmarks for a tenant with this number of rows; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
 -- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
 -- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.
@@ -303,10 +293,12 @@ BEGIN
         RETURN -1;
     END IF;
     -- Keys are read before the table, since a key that is written in between is logged again.
-    EXECUTE format(
+    EXECUTE hashindex._fill(
         -- The mark of a TRUNCATE that came meanwhile stays for the next call.
-        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.%I IS NOT NULL RETURNING %s AS id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
-        i.storage || '_touched', kept[1], hashindex._key_value(i, 'k', kept), 'renew_' || i.storage
+        'WITH t AS (DELETE FROM {touched} k WHERE k.{first} IS NOT NULL RETURNING {row k.id} AS id) SELECT count(*), {renew}(array_agg(DISTINCT t.id))::text FROM t',
+        hashindex._name_parts(i), jsonb_build_object(
+            'touched', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident(kept[1]), 'renew', format('hashindex.%I', 'renew_' || i.storage)
+        )
     ) INTO applied;
     RETURN applied;
 END

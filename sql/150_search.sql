@@ -11,23 +11,6 @@ RETURN CASE metric
     )
     ELSE 'true' END;
 
--- Refuses to answer that a table has no rows if it was emptied and filled again. A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT
--- sees neither the old rows nor the new ones. PostgreSQL's functions know the table's present file, and the snapshot the file that it had.
-CREATE OR REPLACE FUNCTION hashindex._check_refilled(base regclass) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF EXISTS (
-        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
-    ) THEN
-        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-END
-$$;
-
 -- Nearest rows of a table that match a filter, by exact distance; whose table it is, the caller has asked. The one exact query, which
 -- searches fall back to. It needs no row of the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
@@ -64,8 +47,14 @@ BEGIN
     path := set_config('search_path', coalesce(caller_path, own_path), true);
     RETURN QUERY EXECUTE statement USING query, k;
     path := pg_catalog.set_config('search_path', own_path, true);
-    IF NOT FOUND THEN
-        PERFORM hashindex._check_refilled(base);
+    -- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
+    -- table's present file, and the snapshot the file that it had.
+    IF NOT FOUND AND EXISTS (
+        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+    ) THEN
+        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;
 END
 $$;
@@ -196,7 +185,10 @@ BEGIN
                 WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
                 WHEN hashindex._is_distributed(i) THEN 'TABLE hashindex_candidate'
                 -- The planner expects an array to be short, and so looks its keys up one by one.
-                ELSE format('SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT %s FROM hashindex_candidate c)) k', hashindex._key_value(i, 'c', kept_keys))
+                ELSE format(
+                    'SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT ROW(%s)::%s FROM hashindex_candidate c)) k',
+                    hashindex._columns_of('c', kept_keys), hashindex._key_type(i)
+                )
             END, vector, wanted_rows,
             hashindex._is_comparable(i.metric, '$1')
         );

@@ -552,9 +552,9 @@ DECLARE
 BEGIN
     -- A role that does not see every row would delete the codes of the others.
     IF NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
-        EXECUTE format(
-            'DELETE FROM hashindex.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
-            i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
+        EXECUTE hashindex._fill(
+            'DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL)',
+            hashindex._name_parts(i)
         );
         GET DIAGNOSTICS pruned = ROW_COUNT;
     END IF;

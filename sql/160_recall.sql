@@ -35,7 +35,7 @@ DECLARE
     -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
-        ELSE format('(SELECT c.code FROM hashindex.%I c WHERE %s)', i.code_table, hashindex._same_key(i, 'b', 'c'))
+        ELSE hashindex._fill('(SELECT c.code FROM {code_table} c WHERE {same b.key c.id})', hashindex._name_parts(i))
     END;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 1000000 THEN
