@@ -63,7 +63,7 @@ BEGIN
                     quote_ident(owner), quote_ident(me.rolname)
                     USING ERRCODE = 'insufficient_privilege', HINT = format(
                         'If that role is to administer it, connect as role %I; a role that is not a superuser may name it instead: '
-                        'pg-hashindex schema upgrade --owner %1$I, or in SQL first: SET hashindex.owner = %1$L. Else have the schema dropped.', owner
+                        'pg-hashindex schema upgrade --owner %I, or in SQL first: SET hashindex.owner = %L. Else have the schema dropped.', owner, owner, owner
                     );
             END IF;
             -- A member of the owner, or a superuser, may run this: all new objects belong to the schema's owner.

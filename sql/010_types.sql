@@ -4,7 +4,7 @@ DO $$
 BEGIN
     IF to_regtype('hashindex.layer') IS NULL THEN
         EXECUTE format(
-            'CREATE TYPE hashindex.layer AS (kind text, weights %1$I.vector[], bias %1$I.vector, scale real, nearest integer)', n.nspname
+            'CREATE TYPE hashindex.layer AS (kind text, weights %I.vector[], bias %I.vector, scale real, nearest integer)', n.nspname, n.nspname
         ) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
     END IF;
 END

@@ -44,21 +44,23 @@ BEGIN
         IF layer.kind NOT IN ('normalize', 'shift', 'affine', 'rbf', 'relu', 'tanh', 'sin', 'cos') THEN
             RETURN format('hashindex.project_with(%s, %s)', layers, vector_term);
         END IF;
-        x := format(
+        x := hashindex._fill(
             CASE layer.kind
-                WHEN 'normalize' THEN '{ext}.l2_normalize(%1$s)'
-                WHEN 'shift' THEN '(%1$s OPERATOR({ext}.+) ((%2$s)[%3$s]).bias)'
+                WHEN 'normalize' THEN '{ext}.l2_normalize({x})'
+                WHEN 'shift' THEN '({x} OPERATOR({ext}.+) ({layer}).bias)'
                 -- OFFSET keeps the previous layer from being evaluated once for each weight.
                 WHEN 'affine' THEN '(SELECT ARRAY(SELECT {ext}.inner_product(f.w, x.v) '
-                    'FROM (SELECT unnest(((%2$s)[%3$s]).weights) AS w OFFSET 0) f)::{ext}.vector '
-                    'OPERATOR({ext}.+) ((%2$s)[%3$s]).bias FROM (SELECT %1$s AS v OFFSET 0) x)'
-                WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-%4$L::real * {ext}.vector_l2_squared_distance(f.w, x.v), -700)) '
-                    'FROM (SELECT unnest(((%2$s)[%3$s]).weights) AS w OFFSET 0) f)::{ext}.vector '
-                    'FROM (SELECT %1$s AS v OFFSET 0) x)'
-                WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest(%1$s::real[]) e)::{ext}.vector'
-                ELSE 'ARRAY(SELECT %5$s(e::double precision) FROM unnest(%1$s::real[]) e)::{ext}.vector'
+                    'FROM (SELECT unnest(({layer}).weights) AS w OFFSET 0) f)::{ext}.vector '
+                    'OPERATOR({ext}.+) ({layer}).bias FROM (SELECT {x} AS v OFFSET 0) x)'
+                WHEN 'rbf' THEN '(SELECT ARRAY(SELECT exp(greatest(-{scale}::real * {ext}.vector_l2_squared_distance(f.w, x.v), -700)) '
+                    'FROM (SELECT unnest(({layer}).weights) AS w OFFSET 0) f)::{ext}.vector '
+                    'FROM (SELECT {x} AS v OFFSET 0) x)'
+                WHEN 'relu' THEN 'ARRAY(SELECT greatest(e, 0) FROM unnest({x}::real[]) e)::{ext}.vector'
+                ELSE 'ARRAY(SELECT {function}(e::double precision) FROM unnest({x}::real[]) e)::{ext}.vector'
             END,
-            x, layers, place, layer.scale, layer.kind
+            jsonb_build_object(
+                'x', x, 'layer', format('(%s)[%s]', layers, place), 'scale', quote_literal(layer.scale), 'function', layer.kind
+            )
         );
     END LOOP;
     RETURN x;

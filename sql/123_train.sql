@@ -76,7 +76,7 @@ BEGIN
         PERFORM hashindex._check_owners(table_name, '{}');
     END IF;
     PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
-    EXECUTE format('SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE %1$I IS NOT NULL LIMIT 1', column_name, table_name) INTO dimension;
+    EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, table_name, column_name) INTO dimension;
     IF dimension IS NULL THEN
         RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';

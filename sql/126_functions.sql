@@ -68,15 +68,15 @@ BEGIN
                 FROM unnest(layer.weights) WITH ORDINALITY w(weights, place)
             ), layer.bias);
         ELSE
-            projection := format(
+            projection := hashindex._fill(
                 CASE layer.kind
-                    WHEN 'normalize' THEN '{ext}.l2_normalize(%1$s)'
-                    WHEN 'shift' THEN '(%1$s OPERATOR({ext}.+) %2$L::{ext}.vector)'
+                    WHEN 'normalize' THEN '{ext}.l2_normalize({x})'
+                    WHEN 'shift' THEN '({x} OPERATOR({ext}.+) {bias}::{ext}.vector)'
                     WHEN 'relu' THEN '(SELECT pg_catalog.array_agg(greatest(e.e, 0) ORDER BY e.n) '
-                        'FROM pg_catalog.unnest((%1$s)::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
-                    ELSE '(SELECT pg_catalog.array_agg(pg_catalog.%3$s(e.e) ORDER BY e.n) '
-                        'FROM pg_catalog.unnest((%1$s)::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
-                END, projection, layer.bias, layer.kind
+                        'FROM pg_catalog.unnest(({x})::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
+                    ELSE '(SELECT pg_catalog.array_agg(pg_catalog.{function}(e.e) ORDER BY e.n) '
+                        'FROM pg_catalog.unnest(({x})::pg_catalog.float4[]) WITH ORDINALITY e(e, n))::{ext}.vector'
+                END, jsonb_build_object('x', projection, 'bias', quote_literal(layer.bias), 'function', layer.kind)
             );
         END IF;
     END LOOP;

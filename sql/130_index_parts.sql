@@ -153,10 +153,13 @@ BEGIN
 END
 $$;
 
--- A list of columns under the name that a statement gives their table: b.tenant_id, b.id.
-CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[]) RETURNS text
+-- A list of columns under the name that a statement gives their table, and under other names: b.tenant_id AS id_1, b.item AS id_2.
+CREATE OR REPLACE FUNCTION hashindex._columns_of(alias text, names text[], others text[] DEFAULT '{}') RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN (SELECT string_agg(concat(alias || '.', quote_ident(c.name)), ', ' ORDER BY c.n) FROM unnest(names) WITH ORDINALITY c(name, n));
+RETURN (
+    SELECT string_agg(concat(alias || '.', quote_ident(c.name), ' AS ' || quote_ident(c.other)), ', ' ORDER BY c.n)
+    FROM unnest(names, others) WITH ORDINALITY c(name, other, n)
+);
 
 -- Names of columns as messages have them: "tenant_id", "id" and "embedding".
 CREATE OR REPLACE FUNCTION hashindex._named(names text[]) RETURNS text
@@ -166,16 +169,6 @@ RETURN (
         CASE WHEN c.n = 1 THEN '' WHEN c.n = cardinality(names) THEN ' and ' ELSE ', ' END || '"' || c.name || '"', '' ORDER BY c.n
     ) FROM unnest(names) WITH ORDINALITY c(name, n)
 );
-
--- A key as one value: b.id, or ROW(b.tenant_id, b.id)::hashindex.key_items.
-CREATE OR REPLACE FUNCTION hashindex._key_value(i hashindex.index, alias text, names text[]) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format(CASE cardinality(names) WHEN 1 THEN '%s' ELSE 'ROW(%s)::%s' END, hashindex._columns_of(alias, names), hashindex._key_type(i));
-END
-$$;
 
 -- A key as text, which is a JSON array if it has several columns: [7, 12]. Means the same under any search_path.
 CREATE OR REPLACE FUNCTION hashindex._key_text(alias text, names text[]) RETURNS text
@@ -196,17 +189,6 @@ BEGIN
     END IF;
     RETURN string_agg(format('json_array_element_text(%s::json, %s)::%s', given, t.n - 1, t.name), ', ' ORDER BY t.n)
     FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n);
-END
-$$;
-
--- Condition that the key of a row and that of a code are the same: b.tenant_id = c.id_1 AND b.id = c.id_2.
-CREATE OR REPLACE FUNCTION hashindex._same_key(i hashindex.index, row_alias text, code_alias text) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN string_agg(concat(row_alias, '.', quote_ident(k.name), ' = ', code_alias, '.', k.kept), ' AND ' ORDER BY k.n)
-    FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n);
 END
 $$;
 

@@ -1,11 +1,12 @@
 -- Makes the functions of one index: templates of sql/templates/, filled from the catalog. Their statements are static, so
 -- PostgreSQL keeps their plans.
 
--- Names of a list, {c.id} of a template: c.id_1 and c.id_2, if the list id of its parts has these two names.
+-- Names of a list, {c.id} of a template: c.id_1 and c.id_2, if the list id of its parts has these two names. Before a dot, table is the
+-- indexed table.
 CREATE OR REPLACE FUNCTION hashindex._listed(word text, parts jsonb) RETURNS text[]
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN ARRAY(
-    SELECT concat(substring(word FROM '^.*\.'), quote_ident(l.name))
+    SELECT concat(CASE WHEN word LIKE 'table.%' THEN parts ->> 'table' || '.' ELSE substring(word FROM '^.*\.') END, quote_ident(l.name))
     FROM jsonb_array_elements_text(parts -> substring(word FROM '[^.]*$')) WITH ORDINALITY l(name, n) ORDER BY l.n
 );
 

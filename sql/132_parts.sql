@@ -1,49 +1,46 @@
 -- Values of the placeholders in the templates of an index's functions, by what they are about. Names are quoted; types are read from
 -- PostgreSQL's catalog. A value that is also asked about, {if name}, is NULL, empty or false where there is none.
 
--- The table, the model's numbers, and what the index makes.
+-- The table, the index, and lists of the columns of its key.
 CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     base text := format('%I.%I', i.schema_name, i.table_name);
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
 BEGIN
     RETURN jsonb_build_object(
         -- The schema of pgvector.
         'ext', '{ext}',
         -- The index as a literal, and the one whose searches use it, which a swap has not exchanged yet.
         'index', quote_literal(i.name), 'used_index', quote_literal(coalesce(i.swap_of, i.name)),
-        -- The functions of the index. Triggers call refresher, by the name refresh.
-        'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
-        'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.storage)),
-        'refresh', format('hashindex.%I', 'refresh_' || i.storage),
-        'refresher', CASE WHEN used.network IS NOT NULL THEN 'forget' ELSE 'refresh' END,
-        -- The table, by its bare name in filters; its column of vectors, and their type.
+        -- The table, by its bare name in filters; its columns of vectors and of tenants.
         'table', base, 'table_literal', quote_literal(base), 'bare_table', quote_ident(i.table_name),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
-        'vector_type', hashindex._vector_type(to_regclass(base), i.column_name),
+        'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
         -- The tables of codes and of landmarks.
         'storage_literal', quote_literal(i.storage),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
-        -- Whether the table is divided into partitions, and whether Citus distributes it.
-        'partitioned', hashindex._is_partitioned(to_regclass(base)), 'distributed', hashindex._is_distributed(i),
-        -- Numbers in a vector, and bits of a code.
-        'dimension', used.dimension, 'n_bits', used.n_bits
+        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
+        'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
+        'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
+        -- Whether the key has several columns; its type as one value, and its text of row b.
+        'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
+        -- Whether Citus distributes the table.
+        'distributed', hashindex._is_distributed(i)
     );
 END
 $$;
 
--- The key of an index: lists of its columns, and what is written of them where a list does not do.
-CREATE OR REPLACE FUNCTION hashindex._key_parts(i hashindex.index) RETURNS jsonb
+-- The key of an index, where lists of its columns do not do.
+CREATE OR REPLACE FUNCTION hashindex._key_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
-    several boolean := cardinality(i.key_columns) > 1;
+    base regclass := to_regclass(parts ->> 'table');
+    several boolean := parts -> 'several';
     named record;
     dividing record;
 BEGIN
@@ -54,7 +51,7 @@ BEGIN
            coalesce(string_agg(format(
                E'        hashindex_part_%s := ARRAY(SELECT DISTINCT k.id_%s FROM unnest(hashindex_keys) k);\n', k.n, k.n
            ), '' ORDER BY k.n), '') AS values,
-           coalesce(string_agg(format(' AND b.%I = ANY (hashindex_part_%s)', k.name, k.n), '' ORDER BY k.n), '') AS condition
+           coalesce(string_agg(format(' AND %s.%I = ANY (hashindex_part_%s)', parts ->> 'table', k.name, k.n), '' ORDER BY k.n), '') AS condition
     INTO dividing FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY k(name, type, n)
     WHERE several AND (k.name = (hashindex._distribution_of(base)).column_name OR EXISTS (
         SELECT FROM hashindex._parts_of(base) t JOIN pg_partitioned_table d ON d.partrelid = t.part
@@ -62,33 +59,35 @@ BEGIN
         WHERE a.attname = k.name
     ));
     RETURN jsonb_build_object(
-        'several', several,
-        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
-        'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
-        'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
-        -- Type of a key as one value; columns of an answer, with their types; an answer's key from the text a.id; row b's key as text.
-        'key_type', hashindex._key_type(i), 'answer', named.answer,
-        'key_of_text', hashindex._key_of_text(i, 'a.id'), 'key_text', hashindex._key_text('b', i.key_columns),
+        -- Columns of an answer, with their types; and its key, from the text a.id.
+        'answer', named.answer, 'key_of_text', hashindex._key_of_text(i, 'a.id'),
         -- The key of an updated row. A row of NULLs is not NULL, so columns are taken one by one.
-        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, hashindex._key_type(i)),
-        -- That row b has no tenant that is too long for an index, which has no code.
-        'fits', hashindex._fitting(i),
+        'changed_key', format(CASE WHEN several THEN 'ROW(%s)::%s' ELSE '%s' END, named.changed, parts ->> 'key_type'),
+        -- That row b has no code and may have one, and that it may: a tenant that is too long for an index has none.
+        'has_no_code', hashindex._has_no_code(i),
+        'fits', hashindex._fill('{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', parts),
         -- Key columns by which the table is divided into partitions or shards: with their values, the parts that hold no key are left out.
         'part_variables', dividing.variables, 'part_values', dividing.values, 'in_parts', dividing.condition
     );
 END
 $$;
 
--- The defaults of searches, their plans, and the comparison of vectors.
+-- The functions of an index, the defaults of searches, their plans, and the comparison of vectors.
 CREATE OR REPLACE FUNCTION hashindex._search_parts(i hashindex.index, parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    partitioned boolean := parts -> 'partitioned';
+    base regclass := to_regclass(parts ->> 'table');
     distributed boolean := parts -> 'distributed';
+    partitioned boolean := hashindex._is_partitioned(base);
 BEGIN
     RETURN jsonb_build_object(
+        -- The functions of the index. Triggers call refresher, by the name refresh.
+        'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
+        'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.storage)),
+        'refresh', format('hashindex.%I', 'refresh_' || i.storage),
+        'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         -- Defaults of candidates and probes; whether candidates are looked for in lists.
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
         -- Plans of the candidates, and of the exact distances. A plan that knows the keys leaves out the partitions that hold none of them.
@@ -96,16 +95,21 @@ BEGIN
         'table_plans', CASE WHEN distributed THEN 'auto' WHEN partitioned THEN 'force_custom_plan' ELSE 'force_generic_plan' END,
         -- There is no bitmap over keys of several columns.
         'table_indexscan', CASE WHEN distributed OR partitioned OR cardinality(i.key_columns) > 1 THEN 'on' ELSE 'off' END,
-        -- Whether the table has parts, which a tenant may choose.
-        'divided', distributed OR partitioned,
-        -- The metric's operator; the query, refused if it has another dimension; arguments of the exact search; whether row r has a distance.
-        'operator', hashindex._distance_operator(i.metric),
-        'checked_query', hashindex._fill(
-            'CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) '
-            'ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END', parts
-        ),
+        -- Whether the table has partitions, and whether it has parts of some kind, which a tenant may choose.
+        'partitioned', partitioned, 'divided', distributed OR partitioned,
+        -- The column's type, and the metric's operator; arguments of the exact search; whether row r has a distance.
+        'vector_type', hashindex._vector_type(base, i.column_name), 'operator', hashindex._distance_operator(i.metric),
         'exact', format('%s::regclass, %L, %L, %L', parts ->> 'table_literal', i.key_columns, i.column_name, i.metric),
-        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query')
+        'is_comparable', hashindex._is_comparable(i.metric, 'hashindex_query'),
+        -- The type of the copies of tenants.
+        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
+        -- Whether tenants may have no landmarks. Where their codes are in shards, looking for them would be one more round trip.
+        'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL AND NOT distributed,
+        -- A table that is distributed by its tenants has the codes of one in one shard, by this column of them.
+        'tenant_shard', (
+            SELECT quote_ident(k.kept) FROM unnest(i.key_columns, hashindex._code_keys(i)) k(name, kept)
+            WHERE k.name = i.tenant_column AND k.name = (hashindex._distribution_of(base)).column_name
+        )
     );
 END
 $$;
@@ -116,7 +120,6 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    base text := format('%I.%I', i.schema_name, i.table_name);
     -- A node of a Citus cluster has other oids.
     trusted text[] := CASE WHEN (parts -> 'distributed')::boolean THEN ARRAY(SELECT regexp_replace(t, '^[0-9]+', '') FROM unnest(i.trusted_owners) t)
         ELSE i.trusted_owners END;
@@ -152,7 +155,7 @@ BEGIN
         SELECT 100 + f.n, f.name, c.atttypid FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
         JOIN pg_attribute c ON c.attrelid = to_regclass(parts ->> 'code_table') AND c.attname = 'filter_' || f.n
     ) k
-    LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name AND NOT a.attisdropped
+    LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name AND NOT a.attisdropped
     CROSS JOIN LATERAL (
         WITH RECURSIVE below AS (
             SELECT a.atttypid AS type UNION ALL SELECT d.typbasetype FROM below b JOIN pg_type d ON d.oid = b.type WHERE d.typtype = 'd'
@@ -165,7 +168,7 @@ BEGIN
         -- Columns that the index reads, and their types when its functions were made.
         'read_columns', quote_literal(hashindex._read_columns(i)::text), 'read_types', quote_literal(ARRAY(
             SELECT a.atttypid::regtype::text FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY k(name, n)
-            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name ORDER BY k.n
+            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name ORDER BY k.n
         )::text),
         -- Owners that the administrator trusts; an error if the table has others.
         'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
@@ -209,6 +212,12 @@ DECLARE
         ELSE format('{ext}.binary_quantize(%s)::bit varying', hashindex._above_cuts(used, 'hashindex_projection')) END;
 BEGIN
     RETURN jsonb_build_object(
+        -- Numbers in a vector, and bits of a code; the query, refused if it has another dimension.
+        'dimension', used.dimension, 'n_bits', used.n_bits,
+        'checked_query', hashindex._fill(
+            'CASE WHEN {ext}.vector_dims($1::{ext}.vector) = {dimension} THEN $1::{ext}.vector({dimension}) '
+            'ELSE hashindex._refuse_vector($1::{ext}.vector, {dimension}) END', jsonb_build_object('dimension', used.dimension)
+        ),
         -- The projection and the code of the query, and the codes that it is ranked by. Python evaluates some models.
         'projection', CASE WHEN in_python THEN 'NULL' ELSE format(
             'CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN %s END',
@@ -307,28 +316,6 @@ BEGIN
 END
 $$;
 
--- Searches within a tenant. Its argument comes after those of an index without tenants.
-CREATE OR REPLACE FUNCTION hashindex._tenant_parts(i hashindex.index, distributed boolean) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN jsonb_build_object(
-        -- The column of tenants, and the type of the copies of it.
-        'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
-        'tenant_type', CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END,
-        -- Whether tenants may have no landmarks. Where their codes are in shards, looking for them would be one more round trip.
-        'small_tenants', i.landmark_table IS NOT NULL AND i.tenant_column IS NOT NULL AND NOT distributed,
-        -- A table that is distributed by its tenants has the codes of one in one shard, by this column of them.
-        'tenant_shard', (
-            SELECT quote_ident(k.kept) FROM unnest(i.key_columns, hashindex._code_keys(i)) k(name, kept)
-            WHERE k.name = i.tenant_column
-              AND k.name = (hashindex._distribution_of(to_regclass(format('%I.%I', i.schema_name, i.table_name)))).column_name
-        )
-    );
-END
-$$;
-
 -- Columns beside codes, changes of them and of vectors, and the log that a build reads.
 CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -377,11 +364,10 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    parts jsonb := hashindex._name_parts(i) || hashindex._key_parts(i);
+    parts jsonb := hashindex._name_parts(i);
 BEGIN
-    parts := parts || hashindex._tenant_parts(i, (parts -> 'distributed')::boolean);
-    parts := parts || hashindex._search_parts(i, parts) || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts)
-        || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
+    parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, parts);
+    parts := parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
     IF (parts -> 'distributed')::boolean THEN
         parts := parts || hashindex._shard_parts(i);
     END IF;

@@ -197,21 +197,21 @@ BEGIN
     SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
             WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
             ELSE 'and ' || reason END,
-        format('pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role))
             || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
-                '; or, if that is meant: pg-hashindex index grant %1$s %2$s --reveal-codes', named, hashindex._shell_word(r.role)
+                '; or, if that is meant: pg-hashindex index grant %s %s --reveal-codes', named, hashindex._shell_word(r.role)
             ) ELSE '' END
     FROM hashindex._readers_of(i) r
     WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
     UNION ALL
     SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
-        format('pg-hashindex index grant %1$s %2$s; or: pg-hashindex index grant %1$s %2$s --revoke', named, hashindex._shell_word(r.role))
+        format('pg-hashindex index grant %s %s; or: pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role), named, hashindex._shell_word(r.role))
     FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
     WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
       AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
     UNION ALL
     SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
-        format('pg-hashindex index grant %1$s %2$s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
+        format('pg-hashindex index grant %s %s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
     FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
     JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name

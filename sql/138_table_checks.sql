@@ -41,8 +41,7 @@ BEGIN
     END IF;
     IF column_dimension = -1 AND by_rows AND dimension IS NOT NULL THEN
         EXECUTE format(
-            'SELECT {ext}.vector_dims(%1$I) FROM %2$s WHERE {ext}.vector_dims(%1$I) <> $1 LIMIT 1',
-            column_name, table_name
+            'SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE {ext}.vector_dims(b.%I) <> $1 LIMIT 1', column_name, table_name, column_name
         ) INTO column_dimension USING dimension;
     END IF;
     IF column_dimension NOT IN (-1, dimension) THEN
@@ -222,10 +221,10 @@ BEGIN
             USING ERRCODE = 'invalid_table_definition', HINT = 'Make it NOT DEFERRABLE, or name another key.';
     ELSIF key_index IS NULL THEN
         RAISE EXCEPTION '%', format(
-            CASE WHEN wanted IS NULL THEN 'table %1$s has no primary key'
-                 WHEN cardinality(wanted) = 1 THEN 'column %2$s of %1$s is not a key: it must be NOT NULL with a unique index of its own'
-                 ELSE 'columns %2$s of %1$s are not a key: they must be NOT NULL with a unique index on all of them and no other column' END,
-            table_name, hashindex._named(wanted)
+            CASE WHEN wanted IS NULL THEN 'table %s%s has no primary key'
+                 WHEN cardinality(wanted) = 1 THEN 'column %s of %s is not a key: it must be NOT NULL with a unique index of its own'
+                 ELSE 'columns %s of %s are not a key: they must be NOT NULL with a unique index on all of them and no other column' END,
+            hashindex._named(wanted), table_name
         ) USING ERRCODE = 'invalid_table_definition', HINT = hashindex._key_hint(table_name, wanted);
     END IF;
     -- With only pg_catalog on the path, format_type qualifies the type's name, which then means the same under any path.

@@ -59,16 +59,6 @@ CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
 
--- SQL for the condition that the tenant of the row b fits, after other conditions; empty for an index without tenants.
-CREATE OR REPLACE FUNCTION hashindex._fitting(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(' AND hashindex._fits(b.%I::text)', i.tenant_column) END;
-END
-$$;
-
 -- Number of landmarks for a tenant with this number of rows; 0 if it is small. All codes of a small tenant are ranked, in 2 ms. A search
 -- compares all landmarks of a large one (.25 us each) and ranks the codes of some lists (.4 us each). So the number grows with the root of
 -- the rows, from 25,600 rows on; before, there is one landmark for 20 rows.
@@ -132,15 +122,15 @@ DECLARE
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s, landmark, code FROM hashindex.%2$I WITH NO DATA',
-        i.storage || '_staged', later.code_table, ids
+        'CREATE UNLOGGED TABLE hashindex.%I AS SELECT %s, landmark, code FROM hashindex.%I WITH NO DATA',
+        i.storage || '_staged', ids, later.code_table
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Unlogged, since the build begins again after a crash.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s FROM hashindex.%2$I c WITH NO DATA',
-        i.storage || '_touched', later.code_table, ids
+        'CREATE UNLOGGED TABLE hashindex.%I AS SELECT %s FROM hashindex.%I c WITH NO DATA',
+        i.storage || '_touched', ids, later.code_table
     );
     PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_touched'), 'keys that were written while it is built');
     PERFORM hashindex._create_functions(i);
@@ -231,17 +221,16 @@ DECLARE
     parts jsonb := hashindex._parts(later);
     kept text[] := hashindex._code_keys(i);
 BEGIN
-    EXECUTE format(
-        'INSERT INTO hashindex.%1$I (%7$s, landmark, code%2$s) SELECT %8$s, nullif(s.landmark, -1), s.code%3$s FROM hashindex.%4$I s %5$s '
+    EXECUTE hashindex._fill(
+        $order$
+        INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
+        SELECT {each s.id}, nullif(s.landmark, -1), s.code{filter_reads} FROM {staged} s{if filter_reads} JOIN {table} b ON {same b.key s.id}{end filter_reads}
         -- A row that moved while the table was read may have been read twice, or not at all. Its key is in the log, as are those of deleted rows.
-        'WHERE NOT EXISTS (SELECT FROM hashindex.%6$I t WHERE %9$s)%11$s ORDER BY %10$ss.landmark',
-        later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
-        CASE WHEN i.filter_columns <> '{}' THEN
-            format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
-        i.storage || '_touched', hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
-        (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
+        WHERE NOT EXISTS (SELECT FROM {touched} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
-        CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END, parts ->> 'fits'
+        ORDER BY {if tenant}b.{tenant}, {end tenant}s.landmark$order$, parts, jsonb_build_object(
+            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', i.storage || '_touched')
+        )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
     PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
@@ -273,10 +262,12 @@ BEGIN
         RETURN -1;
     END IF;
     -- Keys are read before the table, since a key that is written in between is logged again.
-    EXECUTE format(
+    EXECUTE hashindex._fill(
         -- The mark of a TRUNCATE that came meanwhile stays for the next call.
-        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.%I IS NOT NULL RETURNING %s AS id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
-        i.storage || '_touched', kept[1], hashindex._key_value(i, 'k', kept), 'renew_' || i.storage
+        'WITH t AS (DELETE FROM {touched} k WHERE k.{first} IS NOT NULL RETURNING {row k.id} AS id) SELECT count(*), {renew}(array_agg(DISTINCT t.id))::text FROM t',
+        hashindex._name_parts(i), jsonb_build_object(
+            'touched', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident(kept[1]), 'renew', format('hashindex.%I', 'renew_' || i.storage)
+        )
     ) INTO applied;
     RETURN applied;
 END
@@ -436,7 +427,6 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_exchange_lists.name);
-    parts jsonb := hashindex._parts(i);
     moved bigint;
 BEGIN
     IF i.landmark_table IS NULL OR i.tenant_column IS NULL THEN
@@ -444,12 +434,12 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', i.name);
     END IF;
     -- Written again in the order of the lists.
-    EXECUTE format(
-        'WITH moved AS (DELETE FROM %1$s c USING unnest($1, $2) t(id, landmark) WHERE (%4$s) = (%3$s) RETURNING c.*, t.landmark AS list) '
+    EXECUTE hashindex._fill(
+        $move$
+        WITH moved AS (DELETE FROM {code_table} c USING unnest($1, $2) a(id, landmark) WHERE ({each c.id}) = ({key_of_text}) RETURNING c.*, a.landmark AS list)
         -- A tenant that has become small has no landmarks.
-        'INSERT INTO %1$s (%5$s, landmark, code%2$s) SELECT %5$s, nullif(m.list, -1), m.code%2$s FROM moved m ORDER BY m.list',
-        parts ->> 'code_table', parts ->> 'filter_targets', hashindex._key_of_text(i, 't.id'),
-        hashindex._columns_of('c', hashindex._code_keys(i)), hashindex._columns_of(NULL, hashindex._code_keys(i))
+        INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
+        SELECT {each id}, nullif(m.list, -1), m.code{filter_targets} FROM moved m ORDER BY m.list$move$, hashindex._parts(i)
     ) USING keys, landmarks;
     GET DIAGNOSTICS moved = ROW_COUNT;
     EXECUTE format('DELETE FROM hashindex.%I l WHERE l.tenant = $1::%s AND l.landmark < $2', i.landmark_table, hashindex._tenant_type(i))

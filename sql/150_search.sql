@@ -7,29 +7,12 @@ CREATE OR REPLACE FUNCTION hashindex._is_comparable(metric text, query text) RET
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN CASE metric
     WHEN 'cosine' THEN format(
-        'r.distance OPERATOR(pg_catalog.<>) ''NaN'' OR (%1$s OPERATOR({ext}.<=>) %1$s) OPERATOR(pg_catalog.=) ''NaN''', query
+        $$r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (%s OPERATOR({ext}.<=>) %s) OPERATOR(pg_catalog.=) 'NaN'$$, query, query
     )
     ELSE 'true' END;
 
--- Refuses to answer that a table has no rows if it was emptied and filled again. A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT
--- sees neither the old rows nor the new ones. PostgreSQL's functions know the table's present file, and the snapshot the file that it had.
-CREATE OR REPLACE FUNCTION hashindex._check_refilled(base regclass) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    IF EXISTS (
-        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
-        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
-    ) THEN
-        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
-            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
-    END IF;
-END
-$$;
-
--- Nearest rows of a table that match a filter, by exact distance; whose table it is, the caller has asked. The one exact query, which searches fall back to. It needs no row of
--- the catalog: an older snapshot may not see it.
+-- Nearest rows of a table that match a filter, by exact distance; whose table it is, the caller has asked. The one exact query, which
+-- searches fall back to. It needs no row of the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
     base regclass, key_columns text[], column_name text, metric text, query {ext}.vector, k integer,
     filter text DEFAULT NULL, caller_path text DEFAULT NULL
@@ -44,11 +27,19 @@ DECLARE
     -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate. It is in the answer too: otherwise each row's
     -- distance would be computed twice. A line comment at the end of the filter must not hide what follows it.
     statement text := format(
-        E'SELECT r.id, r.distance FROM (SELECT %2$s AS id, (%1$s.%3$I %4$s $1::%5$s) OPERATOR(pg_catalog.+) 0 AS distance '
-        'FROM %1$s WHERE %1$s.%3$I IS NOT NULL AND (%6$s\n) ORDER BY distance, %8$s LIMIT $2) r '
-        'WHERE %7$s',
-        base, hashindex._key_text(base::text, key_columns), column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
-        coalesce(filter, 'true'), hashindex._is_comparable(metric, '$1'), hashindex._columns_of(base::text, key_columns)
+        $exact$
+        SELECT r.id, r.distance FROM (
+            SELECT %s AS id, (%s.%I %s $1::%s) OPERATOR(pg_catalog.+) 0 AS distance
+            FROM %s
+            WHERE %s.%I IS NOT NULL AND (%s
+            ) ORDER BY distance, %s LIMIT $2
+        ) r
+        WHERE %s$exact$,
+        hashindex._key_text(base::text, key_columns), base, column_name, hashindex._distance_operator(metric), hashindex._vector_type(base, column_name),
+        base,
+        base, column_name, coalesce(filter, 'true'),
+        hashindex._columns_of(base::text, key_columns),
+        hashindex._is_comparable(metric, '$1')
     );
     own_path text := current_setting('search_path');
     path text;
@@ -56,8 +47,14 @@ BEGIN
     path := set_config('search_path', coalesce(caller_path, own_path), true);
     RETURN QUERY EXECUTE statement USING query, k;
     path := pg_catalog.set_config('search_path', own_path, true);
-    IF NOT FOUND THEN
-        PERFORM hashindex._check_refilled(base);
+    -- A search that waits for BEGIN; TRUNCATE; INSERT; COMMIT sees neither the old rows nor the new ones. PostgreSQL's functions know the
+    -- table's present file, and the snapshot the file that it had.
+    IF NOT FOUND AND EXISTS (
+        SELECT FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part
+        WHERE c.relfilenode <> pg_relation_filenode(c.oid) AND pg_relation_size(c.oid) > 0
+    ) THEN
+        RAISE EXCEPTION 'table % was emptied and filled again since this statement began', base
+            USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
     END IF;
 END
 $$;
@@ -130,8 +127,7 @@ DECLARE
     expected record;
     share double precision;
     own_path text := current_setting('search_path');
-    operator text := hashindex._distance_operator(i.metric);
-    vector_type text := hashindex._vector_type(base::regclass, i.column_name);
+    vector text := format('%s.%I', base, i.column_name);
     may_read_codes boolean := i.encoded
         -- NULL where a build has dropped the codes that this snapshot knows.
         AND has_column_privilege(to_regclass(format('hashindex.%I', i.code_table)), CASE WHEN i.tenant_column IS NULL THEN 'code' ELSE 'filter_1' END, 'SELECT')
@@ -167,25 +163,34 @@ BEGIN
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
         statement := format(
-            E'WITH hashindex_candidate AS MATERIALIZED (SELECT %9$s FROM hashindex.%1$I($1, $2, $3, $4, $5%14$s) c) '
-            'SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given, '
-            '(pg_catalog.array_agg(%10$s ORDER BY r.distance, %11$s))[:$6] AS ids, '
-            '(pg_catalog.array_agg(r.distance ORDER BY r.distance, %11$s))[:$6] AS distances '
-            'FROM (SELECT %12$s, %2$s.%4$I %5$s $1::%7$s AS distance FROM %2$s '
-            'WHERE (%3$s) OPERATOR(pg_catalog.=) ANY (%13$s) AND %2$s.%4$I IS NOT NULL AND (%6$s\n) OFFSET 0) r '
-            'WHERE %8$s',
-            'candidates_' || i.name, base, hashindex._columns_of(base, i.key_columns), i.column_name, operator, wanted_rows, vector_type,
-            hashindex._is_comparable(i.metric, '$1'),
-            (SELECT string_agg(format('c.%I AS %I', k.shown, k.kept), ', ' ORDER BY k.n)
-             FROM unnest(hashindex._answer_keys(i), kept_keys) WITH ORDINALITY k(shown, kept, n)),
+            $statement$
+            WITH hashindex_candidate AS MATERIALIZED (SELECT %s FROM hashindex.%I($1, $2, $3, $4, $5%s) c)
+            SELECT pg_catalog.count(*) AS matching, (SELECT pg_catalog.count(*) FROM hashindex_candidate) AS given,
+                (pg_catalog.array_agg(%s ORDER BY r.distance, %s))[:$6] AS ids,
+                (pg_catalog.array_agg(r.distance ORDER BY r.distance, %s))[:$6] AS distances
+            FROM (
+                SELECT %s, %s %s $1::%s AS distance
+                FROM %s
+                WHERE (%s) OPERATOR(pg_catalog.=) ANY (%s) AND %s IS NOT NULL AND (%s
+                ) OFFSET 0
+            ) r
+            WHERE %s$statement$,
+            hashindex._columns_of('c', hashindex._answer_keys(i), kept_keys), 'candidates_' || i.name,
+            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END,
             hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys),
-            (SELECT string_agg(format('%s.%I AS %I', base, k.name, k.kept), ', ' ORDER BY k.n)
-             FROM unnest(i.key_columns, kept_keys) WITH ORDINALITY k(name, kept, n)),
-            CASE WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
-                 WHEN hashindex._is_distributed(i) THEN 'TABLE hashindex_candidate'
-                 -- The planner expects an array to be short, and so looks its keys up one by one.
-                 ELSE format('SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT %s FROM hashindex_candidate c)) k', hashindex._key_value(i, 'c', kept_keys)) END,
-            CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END
+            hashindex._columns_of('r', kept_keys),
+            hashindex._columns_of(base, i.key_columns, kept_keys), vector, hashindex._distance_operator(i.metric), hashindex._vector_type(base::regclass, i.column_name),
+            base,
+            hashindex._columns_of(base, i.key_columns), CASE
+                WHEN cardinality(kept_keys) = 1 THEN 'ARRAY(TABLE hashindex_candidate)'
+                WHEN hashindex._is_distributed(i) THEN 'TABLE hashindex_candidate'
+                -- The planner expects an array to be short, and so looks its keys up one by one.
+                ELSE format(
+                    'SELECT k.* FROM pg_catalog.unnest(ARRAY(SELECT ROW(%s)::%s FROM hashindex_candidate c)) k',
+                    hashindex._columns_of('c', kept_keys), hashindex._key_type(i)
+                )
+            END, vector, wanted_rows,
+            hashindex._is_comparable(i.metric, '$1')
         );
         LOOP
             whole := least(n, 2147483647);
@@ -256,10 +261,8 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT format(
-        'SELECT %s%s FROM hashindex.%I c', (
-            SELECT string_agg(format('c.%I AS %I', k.kept, k.name), ', ' ORDER BY k.n)
-            FROM unnest(i.key_columns, hashindex._code_keys(i)) WITH ORDINALITY k(name, kept, n)
-        ), string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
+        'SELECT %s%s FROM hashindex.%I c', hashindex._columns_of('c', hashindex._code_keys(i), i.key_columns),
+        string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
     ) INTO source
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name

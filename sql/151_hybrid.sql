@@ -55,18 +55,23 @@ BEGIN
     FROM hashindex.search(index_name, query, depth, filter => filter, query_code => query_code, caller_path => caller_path) s;
     IF numnode(asked) > 0 THEN
         -- The expression of an index USING gin (to_tsvector('english', column)).
-        document := format(
-            CASE WHEN column_type = 'tsvector'::regtype THEN '%1$s.%2$I' ELSE 'pg_catalog.to_tsvector(%3$L::pg_catalog.regconfig, %1$s.%2$I)' END,
-            base, text_column, configuration
-        );
+        document := format('%s.%I', base, text_column);
+        IF column_type <> 'tsvector'::regtype THEN
+            document := format('pg_catalog.to_tsvector(%L::pg_catalog.regconfig, %s)', configuration, document);
+        END IF;
         statement := format(
-            'SELECT pg_catalog.array_agg(%5$s ORDER BY w.rank DESC, %6$s) FROM (SELECT %7$s, '
-            'pg_catalog.ts_rank_cd(%3$s, $1, 1) AS rank FROM %1$s WHERE %3$s OPERATOR(pg_catalog.@@) $1 AND (%4$s) '
-            'ORDER BY rank DESC, %2$s LIMIT $2) w',
-            base, hashindex._columns_of(base, i.key_columns), document, coalesce(filter || E'\n', 'true'),
+            $statement$
+            SELECT pg_catalog.array_agg(%s ORDER BY w.rank DESC, %s) FROM (
+                SELECT %s, pg_catalog.ts_rank_cd(%s, $1, 1) AS rank
+                FROM %s
+                WHERE %s OPERATOR(pg_catalog.@@) $1 AND (%s
+                ) ORDER BY rank DESC, %s LIMIT $2
+            ) w$statement$,
             hashindex._key_text('w', kept), hashindex._columns_of('w', kept),
-            (SELECT string_agg(format('%s.%I AS %I', base, c.name, c.kept), ', ' ORDER BY c.n)
-             FROM unnest(i.key_columns, kept) WITH ORDINALITY c(name, kept, n))
+            hashindex._columns_of(base, i.key_columns, kept), document,
+            base,
+            document, coalesce(filter, 'true'),
+            hashindex._columns_of(base, i.key_columns)
         );
         -- Under the caller's path even format may be somebody else's, so only what is written already runs there.
         PERFORM set_config('search_path', caller_path, true);

@@ -7,17 +7,21 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    base text := format('%I.%I', i.schema_name, i.table_name);
-    one text := CASE WHEN id IS NOT NULL THEN format(
-        'AND (%s) = (%s)', hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, quote_literal(id))) END;
     written bigint;
 BEGIN
-    EXECUTE format(
-        'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT %s AS id FROM %s b WHERE b.%I IS NOT NULL AND %s %s %s) s',
-        'refresh_' || i.storage, hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
-        -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
-        -- serialization failure that callers of these isolation levels expect.
-        CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
+    EXECUTE hashindex._fill(
+        $encode$
+        SELECT count(*), {refresh}(array_agg(s.id))::text FROM (
+            SELECT {row b.key} AS id FROM {table} b
+            WHERE b.{column} IS NOT NULL AND {has_no_code}{if given} AND ({each b.key}) = ({given}){end given}
+            -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
+            -- serialization failure that callers of these isolation levels expect.
+            {if strict}FOR SHARE OF b{end strict}
+        ) s$encode$, hashindex._name_parts(i), jsonb_build_object(
+            'refresh', format('hashindex.%I', 'refresh_' || i.storage), 'has_no_code', hashindex._has_no_code(i),
+            'given', CASE WHEN id IS NOT NULL THEN hashindex._key_of_text(i, quote_literal(id)) END,
+            'strict', current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+        )
     ) INTO written;
     RETURN written;
 END
@@ -29,7 +33,10 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN format('NOT EXISTS (SELECT FROM hashindex.%I c WHERE %s)%s', i.code_table, hashindex._same_key(i, 'b', 'c'), hashindex._fitting(i));
+    RETURN hashindex._fill(
+        'NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}',
+        hashindex._name_parts(i)
+    );
 END
 $$;
 

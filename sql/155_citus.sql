@@ -513,7 +513,7 @@ BEGIN
             SELECT l.landmark FROM {landmarks} l{if tenant} WHERE l.tenant = b.{tenant}{end tenant} ORDER BY l.centre OPERATOR({ext}.<->) {point_of_row} LIMIT 1
         ) l ON true
 {end landmarks}
-        WHERE b.{column} IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){pages}
+        WHERE b.{column} IS NOT NULL AND r.projection IS NOT NULL AND {has_no_code}{pages}
         -- A trigger may write the code of a newer vector meanwhile.
         ON CONFLICT ({each id}) DO NOTHING$encode$, parts, jsonb_build_object(
             'row_filters', coalesce((SELECT string_agg(format(', b.%I', f.name), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)), ''),
@@ -536,7 +536,7 @@ BEGIN
         $left_out$
         SELECT {key_text} FROM {table} b CROSS JOIN LATERAL {project}(b.{column}::{ext}.vector, true) r(projection)
         WHERE b.{column} IS NOT NULL AND r.projection IS NULL AND {has_no_code} ORDER BY {each b.key}$left_out$,
-        hashindex._parts(i), jsonb_build_object('has_no_code', hashindex._has_no_code(i))
+        hashindex._parts(i)
     );
 END
 $$;
@@ -552,9 +552,9 @@ DECLARE
 BEGIN
     -- A role that does not see every row would delete the codes of the others.
     IF NOT row_security_active(format('%I.%I', i.schema_name, i.table_name)) THEN
-        EXECUTE format(
-            'DELETE FROM hashindex.%I c WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s AND b.%I IS NOT NULL)',
-            i.code_table, i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c'), i.column_name
+        EXECUTE hashindex._fill(
+            'DELETE FROM {code_table} c WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id} AND b.{column} IS NOT NULL)',
+            hashindex._name_parts(i)
         );
         GET DIAGNOSTICS pruned = ROW_COUNT;
     END IF;

@@ -47,13 +47,13 @@ DECLARE
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     code_table regclass := format('hashindex.%I', i.code_table)::regclass;
     kept text[] := hashindex._code_keys(i);
-    same_key text := hashindex._same_key(i, 'b', 'c');
     -- The key that the text k.id stands for.
     drawn_key text := hashindex._key_of_text(i, 'k.id');
     hides boolean := row_security_active(base);
     -- Reads all rows; or all keys, if most pages are all-visible, so that an index-only scan is cheap; or a sample.
     every boolean;
     every_key boolean;
+    names jsonb;
     drawn record;
     rows double precision;
     codes double precision;
@@ -73,26 +73,27 @@ BEGIN
            sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
     INTO every, every_key
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
+    names := jsonb_build_object(
+        'table', base, 'code_table', code_table, 'column', quote_ident(i.column_name), 'key', i.key_columns, 'id', kept, 'one', quote_ident(kept[1]), 'every', every
+    );
     every_key := coalesce(every OR every_key AND hashindex._sample_share(code_table, 40000) = 1, false);
 
     IF every_key THEN
-        EXECUTE format(
-            'SELECT count(b.%1$I), count(c.%2$I), count(*) FILTER (WHERE c.%2$I IS NULL AND b.hashindex_vector), '
-            '       count(*) FILTER (WHERE c.%2$I IS NOT NULL AND b.hashindex_vector IS NOT TRUE) '
-            'FROM (SELECT %3$s, %4$s AS hashindex_vector FROM %5$s k) b FULL JOIN %6$s c ON %7$s',
-            i.key_columns[1], kept[1], hashindex._columns_of('k', i.key_columns),
-            CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table, same_key
+        EXECUTE hashindex._fill(
+            $compare$
+            SELECT count(b.hashindex_vector), count(c.{one}), count(*) FILTER (WHERE c.{one} IS NULL AND b.hashindex_vector),
+                count(*) FILTER (WHERE c.{one} IS NOT NULL AND b.hashindex_vector IS NOT TRUE)
+            FROM (SELECT {each k.key}, {if every}k.{column} IS NOT NULL{else every}true{end every} AS hashindex_vector FROM {table} k) b
+            FULL JOIN {code_table} c ON {same b.key c.id}$compare$, names
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
             -- Rows without a vector need no code, and do not count.
             basis := CASE WHEN missing > 2000 THEN '2000' ELSE '' END;
-            EXECUTE format(
-                'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
-                '    SELECT %2$s FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE %5$s) '
-                '    ORDER BY random() LIMIT 2000'
-                ') m JOIN %3$s b ON (%6$s) = (%7$s)',
-                i.column_name, hashindex._columns_of('k', i.key_columns), base, code_table, hashindex._same_key(i, 'k', 'c'),
-                hashindex._columns_of('b', i.key_columns), hashindex._columns_of('m', i.key_columns)
+            EXECUTE hashindex._fill(
+                $missing$
+                SELECT $1 * avg((k.{column} IS NOT NULL)::integer) FROM (
+                    SELECT {each b.key} FROM {table} b WHERE {has_no_code} ORDER BY random() LIMIT 2000
+                ) m JOIN {table} k ON ({each k.key}) = ({each m.key})$missing$, names, jsonb_build_object('has_no_code', hashindex._has_no_code(i))
             ) INTO missing USING missing;
             rows := codes - strays + missing;
         END IF;
@@ -106,10 +107,11 @@ BEGIN
     IF NOT every THEN
         -- Count codes whose rows are gone, unless all keys were compared, or have lost their vector unseen by a trigger.
         drawn := hashindex._sample_ids(code_table, kept, 'true', 2000);
-        EXECUTE format(
-            'SELECT coalesce($3, 0) + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
-            'WHERE %1$s EXISTS (SELECT FROM %2$s b WHERE (%3$s) = (%4$s) AND b.%5$I IS %1$s NULL)',
-            CASE WHEN NOT every_key THEN 'NOT' END, base, hashindex._columns_of('b', i.key_columns), drawn_key, i.column_name
+        EXECUTE hashindex._fill(
+            $strays$
+            SELECT coalesce($3, 0) + $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id)
+            WHERE {none} EXISTS (SELECT FROM {table} b WHERE ({each b.key}) = ({drawn_key}) AND b.{column} IS {none} NULL)$strays$,
+            names, jsonb_build_object('none', CASE WHEN every_key THEN '' ELSE 'NOT' END, 'drawn_key', drawn_key)
         ) INTO strays USING drawn.ids, drawn.total, strays;
         codes := coalesce(codes, drawn.total);
     END IF;
@@ -143,11 +145,11 @@ BEGIN
 
     -- Some free space is normal, since it is used again. A row has a pointer of 4 bytes, a page a header of 24.
     EXECUTE format(
-        'SELECT pg_table_size(%1$L)::double precision AS used, '
+        'SELECT pg_table_size($2)::double precision AS used, '
         '       coalesce($1 * (ceil(avg(pg_column_size(c.*)) / 8) * 8 + 4) * 8192 / 8168, 0) AS needed '
-        'FROM %1$s c TABLESAMPLE SYSTEM (%2$s)',
+        'FROM %s c TABLESAMPLE SYSTEM (%s)',
         code_table, 100 * hashindex._sample_share(code_table, 100)
-    ) INTO found USING codes;
+    ) INTO found USING codes, code_table;
     RETURN QUERY SELECT 'bloat', CASE WHEN b.bloated THEN 'warning' ELSE 'ok' END,
         greatest(1, found.used / greatest(found.needed, 8 * 1024 ^ 2)),
         CASE WHEN b.bloated THEN format('%s takes %s MB, and would need %s', code_table, round((found.used / 1e6)::numeric, 1),
@@ -161,14 +163,14 @@ BEGIN
         wrong := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
         IF wrong = '{}' THEN
             ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
-            EXECUTE format(
-                'SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(%s), ROW(%s))) '
-                'FROM %s JOIN %s c ON %s',
-                (SELECT string_agg(format('b.%I', f.name), ', ' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
-                (SELECT string_agg(format('c.filter_%s', n), ', ' ORDER BY n) FROM generate_subscripts(i.filter_columns, 1) n),
-                CASE WHEN _health_of_rows.full THEN format('%s b', base)
-                     ELSE format('unnest($1) k(id) JOIN %s b ON (%s) = (%s)', base, hashindex._columns_of('b', i.key_columns), drawn_key) END,
-                code_table, same_key
+            EXECUTE hashindex._fill(
+                $stale$
+                SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
+                FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
+                names, jsonb_build_object(
+                    'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
+                    'full', _health_of_rows.full, 'drawn_key', drawn_key
+                )
             ) INTO looked_at, stale USING ids;
             IF stale > 0 THEN
                 wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
@@ -193,12 +195,12 @@ BEGIN
     END IF;
     EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
     EXECUTE format(
-        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %1$s c TABLESAMPLE SYSTEM (%2$s) GROUP BY c.landmark) '
+        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
         'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
-        'FROM lists l LEFT JOIN hashindex.%3$I k USING (landmark)',
+        'FROM lists l LEFT JOIN hashindex.%I k USING (landmark)',
         code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END, i.landmark_table
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN
@@ -382,10 +384,10 @@ BEGIN
                 ELSE format('a swap to model %s was left %s', s.model,
                             CASE s.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
            CASE WHEN s.swap_state = 'previous' THEN
-                    format('return to them by pg-hashindex index rollback %1$s, or drop them: pg-hashindex index prune %1$s', i.name)
+                    format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
                 WHEN s.left_over THEN format(
-                    'finish it: pg-hashindex index swap %1$s --model %2$s; or give it up: pg-hashindex index repair %1$s --undo',
-                    i.name, hashindex._shell_word(s.model)) END
+                    'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
+                    i.name, hashindex._shell_word(s.model), i.name) END
     FROM (
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
                x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over

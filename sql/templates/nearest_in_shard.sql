@@ -3,7 +3,7 @@
                     ORDER BY {distance} LIMIT $6
                 ) c);
                 hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
-                RETURN QUERY SELECT ({row b.key})::{key_type}, b.{column} {operator} hashindex_point
-                FROM {table} b
-                WHERE {among b.key hashindex_ids} AND {if tenant}(b.{tenant} = $8) IS TRUE AND {end tenant}b.{column} IS NOT NULL
+                RETURN QUERY SELECT ({row table.key})::{key_type}, {table}.{column} {operator} hashindex_point
+                FROM {table}
+                WHERE {among table.key hashindex_ids} AND {if tenant}({table}.{tenant} = $8) IS TRUE AND {end tenant}{table}.{column} IS NOT NULL
                 ORDER BY 2, 1 LIMIT $7;

@@ -136,12 +136,12 @@ BEGIN
 {end small_tenants}
 {part_values}        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
-            SELECT {row b.key} AS id, b.{column} {operator} hashindex_point AS distance
-            FROM {table} b
+            SELECT {row table.key} AS id, {table}.{column} {operator} hashindex_point AS distance
+            FROM {table}
 {if tenant}
             -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
 {end tenant}
-            WHERE {if tenant}{if divided}b.{tenant} = $9{else divided}(b.{tenant} = $9) IS TRUE{end divided} AND {end tenant}{among b.key hashindex_keys}{in_parts} AND b.{column} IS NOT NULL
+            WHERE {if tenant}{if divided}{table}.{tenant} = $9{else divided}({table}.{tenant} = $9) IS TRUE{end divided} AND {end tenant}{among table.key hashindex_keys}{in_parts} AND {table}.{column} IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
         LOOP
