@@ -959,6 +959,7 @@ TABLES = {
     "bgdh-500": lambda: protocol_table("bgdh_500", "MAP@5000"),
     "bgdh-250": lambda: protocol_table("bgdh_250", "MAP@5000"),
     "bgdh-50": lambda: protocol_table("bgdh_50", "MAP@5000"),
+    "bgdh-packages": lambda: protocol_table("bgdh_packages", "MAP@5000"),
     "bgdh-costs": lambda: protocol_table("bgdh_50", *COSTS),
     "sadih-usps": lambda: protocol_table("sadih_usps", "MAP", "P@100"),
     "sadih-packages": lambda: protocol_table("sadih_packages", "MAP", "P@100"),

@@ -202,7 +202,7 @@ _WITH_FASTH = replace(
     _RIVALS, methods=_named("cghash fasth sth sbre agh s3plh sh itq lsh"), splits=5
 )
 _BGDH = Comparison(
-    _named("bgdh ssdh dpsh dhn deep-dsh sdh lfh cosdish s3plh itq isohash sph"),
+    _named("bgdh ssdh dpsh dhn deep-dsh sdh lfh fasth cosdish s3plh itq lsh isohash sph"),
     bits=(12, 32),
     measures=Measures((100,), top=(5000,)),
     splits=3,
