@@ -81,13 +81,13 @@ CREATE OR REPLACE FUNCTION hashindex._fits(tenant text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (octet_length(tenant) > 2000) IS NOT TRUE;
 
--- SQL for the condition that the tenant of the row b fits, after other conditions; empty for an index without tenants.
-CREATE OR REPLACE FUNCTION hashindex._fitting(i hashindex.index) RETURNS text
+-- SQL for the condition that the tenant of a row fits, after other conditions; empty for an index without tenants.
+CREATE OR REPLACE FUNCTION hashindex._fitting(i hashindex.index, row_name text DEFAULT 'b') RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(' AND hashindex._fits(b.%I::text)', i.tenant_column) END;
+    RETURN CASE WHEN i.tenant_column IS NULL THEN '' ELSE format(' AND hashindex._fits(%s.%I::text)', row_name, i.tenant_column) END;
 END
 $$;
 

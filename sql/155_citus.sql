@@ -541,7 +541,7 @@ BEGIN
     EXECUTE format(
         'INSERT INTO %1$s (%12$s, landmark, code%2$s) SELECT %3$s, %4$s, %5$s%7$s '
         'FROM %8$s b CROSS JOIN LATERAL %11$s(b.%6$I::{ext}.vector, true) r(projection) %9$s '
-        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%10$s '
+        'WHERE b.%6$I IS NOT NULL AND r.projection IS NOT NULL AND NOT EXISTS (SELECT FROM %1$s c WHERE %13$s)%14$s%10$s '
         -- A trigger may write the code of a newer vector meanwhile.
         'ON CONFLICT (%12$s) DO NOTHING',
         parts ->> 'code_table', parts ->> 'filter_targets', hashindex._columns_of('b', i.key_columns),
@@ -554,7 +554,7 @@ BEGIN
                 -- A small tenant has no landmark.
                 ELSE 'LEFT JOIN LATERAL (SELECT l.landmark FROM %1$s l WHERE l.tenant = b.%3$I ORDER BY l.centre OPERATOR({ext}.<->) %2$s LIMIT 1) l ON true' END,
             parts ->> 'landmarks', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)), i.tenant_column
-        ) END, pages, format('hashindex.%I', 'project_' || i.storage), parts ->> 'ids', parts ->> 'same_key'
+        ) END, pages, format('hashindex.%I', 'project_' || i.storage), parts ->> 'ids', parts ->> 'same_key', parts ->> 'fits'
     );
     GET DIAGNOSTICS written = ROW_COUNT;
     RETURN written;

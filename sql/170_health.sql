@@ -55,6 +55,12 @@ DECLARE
     every boolean;
     every_key boolean;
     drawn record;
+    -- The check of columns says if the tenants' one is gone.
+    tenant_is_there boolean := EXISTS (
+        SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped
+    );
+    fits text := CASE WHEN tenant_is_there THEN hashindex._fitting(i) ELSE '' END;
+    key_fits text := CASE WHEN tenant_is_there THEN hashindex._fitting(i, 'k') ELSE '' END;
     rows double precision;
     codes double precision;
     missing double precision;
@@ -81,23 +87,23 @@ BEGIN
             '       count(*) FILTER (WHERE c.%2$I IS NOT NULL AND b.hashindex_vector IS NOT TRUE) '
             'FROM (SELECT %3$s, %4$s AS hashindex_vector FROM %5$s k) b FULL JOIN %6$s c ON %7$s',
             i.key_columns[1], kept[1], hashindex._columns_of('k', i.key_columns),
-            CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) ELSE 'true' END, base, code_table, same_key
+            CASE WHEN every THEN format('k.%I IS NOT NULL', i.column_name) || key_fits ELSE 'true' END, base, code_table, same_key
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
-            -- Rows without a vector need no code, and do not count.
+            -- Rows without a vector need no code, and do not count; nor do tenants that an index cannot hold.
             basis := CASE WHEN missing > 2000 THEN '2000' ELSE '' END;
             EXECUTE format(
-                'SELECT $1 * avg((b.%1$I IS NOT NULL)::integer) FROM ('
+                'SELECT $1 * avg((b.%1$I IS NOT NULL%8$s)::integer) FROM ('
                 '    SELECT %2$s FROM %3$s k WHERE NOT EXISTS (SELECT FROM %4$s c WHERE %5$s) '
                 '    ORDER BY random() LIMIT 2000'
                 ') m JOIN %3$s b ON (%6$s) = (%7$s)',
                 i.column_name, hashindex._columns_of('k', i.key_columns), base, code_table, hashindex._same_key(i, 'k', 'c'),
-                hashindex._columns_of('b', i.key_columns), hashindex._columns_of('m', i.key_columns)
+                hashindex._columns_of('b', i.key_columns), hashindex._columns_of('m', i.key_columns), fits
             ) INTO missing USING missing;
             rows := codes - strays + missing;
         END IF;
     ELSE
-        drawn := hashindex._sample_ids(base, i.key_columns, format('b.%I IS NOT NULL', i.column_name), 2000);
+        drawn := hashindex._sample_ids(base, i.key_columns, format('b.%I IS NOT NULL', i.column_name) || fits, 2000);
         EXECUTE format(
             'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
             'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key

@@ -44,11 +44,11 @@ BEGIN
                         ON CONFLICT ({ids}) DO UPDATE SET code = c.code}} USING $1;
                 END IF;
                 EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {code_among}($1){among_end} AND NOT EXISTS (SELECT FROM ' || $2
-                    || {{ b WHERE {same_key} AND b.{column} IS NOT NULL)}} USING $1;
+                    || {{ b WHERE {same_key} AND b.{column} IS NOT NULL{fits})}} USING $1;
                 EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({ids}, landmark, code{filter_targets}) SELECT {r_ids}, }} || hashindex_landmarks
                     || {{, {row_code}{filter_sources} FROM (
                         SELECT {row_ids}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
-                        FROM {rows_before}}} || $2 || {{{rows_after} AND b.{column} IS NOT NULL OFFSET 0
+                        FROM {rows_before}}} || $2 || {{{rows_after} AND b.{column} IS NOT NULL{fits} OFFSET 0
                     ) r ON CONFLICT ({ids}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING $1;
             END LOOP;
     END CASE;
