@@ -55,6 +55,7 @@ DECLARE
     every_key boolean;
     names jsonb;
     drawn record;
+    counted hashindex.index := i;
     rows double precision;
     codes double precision;
     missing double precision;
@@ -73,7 +74,12 @@ BEGIN
            sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
     INTO every, every_key
     FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part;
+    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = base AND a.attname = i.tenant_column AND NOT a.attisdropped) THEN
+        -- The check of columns says that it is gone.
+        counted.tenant_column := NULL;
+    END IF;
     names := jsonb_build_object(
+        'tenant', quote_ident(counted.tenant_column),
         'table', base, 'code_table', code_table, 'column', quote_ident(i.column_name), 'key', i.key_columns, 'id', kept, 'one', quote_ident(kept[1]), 'every', every
     );
     every_key := coalesce(every OR every_key AND hashindex._sample_share(code_table, 40000) = 1, false);
@@ -83,22 +89,22 @@ BEGIN
             $compare$
             SELECT count(b.hashindex_vector), count(c.{one}), count(*) FILTER (WHERE c.{one} IS NULL AND b.hashindex_vector),
                 count(*) FILTER (WHERE c.{one} IS NOT NULL AND b.hashindex_vector IS NOT TRUE)
-            FROM (SELECT {each k.key}, {if every}k.{column} IS NOT NULL{else every}true{end every} AS hashindex_vector FROM {table} k) b
+            FROM (SELECT {each k.key}, {if every}k.{column} IS NOT NULL{if tenant} AND hashindex._fits(k.{tenant}::text){end tenant}{else every}true{end every} AS hashindex_vector FROM {table} k) b
             FULL JOIN {code_table} c ON {same b.key c.id}$compare$, names
         ) INTO rows, codes, missing, strays;
         IF missing > 0 AND NOT every THEN
-            -- Rows without a vector need no code, and do not count.
+            -- Rows without a vector need no code, and do not count; nor do tenants that an index cannot hold.
             basis := CASE WHEN missing > 2000 THEN '2000' ELSE '' END;
             EXECUTE hashindex._fill(
                 $missing$
                 SELECT $1 * avg((k.{column} IS NOT NULL)::integer) FROM (
                     SELECT {each b.key} FROM {table} b WHERE {has_no_code} ORDER BY random() LIMIT 2000
-                ) m JOIN {table} k ON ({each k.key}) = ({each m.key})$missing$, names, jsonb_build_object('has_no_code', hashindex._has_no_code(i))
+                ) m JOIN {table} k ON ({each k.key}) = ({each m.key})$missing$, names, jsonb_build_object('has_no_code', hashindex._has_no_code(counted))
             ) INTO missing USING missing;
             rows := codes - strays + missing;
         END IF;
     ELSE
-        drawn := hashindex._sample_ids(base, i.key_columns, format('b.%I IS NOT NULL', i.column_name), 2000);
+        drawn := hashindex._sample_ids(base, i.key_columns, hashindex._fill('b.{column} IS NOT NULL{if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}', names), 2000);
         EXECUTE format(
             'SELECT $2, cardinality($1), $2 * count(*) / greatest(1, cardinality($1)) FROM unnest($1) k(id) '
             'WHERE NOT EXISTS (SELECT FROM %s c WHERE (%s) = (%s))', code_table, hashindex._columns_of('c', kept), drawn_key

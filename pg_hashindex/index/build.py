@@ -132,10 +132,13 @@ def rebalance(
             index, work, Throttle(None), access="landmarks", building=None, memory=most_memory
         )
         if tenant is not None:
-            return Rebalanced(*build.run_tenant(tenant))
-        before = build.count_landmarks()
-        rows = build.run()
-        return Rebalanced(rows or 0, before, build.count_landmarks())
+            rebalanced = Rebalanced(*build.run_tenant(tenant))
+        else:
+            before = build.count_landmarks()
+            rows = build.run()
+            rebalanced = Rebalanced(rows or 0, before, build.count_landmarks())
+        index.warn_of_long_tenants()
+        return rebalanced
 
 
 def verifier_of(index: IndexRow) -> type[Verifier]:

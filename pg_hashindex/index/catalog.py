@@ -1,6 +1,7 @@
 """The catalog of indexes: rows of ``hashindex.index``, and the size and state of each index."""
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +26,13 @@ from ..db.owners import (
 )
 from ..db.server_errors import translated_errors
 from ..db.statements import Statement, Steps, execute, one_row, read_as, run
-from ..errors import DatabaseStateError, InvalidInputError, MissingRightsError, UnknownIndexError
+from ..errors import (
+    DatabaseStateError,
+    InvalidInputError,
+    MissingRightsError,
+    RowsLeftOutWarning,
+    UnknownIndexError,
+)
 from ..models import store
 from ..models.model import Metric, Model
 from ..models.network import NetworkKind
@@ -70,9 +77,23 @@ _CURRENT: LiteralString = """
 
 _WAITING: LiteralString = """
     SELECT count(*) FROM {table} b {part}
-    WHERE b.{column} IS NOT NULL
+    WHERE b.{column} IS NOT NULL {fits}
       AND NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
 """
+
+# Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
+FIRST_MISSING: LiteralString = """
+    SELECT {key_text} FROM (
+        SELECT {as_ids} FROM {table} b
+        WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+        ORDER BY {key} OFFSET 0
+    ) c JOIN {table} b ON ({key}) = ({code_key})
+    WHERE b.{column} IS NOT NULL {fits}
+    ORDER BY {key} LIMIT {most}
+"""
+
+# Keys that a warning names.
+_MOST_NAMED = 5
 
 # The b-tree of the codes by landmark.
 _LISTS_BYTES: LiteralString = """
@@ -266,14 +287,22 @@ class IndexRow:
 
         ``key``, ``key_text`` and ``as_ids`` are of a row b of the table, ``code_key`` is of a row c
         of the codes, ``ids`` are its columns, ``whole_key`` is one value of it; ``given_key`` is
-        read from the text ``s.id``. Refused if the table may not be read.
+        read from the text ``s.id``; ``fits`` leaves out tenants that an index cannot hold. Refused
+        if the table may not be read.
         """
         self.check_trust()
         return {
             "table": self.table,
             "table_name": sql.Literal(self.qualified_table),
             "column": sql.Identifier(self.column_name),
+            "fits": sql.SQL("" if self.tenant_column is None else "AND hashindex._fits({})").format(
+                self._tenant_text
+            ),
         } | self._key_names
+
+    @property
+    def _tenant_text(self) -> sql.Composed:
+        return sql.SQL("b.{}::text").format(sql.Identifier(self.tenant_column or ""))
 
     @cached_property
     def _key_names(self) -> dict[str, sql.Composable]:
@@ -433,6 +462,28 @@ class IndexRow:
             names = self.names | {"codes": codes or self.codes, "part": part}
             (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
+
+    def warn_of_long_tenants(self) -> None:
+        """Name rows that have no code because their tenant is longer than an index holds."""
+        if self.tenant_column is None:
+            return
+        names = self.names | {
+            "codes": self.codes,
+            "fits": sql.SQL("AND NOT hashindex._fits({})").format(self._tenant_text),
+            "most": sql.Literal(_MOST_NAMED + 1),
+        }
+        with translated_errors(self), self.connection.transaction():
+            query = sql.SQL(FIRST_MISSING).format(**names)
+            keys = [key for (key,) in execute(self.connection, query).fetchall()]
+        if keys:
+            more = ", ..." if len(keys) > _MOST_NAMED else ""
+            warnings.warn(
+                f"left out rows of {self.qualified_table} whose tenant is longer than an index "
+                f"holds, 2,000 bytes: key {', '.join(keys[:_MOST_NAMED])}{more}; searches within "
+                "such a tenant compare its rows exactly",
+                RowsLeftOutWarning,
+                stacklevel=3,
+            )
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""

@@ -131,6 +131,7 @@ def encode_shards(
             len(shards.left_out),
             f"for model {index.model_name}, so that searches by codes miss them",
         )
+    index.warn_of_long_tenants()
     return written
 
 

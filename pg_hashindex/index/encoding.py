@@ -28,7 +28,6 @@ with learned codes gives them to rows that training knew; triggers hash all rows
 """
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString, NamedTuple
@@ -42,12 +41,11 @@ from ..db.work import Work, claimed_work
 from ..errors import (
     DatabaseStateError,
     InvalidInputError,
-    RowsLeftOutWarning,
     TooLargeError,
 )
 from ..models.codes import CodeArray, CodeArrayDumper
 from ..models.vectors import warn_of_left_out
-from .catalog import IndexRow
+from .catalog import FIRST_MISSING, IndexRow
 
 _BATCH_ROWS = 10_000
 # Numbers of a batch: 16 MB, of which several copies are made. Batches of long vectors have fewer
@@ -67,9 +65,6 @@ _MOST_PASSES = 10
 # Pages read to estimate how many rows have to be encoded, in tables with more than twice as many.
 _COUNTED_PAGES = 1000
 
-# Keys that a warning names.
-_NAMED = 5
-
 # Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
@@ -82,17 +77,6 @@ _ROWS: LiteralString = """
           SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
       )
     ORDER BY {key} LIMIT $2
-"""
-
-# Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
-_FIRST_MISSING: LiteralString = """
-    SELECT {key_text} FROM (
-        SELECT {as_ids} FROM {table} b
-        WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
-        ORDER BY {key} OFFSET 0
-    ) c JOIN {table} b ON ({key}) = ({code_key})
-    WHERE b.{column} IS NOT NULL {fits}
-    ORDER BY {key} LIMIT {most}
 """
 
 # Counting all missing rows takes as long as encoding a few percent of them.
@@ -192,7 +176,6 @@ class _Encoder:
             "start": index.key.from_text(sql.SQL("$1::text")),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
-            "fits": sql.SQL(""),
             "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "filter_targets": sql.SQL("").join(
@@ -204,13 +187,6 @@ class _Encoder:
                 for n, name in enumerate(index.filter_columns, 1)
             ),
         }
-
-        if index.tenant_column is not None:
-            fits = sql.SQL("hashindex._fits(b.{}::text)").format(
-                sql.Identifier(index.tenant_column)
-            )
-            self.names["fits"] = sql.SQL("AND ") + fits
-            self._unfit = sql.SQL("AND NOT ") + fits
 
     def run(self) -> int:
         written, passes = 0, 0
@@ -258,27 +234,8 @@ class _Encoder:
                 len(self._left_out),
                 f"for model {self.index.model_name}, so that searches by codes miss them",
             )
-        self._warn_of_long_tenants()
+        self.index.warn_of_long_tenants()
         return written
-
-    def _warn_of_long_tenants(self) -> None:
-        if self.index.tenant_column is None:
-            return
-        statement = _FIRST_MISSING
-        most = sql.Literal(_NAMED + 1)
-        names = self.names | {"fits": self._unfit, "most": most}
-        with self.connection.transaction():
-            query = sql.SQL(statement).format(**names)
-            keys = [key for (key,) in RawCursor(self.connection).execute(query).fetchall()]
-        if keys:
-            more = ", ..." if len(keys) > _NAMED else ""
-            warnings.warn(
-                f"left out rows of {self.index.qualified_table} whose tenant is longer than an "
-                f"index holds, 2,000 bytes: key {', '.join(keys[:_NAMED])}{more}; searches within "
-                "such a tenant compare its rows exactly",
-                RowsLeftOutWarning,
-                stacklevel=3,
-            )
 
     def _count_missing(self, *, exactly: bool) -> int:
         """Count the rows to be encoded; estimate them from some pages of a large table."""
@@ -368,7 +325,7 @@ class _Encoder:
 
     def _first_missing(self) -> str | None:
         with self.connection.transaction():
-            row = self._execute(_FIRST_MISSING).fetchone()
+            row = self._execute(FIRST_MISSING).fetchone()
         return None if row is None else row[0]
 
     def _execute(self, statement: LiteralString, values: list[Any] | None = None) -> Any:

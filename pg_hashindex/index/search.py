@@ -490,9 +490,7 @@ class Searches(Generic[Hits, HybridHits]):
         asked = Within(query=query, radius=radius, **options)
         return self._run(self.connection, self._search_steps(asked))
 
-    def within_like(
-        self, row_id: Any, radius: int, **options: Unpack[WithinOptions]
-    ) -> Hits:
+    def within_like(self, row_id: Any, radius: int, **options: Unpack[WithinOptions]) -> Hits:
         """Find every row whose code is within a radius of another row's, which is left out itself.
 
         Parameters

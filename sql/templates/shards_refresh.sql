@@ -47,12 +47,12 @@ BEGIN
                         ON CONFLICT ({each id}) DO UPDATE SET code = c.code}} USING $1;
                 END IF;
                 EXECUTE 'DELETE FROM ' || hashindex_codes || ' c WHERE {among c.id $1} AND NOT EXISTS (SELECT FROM ' || $2
-                    || {{ b WHERE {same b.key c.id} AND b.{column} IS NOT NULL)}} USING $1;
+                    || {{ b WHERE {same b.key c.id} AND b.{column} IS NOT NULL{fits})}} USING $1;
                 EXECUTE 'INSERT INTO ' || hashindex_codes || {{ AS c ({each id}, landmark, code{filter_targets}) SELECT {each r.id}, }} || hashindex_landmarks
                     || {{, {row_code}{filter_sources} FROM (
                         SELECT {each b.key as id}{filter_reads}, b.{column}::{ext}.vector AS vector, {project}(b.{column}::{ext}.vector) AS projection
                         FROM {if several}(SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT {each b.read} FROM {end several}}} || $2 || {{ b
-                        WHERE {if several}{same b.key k.id} OFFSET 0) b WHERE{else several}{among b.key $1} AND{end several} b.{column} IS NOT NULL OFFSET 0
+                        WHERE {if several}{same b.key k.id} OFFSET 0) b WHERE{else several}{among b.key $1} AND{end several} b.{column} IS NOT NULL{fits} OFFSET 0
                     ) r ON CONFLICT ({each id}) DO UPDATE SET landmark = excluded.landmark, code = excluded.code{filter_sets}}} USING $1;
             END LOOP;
     END CASE;

@@ -138,7 +138,7 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(session):
     made = HashIndex.create(
         session, INDEX, table="odd", column="embedding", model=MODEL, tenant="tenant"
     )
-    named = pytest.warns(RowsLeftOutWarning, match="tenant is longer than .*: key [0-9]+, .*, ")
+    says = "tenant is longer than .*: key .*[0-9]+, .*, "
 
     def check(codes):
         index = HashIndex.open(session, INDEX)
@@ -150,13 +150,10 @@ def test_a_tenant_that_is_longer_than_a_b_tree_holds(session):
 
     try:
         with few_landmarks(session):
-            with named:
+            with pytest.warns(RowsLeftOutWarning, match=says):
                 made.encode()
-            with named:
+            with pytest.warns(RowsLeftOutWarning, match=says):
                 check(1700).rebalance()
-            index = check(1700)
-            with named:
-                index.rebalance(tenant=LONG)
             session.execute("UPDATE odd SET tenant = 'two' WHERE id = 7")
             session.execute("UPDATE odd SET tenant = %s WHERE id = 1000", [LONG])
             check(1700)

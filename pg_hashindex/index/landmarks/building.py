@@ -146,7 +146,8 @@ _ROWS_OF_TENANT: LiteralString = """
 
 # $1 is the tenant.
 _SIZE_OF_TENANT: LiteralString = """
-    SELECT n.rows, hashindex._tenant_landmarks(n.rows),
+    SELECT n.rows,
+           CASE WHEN hashindex._fits($1) THEN hashindex._tenant_landmarks(n.rows) ELSE 0 END,
            (SELECT count(*) FROM {landmarks} l WHERE l.tenant = $1::text::{tenant_type}),
            (SELECT coalesce(pg_catalog.max(l.landmark) + 1, 0) FROM {landmarks} l)
     FROM (
