@@ -300,8 +300,8 @@ def test_the_statements_can_be_printed():
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
         "SELECT hashindex.declare_index(name => 'Items-100', table_name => '\"items\"', "
-        "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
-        "tenant => 'tenant_id', filter_columns => '{category}')"
+        "column_name => 'embedding', model => 'lsh', options => '{\"access\": \"landmarks\", "
+        '"filter_columns": ["category"], "tenant": "tenant_id"}\')'
     )
     metadata.drop_all(engine, checkfirst=False)
     assert [text.split("(")[0] for text in printed[-2:]] == [

@@ -50,12 +50,12 @@ def test_the_round_trip(project, connection, second, vectors):
     assert body(text, "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1')",
         "op.configure_hash_index('items_idx', access='landmarks', candidates=77, "
-        "existing_access='scan', existing_candidates=200)",
+        "existing={'access': 'scan', 'candidates': 200})",
     ]
     assert body(text, "downgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2')",
         "op.configure_hash_index('items_idx', access='scan', candidates=200, "
-        "existing_access='landmarks', existing_candidates=77)",
+        "existing={'access': 'landmarks', 'candidates': 77})",
     ]
     project.upgrade()
     project.check()
@@ -67,7 +67,7 @@ def test_the_round_trip(project, connection, second, vectors):
     text = project.generate("metric")
     assert body(text, "upgrade") == [
         "op.drop_hash_index('items_idx', table='items', column='embedding', model='lsh:2', "
-        "key='id', access='landmarks', candidates=77, probes=80)",
+        "key_columns=['id'], access='landmarks', candidates=77, probes=80)",
         "op.create_hash_index('items_idx', 'items', 'embedding', model='lsh', metric='cosine')",
     ]
     project.upgrade()
@@ -150,11 +150,11 @@ def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, item
     text = project.generate()
     assert body(text, "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2', "
-        "filter_columns=[], existing_filter_columns=['price', 'category'])"
+        "filter_columns=[], existing={'filter_columns': ['price', 'category']})"
     ]
     assert body(text, "downgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:2', existing_model='lsh:1', "
-        "filter_columns=['price', 'category'], existing_filter_columns=[])"
+        "filter_columns=['price', 'category'], existing={'filter_columns': []})"
     ]
     assert _filter_columns(connection) == ["price", "category"]
     oid = "SELECT to_regclass(format('hashindex.%I', code_table))::oid FROM hashindex.index"
@@ -172,7 +172,7 @@ def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, item
     project.declares(declared(extra(), model="lsh", filter_columns=["price"]))
     assert body(project.generate("fewer"), "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
-        "filter_columns=['price'], existing_filter_columns=[])"
+        "filter_columns=['price'], existing={'filter_columns': []})"
     ]
     project.upgrade()
     assert indexes(connection)[0][2] == "lsh:1"
@@ -349,7 +349,7 @@ def test_missing_model(project, connection, items, lsh_model, caplog):
     project.declares(declared(model="other", filter_columns=["category"]))
     assert body(project.generate(), "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:1', "
-        "filter_columns=['category'], existing_filter_columns=[])"
+        "filter_columns=['category'], existing={'filter_columns': []})"
     ]
 
 
@@ -416,14 +416,14 @@ def test_a_key_of_several_columns(project, connection, vectors):
         return metadata
 
     store.save(connection, LSH(n_bits=12, random_state=3).fit(vectors).to_model("lsh"))
-    project.declares(pairs(key=["id", "tenant"]))
+    project.declares(pairs(key_columns=["id", "tenant"]))
     text = project.generate("pairs")
-    assert "model='lsh:1', key=['id', 'tenant'])" in body(text, "upgrade")[-1]
+    assert "model='lsh:1', key_columns=['id', 'tenant'])" in body(text, "upgrade")[-1]
     project.upgrade()
     assert LiveIndex.open(connection, "pairs_idx").key_columns == ["tenant", "id"]
     # The same columns in another order are the same key.
-    for options in ({"key": ("id", "tenant")}, {}):
+    for options in ({"key_columns": ("id", "tenant")}, {}):
         project.declares(pairs(**options))
         project.check()
     project.declares(declared())
-    assert "key=['tenant', 'id']" in body(project.generate("none"), "upgrade")[0]
+    assert "key_columns=['tenant', 'id']" in body(project.generate("none"), "upgrade")[0]
