@@ -237,7 +237,7 @@ BEGIN
             -- First, so that we wait for readers of the table before any writer waits for us.
             PERFORM hashindex.drop_index(beside.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), filter_columns => filters);
+        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => jsonb_build_object('filter_columns', filters));
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.

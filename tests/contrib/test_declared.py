@@ -238,7 +238,7 @@ def test_copies_of_a_table_have_indexes_of_their_own(engine, connection, model):
     assert copy.info["hash_indexes"]["items_idx"].name == "items_idx"
     copied = declared_on(copy)["items_idx"]
     assert copied.column is copy.c.embedding
-    assert copied.spec().options() == {"schema": "shop", "candidates": 33}
+    assert copied.spec().given() == {"schema": "shop", "candidates": 33}
     HashIndex("second_idx", copy.c.embedding, model="lsh")
     assert set(table.info["hash_indexes"]) == {"items_idx"}
     assert table.info["hash_indexes"]["items_idx"].column is table.c.embedding
