@@ -100,7 +100,7 @@ def quickstart(
         name = name or steps.default_name(found)
         options = checked_options(name, given | {"metric": metric})
         key = options.get("key_columns")
-        # What only an index has.
+        # Those that only an index has.
         for_index = {
             f"--{option.replace('_', '-')}": value
             for option, value in options.items()

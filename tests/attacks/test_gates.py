@@ -19,7 +19,7 @@ WITHIN = {
 }
 TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*.sql")}
 #: Functions that take an index's row of the catalog, and read its table in no statement.
-BY_ROW = {"find_index", "configure_index", "drop_unused", "drop_index", "revoke_reader", "health"}
+BY_ROW = {"find_index", "_configure_index", "drop_unused", "drop_index", "revoke_reader", "health"}
 
 
 #: Modules that name a table which is not in an index's row, and where who owns it is asked.
