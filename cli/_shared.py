@@ -114,16 +114,6 @@ def key_option(text: str) -> Callable[[_Command], _Command]:
     return click.option("--id", "key_columns", callback=words, metavar="COLUMN,...", help=text)
 
 
-filter_columns_option = click.option(
-    "--filter-columns",
-    default="",
-    callback=words,
-    metavar="COLUMN,...",
-    help="Columns to copy beside the codes: filters on them drop rows before these are read.",
-)
-tenant_option = click.option(
-    "--tenant", metavar="COLUMN", help="Column of tenants, which get landmarks each."
-)
 k_option = click.option(
     "-k", "--k", type=int, default=10, show_default=True, help="Answers compared."
 )

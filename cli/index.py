@@ -1,9 +1,8 @@
 """``pg-hashindex index``: make, show, change, check, repair and drop indexes."""
 
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,12 +10,12 @@ import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import HashIndexError, MissingRightsError
-from pg_hashindex.index.catalog import Access, IndexRow, read_rows
+from pg_hashindex.index.catalog import IndexRow, read_rows
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.models.model import Metric
-from pg_hashindex.models.quantization import Ranking
+from pg_hashindex.index.options import OPTIONS, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
 
+from ._index_options import index_options
 from ._shared import (
     LANGUAGES,
     NO,
@@ -26,7 +25,6 @@ from ._shared import (
     confirm,
     connected,
     echo,
-    filter_columns_option,
     is_verbose,
     k_option,
     key_option,
@@ -41,11 +39,8 @@ from ._shared import (
     queries_option,
     seed_option,
     table_options,
-    tenant_option,
-    together,
     trusted,
     verbose_option,
-    words,
 )
 
 if TYPE_CHECKING:
@@ -54,33 +49,10 @@ if TYPE_CHECKING:
 
 # Fields that `index show` prints without --verbose.
 _EVERYDAY = {
-    *("name", "table", "column", "model", "metric", "access", "filter_columns", "tenant"),
-    *("encoded_in", "swap", "codes", "size", "work", "search"),
+    *("name", "table", "column", "model", "access", "encoded_in", "swap", "codes", "size", "work"),
+    *("search", *(name for name in OPTIONS if name not in options_changed_by("configure"))),
 }
 
-
-def access_option(default: str) -> Callable[..., Any]:
-    """Return the option for an access path; ``default`` says what it is if left out."""
-    return click.option(
-        "--access",
-        type=click.Choice(get_args(Access)),
-        help="How searches find candidates: among all codes, or in lists of codes around "
-        f"landmarks.  [default: {default}]",
-    )
-
-
-ranking_option = click.option(
-    "--ranking",
-    type=click.Choice(get_args(Ranking)),
-    help="Order of candidates: by differing bits, by the query's projection at them, or by the "
-    "model's weights.",
-)
-
-
-counts_options = together(
-    click.option("--candidates", type=int, help="Rows kept by code before the exact order."),
-    click.option("--probes", type=int, help="Landmarks whose lists are read, 1 to 1000."),
-)
 
 throttle_option = click.option(
     "--throttle",
@@ -109,15 +81,7 @@ def index() -> None:
 @index.command()
 @table_options
 @click.option("--model", metavar="NAME[:VERSION]", help="Model that makes codes; required.")
-@key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
-@click.option(
-    "--metric", type=click.Choice(get_args(Metric)), help="Exact distance.  [default: the model's]"
-)
-@access_option("landmarks from 10,000 rows on, where codes rank by distance; else scan")
-@ranking_option
-@counts_options
-@filter_columns_option
-@tenant_option
+@index_options()
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
@@ -127,8 +91,6 @@ def index() -> None:
 def create(
     database_url: str,
     name: str,
-    candidates: int | None,
-    probes: int | None,
     encode: bool,
     memory: int,
     as_json: bool,
@@ -147,9 +109,6 @@ def create(
         )
     with connected(database_url) as connection:
         created = HashIndex.create(connection, name, **options)
-        given = candidates is not None or probes is not None
-        if given:
-            created.configure(candidates=candidates, probes=probes)
         if created.encoded_in == "sql":
             note(f"created index {name}; rows written from now on are encoded at once")
         else:
@@ -160,7 +119,8 @@ def create(
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
                 created.encode(memory=memory)
-            _tune_built(created, keep=given)
+            counts = options["candidates"], options["probes"]
+            _tune_built(created, keep=counts != (None, None))
         _print_index(created.row, as_json, encoded=encode)
 
 
@@ -190,9 +150,7 @@ def encode_index(
 
 
 @index.command()
-@access_option("as it is")
-@ranking_option
-@counts_options
+@index_options(options_changed_by("configure"), new=False)
 @click.option(
     "--build/--no-build",
     default=True,
@@ -286,13 +244,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @index.command(short_help="Give index NAME another model, while it is searched and written to.")
 @click.option("--model", required=True, metavar="NAME[:VERSION]", help="Model that takes over.")
 @click.option("--column", metavar="C", help="Column whose vectors take over; by default it stays.")
-@access_option("as it is")
-@click.option(
-    "--filter-columns",
-    callback=words,
-    metavar="COLUMN,...",
-    help="Columns to copy beside the codes from then on, '' for none; by default they stay.",
-)
+@index_options(options_changed_by("swap"), new=False)
 @click.option(
     "--tolerance",
     type=Share(),
@@ -555,15 +507,15 @@ def _fields(found: IndexRow) -> dict[str, Any]:
         "bits": found.n_bits,
         "cuts": len(found.cuts),
         "dimension": found.dimension,
-        "metric": found.metric,
         "encoded": found.encoded,
-        "access": found.access,
         "building": found.building,
-        "ranking": found.ranking,
-        "candidates": found.candidates,
-        "probes": found.probes,
-        "filter_columns": ", ".join(found.filter_columns) or None,
-        "tenant": found.tenant_column,
+        **{
+            name: (", ".join(value) or None) if isinstance(value, list) else value
+            for name in OPTIONS
+            if name != "key_columns"
+            for value in [found.options.get(name)]
+        },
+        "access": found.access,
         "encoded_in": found.encoded_in,
         "swap": None if found.swap_of is None else f"{found.swap_state} of {found.swap_of}",
         "created": found.created_at,

@@ -5,6 +5,7 @@ Each step looks at what is there, so a run that was cut off is run again.
 
 import shlex
 from textwrap import indent
+from typing import Any
 
 import click
 
@@ -13,6 +14,7 @@ from pg_hashindex.db.citus import refuse_unsuitable
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.options import checked_options
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import quickstart as steps
@@ -21,6 +23,7 @@ from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
 
+from ._index_options import index_options
 from ._shared import (
     ASSUMED,
     NO,
@@ -29,8 +32,6 @@ from ._shared import (
     connected,
     database_option,
     echo,
-    filter_columns_option,
-    key_option,
     memory_option,
     note,
     print_table,
@@ -38,7 +39,6 @@ from ._shared import (
     progress,
     refuse_columns,
     table_options,
-    tenant_option,
     trusted,
 )
 
@@ -56,14 +56,13 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
     help="Part of the true ten nearest that searches are to find.",
 )
 @click.option("--name", help="Name of the model and the index.  [default: TABLE_COLUMN]")
-@key_option("Key columns, unique together and NOT NULL.  [default: primary key]")
+@index_options(["key_columns"])
 @click.option(
     "--metric",
     type=click.Choice(["l2", "cosine", "ip"]),
     help="Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
-@filter_columns_option
-@tenant_option
+@index_options(["filter_columns", "tenant"])
 @click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
 @click.option(
     "--as",
@@ -81,14 +80,12 @@ def quickstart(
     column: str,
     recall: float,
     name: str | None,
-    key_columns: list[str] | None,
     metric: Metric | None,
-    filter_columns: list[str],
-    tenant: str | None,
     writes: bool,
     kind: steps.Kind | None,
     memory: int,
     yes: bool,
+    **given: Any,
 ) -> None:
     """Make a table searchable by codes: install the schema, train, index, measure.
 
@@ -100,28 +97,33 @@ def quickstart(
         steps.refuse_read_only(connection)
         found = diagnose(connection, table, column, measure=False)
         refuse_unsuitable(connection, table)
-        refuse_columns(connection, found.table.name, filter_columns, "--filter-columns")
-        refuse_columns(connection, found.table.name, [tenant] if tenant else [], "--tenant")
         name = name or steps.default_name(found)
-        index = None if kind == "function" else steps.find_index(connection, found, name)
-        options: dict[str, object] = {
-            "--as": kind == "index",
-            "--tenant": tenant,
-            "--filter-columns": filter_columns,
-            "--writes": writes,
+        options = checked_options(name, given | {"metric": metric})
+        key = options.get("key_columns")
+        # Those that only an index has.
+        for_index = {
+            f"--{option.replace('_', '-')}": value
+            for option, value in options.items()
+            if option not in ("key_columns", "metric")
         }
+        for flag, names in for_index.items():
+            listed = names if isinstance(names, list) else [names]
+            refuse_columns(connection, found.table.name, listed, flag)
+        index = None if kind == "function" else steps.find_index(connection, found, name)
         model = steps.find_model(connection, found, name, kind)
-        if kind == "function" and (tenant or filter_columns or writes):
+        if kind == "function" and (writes or any(for_index.values())):
             raise click.UsageError("--tenant, --filter-columns and --writes are for --as index")
         why = "its codes are there already" if index is not None else "--as says so"
         chosen = kind or "index"
         if kind is None and index is None:
-            chosen, why = steps.choose(connection, found, model, options)
-        steps.refuse_rights(connection, found, key_columns, chosen)
+            chosen, why = steps.choose(
+                connection, found, model, {"--as": kind == "index", **for_index, "--writes": writes}
+            )
+        steps.refuse_rights(connection, found, key, chosen)
         model = steps.find_model(connection, found, name, chosen)
         distance: Metric = metric or usual_metric(i.metric for i in found.indexes)
         if index is not None:
-            steps.refuse_other_settings(index, key_columns, metric, filter_columns, tenant)
+            steps.refuse_other_options(index, options)
             complete = steps.is_complete(index)
         else:
             if model is not None:
@@ -132,7 +134,11 @@ def quickstart(
             assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
             note(f"making {_KINDS[chosen]}: {why}")
-            note(steps.plan(found, name, distance + assumed, tenant, current, chosen))
+            note(
+                steps.plan(
+                    found, name, distance + assumed, for_index.get("--tenant"), current, chosen
+                )
+            )
             if not yes:
                 confirm("Continue?")
             if not current:
@@ -141,7 +147,7 @@ def quickstart(
                 with progress(f"training model {name}"):
                     decided = kind is not None
                     model, instead = steps.train_model(
-                        connection, found, name, distance, chosen, key=key_columns, decided=decided
+                        connection, found, name, distance, chosen, key=key, decided=decided
                     )
                 if instead is not None:
                     chosen = "index"
@@ -157,10 +163,7 @@ def quickstart(
                     table=found.table.name,
                     column=found.table.column,
                     model=f"{model.name}:{model.version}",
-                    key_columns=key_columns,
-                    metric=distance,
-                    filter_columns=filter_columns,
-                    tenant=tenant,
+                    **options | {"metric": distance},
                 )
                 note(f"created index {name}; rows written from now on are encoded at once")
             failed = _fill_index(connection, found, index, recall, memory, complete)

@@ -1,17 +1,7 @@
 -- Creates an index, in the caller's transaction.
 
-CREATE OR REPLACE FUNCTION hashindex.create_index(
-    name text,
-    table_name regclass,
-    column_name text,
-    model text,
-    key_columns text[] DEFAULT NULL,
-    metric text DEFAULT NULL,
-    filter_columns text[] DEFAULT '{}',
-    trust_owner boolean DEFAULT false,
-    access text DEFAULT NULL,
-    tenant text DEFAULT NULL
-)
+-- Creates an index with options, as _options_of has them.
+CREATE OR REPLACE FUNCTION hashindex._create_index(name text, table_name regclass, column_name text, model text, options jsonb, trust_owner boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -28,6 +18,7 @@ DECLARE
         WHEN column_name IS NULL THEN 'column_name'
         WHEN model IS NULL THEN 'model'
     END;
+    access text;
     empty boolean;
 BEGIN
     PERFORM hashindex._check_administrator();
@@ -36,21 +27,23 @@ BEGIN
             USING ERRCODE = 'null_value_not_allowed', HINT = 'Pass a value.';
     END IF;
     IF trust_owner IS NOT TRUE THEN
-        PERFORM hashindex._check_owners(create_index.table_name, '{}');
+        PERFORM hashindex._check_owners(_create_index.table_name, '{}');
     END IF;
-    i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(create_index.table_name, '{}') u ORDER BY 1);
+    i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(_create_index.table_name, '{}') u ORDER BY 1);
     used := hashindex.find_model(model);
-    i.name := create_index.name;
+    options := hashindex._checked_options(name, used, options);
+    i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
+    i.name := _create_index.name;
     i.storage := i.name;
     i.model_id := used.id;
-    i.metric := coalesce(create_index.metric, used.metric);
+    i.metric := coalesce(i.metric, used.metric);
     i.created_at := now();
     i.access := 'scan';
     i.encoded := false;
-    i.ranking := (hashindex._rankings(used))[1];
+    i.ranking := coalesce(i.ranking, (hashindex._rankings(used))[1]);
     i.generation := hashindex._new_generation(0);
-    i.tenant_column := create_index.tenant;
-    i.filter_columns := hashindex._kept_columns(i, coalesce(create_index.filter_columns, '{}'));
+    i.tenant_column := options ->> 'tenant';
+    i.filter_columns := hashindex._kept_columns(i, coalesce(i.filter_columns, '{}'));
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
     -- names with ~.
     IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
@@ -66,10 +59,6 @@ BEGIN
         RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
-    IF i.metric NOT IN ('l2', 'cosine', 'ip') THEN
-        RAISE EXCEPTION 'metric "%" is unknown', i.metric
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
-    END IF;
     IF i.metric <> used.metric THEN
         RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
@@ -77,21 +66,21 @@ BEGIN
 
     SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = create_index.table_name;
-    i.column_name := create_index.column_name;
+    WHERE c.oid = _create_index.table_name;
+    i.column_name := _create_index.column_name;
     PERFORM hashindex._allow_shard_changes();
-    PERFORM hashindex._check_vector_column(create_index.table_name, i.column_name, used.dimension);
+    PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
-    FROM hashindex._find_key(create_index.table_name, create_index.key_columns) k;
+    FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
 
     i.code_table := i.storage || '_codes';
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._check_expressions(create_index.table_name);
-    PERFORM hashindex._check_filter_columns(i, create_index.table_name);
-    PERFORM hashindex._check_names(create_index.table_name);
-    i.candidates := hashindex._usual_candidates(i, used);
-    access := coalesce(create_index.access, hashindex._usual_access(i, used));
+    PERFORM hashindex._check_expressions(_create_index.table_name);
+    PERFORM hashindex._check_filter_columns(i, _create_index.table_name);
+    PERFORM hashindex._check_names(_create_index.table_name);
+    i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
+    access := coalesce(options ->> 'access', hashindex._usual_access(i, used));
     INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
     -- Another session has created it since it was looked for above.
     IF NOT FOUND THEN
@@ -99,7 +88,7 @@ BEGIN
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
 
-    PERFORM hashindex._create_codes(i, create_index.table_name);
+    PERFORM hashindex._create_codes(i, _create_index.table_name);
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
@@ -108,26 +97,23 @@ BEGIN
         -- The table's owner needs EXECUTE to attach a partition.
         EXECUTE format(
             'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
-            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
+            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(_create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
         );
-        PERFORM hashindex._create_triggers(i, create_index.table_name);
+        PERFORM hashindex._create_triggers(i, _create_index.table_name);
         PERFORM hashindex._set_readers(i);
         -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
         IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
-            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', create_index.table_name, i.column_name) INTO empty;
+            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', _create_index.table_name, i.column_name) INTO empty;
             IF empty THEN
                 PERFORM hashindex._mark_encoded(i);
             END IF;
         END IF;
     END IF;
-    IF access <> 'scan' THEN
-        PERFORM hashindex.configure_index(i.name, access);
+    IF access <> 'scan' OR options ? 'probes' THEN
+        PERFORM hashindex._configure_index(i.name, jsonb_build_object('access', access, 'probes', options -> 'probes'));
     END IF;
 END
 $$;
-
-COMMENT ON FUNCTION hashindex.create_index(text, regclass, text, text, text[], text, text[], boolean, text, text) IS
-    'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
 
 -- Makes the code table of an index. A build adds the key of a code table after the rows.
 CREATE OR REPLACE FUNCTION hashindex._create_codes(i hashindex.index, base regclass, with_key boolean DEFAULT true)

@@ -18,7 +18,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION hashindex.begin_swap(
-    name text, model text, access text DEFAULT NULL, column_name text DEFAULT NULL, filter_columns text[] DEFAULT NULL
+    name text, model text, column_name text DEFAULT NULL, options jsonb DEFAULT '{}'
 ) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -29,6 +29,7 @@ DECLARE
     before hashindex.model;
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
+    asked jsonb;
     next_name text;
     wanted text;
     vectors text;
@@ -40,7 +41,9 @@ BEGIN
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
     vectors := coalesce(begin_swap.column_name, i.column_name);
-    filters := hashindex._kept_columns(i, coalesce(begin_swap.filter_columns, i.filter_columns));
+    asked := hashindex._checked_options(i.name, used, options);
+    options := hashindex._options_of(i) || asked;
+    filters := hashindex._kept_columns(i, (jsonb_populate_record(i, options)).filter_columns);
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(
             format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
@@ -51,10 +54,10 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'The column has changed since: drop the index, and create it again with this model.';
     END IF;
-    wanted := coalesce(begin_swap.access, i.building, i.access);
+    wanted := options ->> 'access';
     beside := hashindex._find_swap(i.name, '{next,ready}');
     IF (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters)
-        AND coalesce(begin_swap.access = coalesce(beside.building, beside.access), true) THEN
+        AND coalesce(asked ->> 'access' = coalesce(beside.building, beside.access), true) THEN
         -- A former run was cut off; this one continues it.
         RETURN beside.name;
     ELSIF beside.name IS NOT NULL THEN
@@ -66,7 +69,7 @@ BEGIN
     END IF;
     beside := hashindex._find_swap(i.name, '{previous}');
     IF beside.name IS NOT NULL AND (i.model_id, i.column_name, i.filter_columns) = (used.id, vectors, filters)
-            AND coalesce(begin_swap.access = coalesce(i.building, i.access), true) THEN
+            AND coalesce(asked ->> 'access' = coalesce(i.building, i.access), true) THEN
         RAISE EXCEPTION 'index "%" has model %:% already', i.name, used.name, used.version
             USING ERRCODE = 'object_in_use', HINT = format('Drop its former codes with: pg-hashindex index prune %s.', i.name);
     ELSIF beside.name IS NOT NULL THEN
@@ -82,28 +85,30 @@ BEGIN
     FROM (SELECT CASE WHEN octet_length(i.name) <= 34 THEN i.name ELSE md5(i.name) END AS stem) s, generate_series(2, 99999) n
     WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage))
     ORDER BY n LIMIT 1;
-    PERFORM hashindex.create_index(
-        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors,
-        format('%s:%s', used.name, used.version), i.key_columns, i.metric, filters,
-        true,  -- as they were asked for above
-        'scan', i.tenant_column
+    -- A ranking is kept if the user chose it; a default gives way to the new model's default. So are candidates.
+    IF i.ranking = (hashindex._rankings(before))[1] OR i.ranking <> ALL (hashindex._rankings(used)) THEN
+        options := options - 'ranking';
+    END IF;
+    IF i.candidates = hashindex._usual_candidates(i, before) THEN
+        options := options - 'candidates';
+    END IF;
+    IF wanted <> 'landmarks' THEN
+        options := options - 'probes';
+    END IF;
+    PERFORM hashindex._create_index(
+        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors, format('%s:%s', used.name, used.version),
+        -- Searches by landmarks begin once it is a part of the swap, since its notice is not for users.
+        options - 'probes' || '{"access": "scan"}',
+        true  -- as they were asked for above
     );
     UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;
-    PERFORM hashindex.configure_index(
-        next_name, nullif(wanted, 'scan'),
-        -- A ranking is kept if the user chose it; a default gives way to the new model's default.
-        CASE WHEN i.ranking <> (hashindex._rankings(before))[1]
-                AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END,
-        -- So are candidates.
-        CASE WHEN i.candidates <> hashindex._usual_candidates(i, before) THEN i.candidates END,
-        CASE WHEN wanted = 'landmarks' THEN i.probes END
-    );
+    PERFORM hashindex._configure_index(next_name, jsonb_build_object('access', wanted, 'probes', options -> 'probes'));
     RETURN next_name;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.begin_swap(text, text, text, text, text[]) IS
+COMMENT ON FUNCTION hashindex.begin_swap IS
     'makes a second index with another model, of another column or with other filter columns if they are named, beside an index, to be encoded and then exchanged with it; returns its name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.

@@ -161,17 +161,10 @@ CREATE OR REPLACE FUNCTION hashindex.declare_index(
     table_name regclass,
     column_name text,
     model text,
-    key_columns text[] DEFAULT NULL,
-    metric text DEFAULT NULL,
-    access text DEFAULT NULL,
-    ranking text DEFAULT NULL,
-    candidates integer DEFAULT NULL,
-    probes integer DEFAULT NULL,
+    options jsonb DEFAULT '{}',
     encode boolean DEFAULT true,
     defer boolean DEFAULT false,
-    filter_columns text[] DEFAULT '{}',
-    trust_owner boolean DEFAULT false,
-    tenant text DEFAULT NULL
+    trust_owner boolean DEFAULT false
 )
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -198,10 +191,7 @@ BEGIN
             USING ERRCODE = '42X01',
                   HINT = format('Index "%s" needs it: bring it in with pg-hashindex model import, train it, or declare the index with defer=True.', name);
     END;
-    PERFORM hashindex.create_index(name, table_name, column_name, model, key_columns, metric, filter_columns, trust_owner, access, tenant);
-    IF coalesce(ranking, candidates::text, probes::text) IS NOT NULL THEN
-        PERFORM hashindex.configure_index(name, NULL, ranking, candidates, probes);
-    END IF;
+    PERFORM hashindex._create_index(name, table_name, column_name, model, options, trust_owner);
     IF encode THEN
         PERFORM hashindex.encode_rows(name);
         PERFORM hashindex._warn_of_path(name);
@@ -210,8 +200,8 @@ BEGIN
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.declare_index(text, regclass, text, text, text[], text, text, text, integer, integer, boolean, boolean, text[], boolean, text) IS
-    'creates an index, configures and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
+COMMENT ON FUNCTION hashindex.declare_index IS
+    'creates an index with options as jsonb, and encodes it, in this transaction; with defer, does nothing if the model is missing or the index exists';
 
 -- Keeps the former codes, as pg-hashindex index swap does. Dropping them would lock out readers of the table too, and a reader
 -- that is waiting to write would make that a deadlock.
@@ -253,7 +243,7 @@ BEGIN
             -- First, so that we wait for readers of the table before any writer waits for us.
             PERFORM hashindex.drop_index(beside.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), filter_columns => filters);
+        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => jsonb_build_object('filter_columns', filters));
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.

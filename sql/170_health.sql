@@ -97,9 +97,9 @@ BEGIN
             basis := CASE WHEN missing > 2000 THEN '2000' ELSE '' END;
             EXECUTE hashindex._fill(
                 $missing$
-                SELECT $1 * avg((k.{column} IS NOT NULL)::integer) FROM (
-                    SELECT {each b.key} FROM {table} b WHERE {has_no_code} ORDER BY random() LIMIT 2000
-                ) m JOIN {table} k ON ({each k.key}) = ({each m.key})$missing$, names, jsonb_build_object('has_no_code', hashindex._has_no_code(counted))
+                SELECT $1 * avg((k.{column} IS NOT NULL{if tenant} AND hashindex._fits(k.{tenant}::text){end tenant})::integer) FROM (
+                    SELECT {each b.key} FROM {table} b WHERE NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}) ORDER BY random() LIMIT 2000
+                ) m JOIN {table} k ON ({each k.key}) = ({each m.key})$missing$, names
             ) INTO missing USING missing;
             rows := codes - strays + missing;
         END IF;

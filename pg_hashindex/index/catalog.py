@@ -53,7 +53,7 @@ _CATALOG: LiteralString = """
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
            i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
-           m.network ->> 'kind'::text AS network,
+           m.network ->> 'kind'::text AS network, hashindex._options_of(i) AS options,
            (
                SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
                    hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,
@@ -248,6 +248,8 @@ class IndexRow:
     tenant_column: str | None
     tenant_type: str | None
     network: NetworkKind | None
+    #: All options, by their names, as creation takes them.
+    options: dict[str, Any]
     #: An owner of the table who is not trusted, and why that matters.
     untrusted: list[str] | None
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from psycopg.types.json import Jsonb
 
 from ..db.connection import Connection
-from ..db.keys import KeyColumns, as_key_columns
 from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
-from ..models.model import Metric
-from ..models.quantization import Ranking
 from .catalog import (
-    Access,
     IndexRow,
     IndexSummary,
     ListSummary,
@@ -22,12 +19,8 @@ from .catalog import (
     read_row,
     read_rows,
 )
-from .search import (
-    Hit,
-    HybridHit,
-    Searches,
-    as_optional_count,
-)
+from .options import IndexOptions, checked_options, options_changed_by
+from .search import Hit, HybridHit, Searches
 
 if TYPE_CHECKING:
     from .build import Rebalanced
@@ -83,20 +76,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         table: str,
         column: str,
         model: str,
-        key_columns: KeyColumns = None,
-        metric: Metric | None = None,
-        access: Access | None = None,
-        ranking: Ranking | None = None,
-        filter_columns: Sequence[str] = (),
-        tenant: str | None = None,
         trust_owner: bool = False,
         patience: float | None = None,
+        **options: Unpack[IndexOptions],
     ) -> Self:
         """Create an index: codes, triggers and a search function, in one transaction.
-
-        Searches for up to ten rows keep as many candidates as held .98 of the true neighbours when
-        the model was trained, some more if the table has more rows than were measured then; 200 if
-        training measured nothing, or another order.
 
         Triggers encode rows that are written from now on; `encode` encodes the existing rows. If
         the model has a network, which only Python evaluates, the triggers only delete codes of
@@ -112,24 +96,6 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             A column of type ``vector`` or ``halfvec``, by its bare name.
         model
             ``name`` or ``name:version``.
-        key_columns : str or sequence of str, optional
-            A column, or several, that are unique together and NOT NULL; the primary key by default.
-        metric : {"l2", "cosine", "ip"}, optional
-            The exact distance of answers; the model's by default.
-        access
-            How searches find candidates. `encode` builds any access path but "scan", and searches
-            use it from then on. By default "landmarks" if the table has 10,000 vectors now, else
-            "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip"
-            if lengths of vectors differ. See `configure`.
-        ranking
-            How candidates are ordered. By default "weighted" if the model's bits have weights, else
-            "asymmetric" if SQL evaluates the model, else "hamming".
-        filter_columns
-            Columns of the table that are copied beside the codes. A filter on only these drops rows
-            before they are read from the table.
-        tenant
-            A column of tenants, of which most searches want the rows of one. Each large tenant gets
-            landmarks of its own, and codes are stored tenant by tenant.
         trust_owner
             Whether to trust the owners of the table, of its partitions and of their schemas, where
             they are not the administrator, the owner of schema ``hashindex``. Each can run code
@@ -137,6 +103,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         patience
             Seconds to try again for, while transactions keep the table in use; 60 by default. No
             attempt waits for a lock for longer than a moment.
+        **options
+            The fields of `IndexOptions`.
 
         Raises
         ------
@@ -145,28 +113,12 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
+        given = Jsonb(checked_options(name, options))
+        values = [name, table, column, model, given, trust_owner or trusts_owners(connection)]
 
         def make() -> None:
-            execute(
-                connection,
-                "SELECT hashindex.create_index("
-                "$1, $2::regclass, $3, $4, $5, $6, $7, $8, $9, tenant => $10)",
-                [
-                    name,
-                    table,
-                    column,
-                    model,
-                    as_key_columns(key_columns),
-                    metric,
-                    list(filter_columns),
-                    trust_owner or trusts_owners(connection),
-                    access,
-                    tenant,
-                ],
-            )
-            if ranking is not None:
-                configured = "SELECT hashindex.configure_index($1, ranking => $2)"
-                execute(connection, configured, [name, ranking])
+            created = "SELECT hashindex._create_index($1, $2::regclass, $3, $4, $5, $6)"
+            execute(connection, created, values)
 
         with translated_errors(table=table):
             prepare_schema(connection)
@@ -265,34 +217,23 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
     def configure(
         self,
         *,
-        access: Access | None = None,
-        ranking: Ranking | None = None,
-        candidates: int | None = None,
-        probes: int | None = None,
         trust_owner: bool = False,
         patience: float | None = None,
+        **options: Unpack[IndexOptions],
     ) -> Self:
-        """Change the defaults of searches; None leaves a setting as it is.
+        """Change the defaults of searches; None leaves an option as it is.
 
         `encode` builds another access path. Until it is ready, searches use the previous one.
 
         Parameters
         ----------
-        access
-            All codes, or the lists of codes around the nearest landmarks.
-        ranking
-            The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of
-            them by the query's projection; "weighted" by the weights that the model gives its bits.
-        candidates
-            Rows kept by code before the exact order, in searches for up to ten rows; searches for
-            more keep more in proportion.
-        probes
-            Landmarks whose lists are read, 1 to 1000.
         trust_owner
             Whether to trust the owners that the table, its partitions and their schemas have now,
             as `create` does.
         patience
             As `drop`, since tables that searches no longer use are dropped.
+        **options
+            The fields ``access``, ``ranking``, ``candidates`` and ``probes`` of `IndexOptions`.
 
         Returns
         -------
@@ -306,11 +247,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         InvalidInputError
             If a value is out of range, or the index or its model cannot serve it.
         """
-        counts = as_optional_count("candidates", candidates), as_optional_count("probes", probes)
-        values = [self.name, access, ranking, *counts, trust_owner]
+        given = checked_options(self.name, options, to=options_changed_by("configure"))
         row = self.metadata
         with translated_errors(table=row.qualified_table):
-            configured = "SELECT hashindex.configure_index($1, $2, $3, $4, $5, $6)"
+            configured = "SELECT hashindex._configure_index($1, $2, $3)"
+            values = [self.name, Jsonb(given), trust_owner]
             row.change(configured, values, patience=patience)
             # This transaction is its own, since it waits for running searches.
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)

@@ -5,12 +5,13 @@ and built like any other index, so an interrupted run can be continued. Triggers
 both up to date until the old ones are pruned.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import LiteralString
+from typing import Any, LiteralString, Unpack
 
 from psycopg import sql
+from psycopg.types.json import Jsonb
 
 from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
@@ -19,7 +20,8 @@ from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
 from ..index.build import encode
-from ..index.catalog import Access, HasRow, IndexRow, SwapState, drop_index, read_row
+from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row
+from ..index.options import IndexOptions, checked_options, options_changed_by
 from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
 from ..quality.measuring import Measured
@@ -60,8 +62,6 @@ def swap(
     model: str,
     *,
     column: str | None = None,
-    access: Access | None = None,
-    filter_columns: Sequence[str] | None = None,
     tolerance: float = 0.01,
     labels: str | None = None,
     force: bool = False,
@@ -69,6 +69,7 @@ def swap(
     queries: int = _QUERIES,
     rows_per_second: float | None = None,
     random_state: int = 0,
+    **options: Unpack[IndexOptions],
 ) -> Swapped:
     """Give the index another model, or another column too, while it is in use.
 
@@ -84,10 +85,6 @@ def swap(
     column
         The vectors of another embedding model, in a column of their own: searches take and
         compare these from then on. By default, the column stays.
-    access
-        How searches will find candidates; unchanged by default.
-    filter_columns
-        Columns to copy beside the codes from then on, as `create` does; unchanged by default.
     tolerance
         How much recall may fall, 0 to 1; with labels, how much their MAP may.
     labels
@@ -105,6 +102,8 @@ def swap(
         As `encode`.
     random_state
         Seed of the draw.
+    **options
+        The fields ``access`` and ``filter_columns`` of `IndexOptions`; unchanged by default.
 
     Returns
     -------
@@ -127,11 +126,11 @@ def swap(
     index = index.row
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
+    given = checked_options(index.name, options, to=options_changed_by("swap"))
     with _only_swapper(index) as work:
         work.phase("preparing")
-        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4, $5::text[])"
-        filters = None if filter_columns is None else list(filter_columns)
-        [(name,)] = index.change(begin, [index.name, model, access, column, filters])
+        begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
+        [(name,)] = index.change(begin, [index.name, model, column, Jsonb(given)])
         coming = read_row(index.connection, name)
         encode(coming, rows_per_second=rows_per_second)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
@@ -228,12 +227,8 @@ def resume(index: IndexRow) -> Swapped | None:
     coming = swap_row(index, ["next", "ready"])
     if coming is None:
         return None
-    return swap(
-        index,
-        coming.model_name,
-        column=coming.column_name,
-        filter_columns=coming.filter_columns,
-    )
+    given: Any = {name: coming.options[name] for name in options_changed_by("swap")}
+    return swap(index, coming.model_name, column=coming.column_name, **given)
 
 
 def swap_row(index: IndexRow, states: list[SwapState]) -> IndexRow | None:

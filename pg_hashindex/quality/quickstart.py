@@ -1,10 +1,10 @@
 """The decisions of ``pg-hashindex quickstart``: what is refused, what is there, what comes next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event, Thread
-from typing import Literal, LiteralString
+from typing import Any, Literal, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -26,6 +26,7 @@ from ..errors import (
 )
 from ..index.catalog import default_index_name
 from ..index.handle import HashIndex
+from ..index.options import OPTIONS, same_option
 from ..models import functions, store
 from ..models.model import Metric
 from ..models.store import StoredModel
@@ -147,29 +148,16 @@ def refuse_rights(
         )
 
 
-def refuse_other_settings(
-    index: HashIndex,
-    key: Sequence[str] | None,
-    metric: str | None,
-    filter_columns: Sequence[str],
-    tenant: str | None,
-) -> None:
+def refuse_other_options(index: HashIndex, options: Mapping[str, Any]) -> None:
     """Refuse to continue with an index other than the one requested."""
-    # The column of tenants is kept too, first, and that of labels, last.
-    own, wanted = (
-        [name for name in columns if name != index.tenant_column]
-        for columns in (index.filter_columns, filter_columns)
-    )
-    for option, asked, has in (
-        ("--metric", metric, index.metric),
-        ("--id", ",".join(sorted(key or ())), ",".join(sorted(index.key_columns))),
-        ("--filter-columns", ",".join(wanted), ",".join(own)),
-        ("--tenant", tenant, index.tenant_column),
-    ):
-        if asked and asked != has:
+    for name, asked in options.items():
+        has = index.options.get(name)
+        if asked and not same_option(asked, has):
+            flag = OPTIONS[name].flag or name.replace("_", "-")
+            shown = (",".join(has) if isinstance(has, list) else has) or "left out"
             raise InvalidInputError(
-                f"index {index.name!r} is there already, with {option} {has or 'left out'}: give "
-                "another --name, or leave the option out"
+                f"index {index.name!r} is there already, with --{flag} {shown}: give another "
+                "--name, or leave the option out"
             )
 
 

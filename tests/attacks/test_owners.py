@@ -30,7 +30,9 @@ TABLE = "mallory.docs"
 BY_TABLE = {
     "create_index": lambda c: create_index(c, "stolen", table=TABLE),
     "declare_index": lambda c: c.execute(
-        create_statement(IndexSpec("stolen", "docs", "embedding", "lsh", schema="mallory")).encode()
+        create_statement(
+            IndexSpec.declared("stolen", "docs", "embedding", "lsh", schema="mallory")
+        ).encode()
     ),
     "train in SQL": lambda c: c.execute(
         f"SELECT hashindex.train('new', '{TABLE}', 'embedding', 'lsh', 8, force => true)".encode()

@@ -238,7 +238,7 @@ def test_copies_of_a_table_have_indexes_of_their_own(engine, connection, model):
     assert copy.info["hash_indexes"]["items_idx"].name == "items_idx"
     copied = declared_on(copy)["items_idx"]
     assert copied.column is copy.c.embedding
-    assert copied.spec().options() == {"schema": "shop", "candidates": 33}
+    assert copied.spec().given() == {"schema": "shop", "candidates": 33}
     HashIndex("second_idx", copy.c.embedding, model="lsh")
     assert set(table.info["hash_indexes"]) == {"items_idx"}
     assert table.info["hash_indexes"]["items_idx"].column is table.c.embedding
@@ -300,8 +300,8 @@ def test_the_statements_can_be_printed():
     metadata.create_all(engine, checkfirst=False)
     assert printed[-1] == (
         "SELECT hashindex.declare_index(name => 'Items-100', table_name => '\"items\"', "
-        "column_name => 'embedding', model => 'lsh', access => 'landmarks', "
-        "tenant => 'tenant_id', filter_columns => '{category}')"
+        "column_name => 'embedding', model => 'lsh', options => '{\"access\": \"landmarks\", "
+        '"filter_columns": ["category"], "tenant": "tenant_id"}\')'
     )
     metadata.drop_all(engine, checkfirst=False)
     assert [text.split("(")[0] for text in printed[-2:]] == [

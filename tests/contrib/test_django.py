@@ -317,7 +317,7 @@ def test_a_composite_primary_key(shop, connection, vectors):
 
 def test_another_key_and_columns_beside_the_codes(shop, connection, vectors):
     given = {"fields": ["embedding"], "model": "lsh", "name": "Its-1", "metric": "l2"}
-    shop.declare(HashIndex(**given, key="code", filter_columns=["price", "name"]))
+    shop.declare(HashIndex(**given, key_columns="code", filter_columns=["price", "name"]))
     shop.makemigrations("kept")
     shop.migrate()
     row = connection.execute("SELECT key_columns, filter_columns FROM hashindex.index").fetchone()
@@ -437,7 +437,7 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     for index, message in (
         (declare(fields=["name"]), "on field 'name', a TextField; it needs a VectorField"),
         (declare(fields=["none"]), "names 'none', which is not a field"),
-        (declare(key="uid"), "names 'uid', which is not a field"),
+        (declare(key_columns="uid"), "names 'uid', which is not a field"),
         (declare(tenant="maker_id"), "names 'maker_id', which is not a field"),
         (declare(filter_columns=["price", "colour"]), "names 'colour', which is not a field"),
     ):

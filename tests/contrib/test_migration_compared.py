@@ -73,7 +73,7 @@ def test_a_ranking_that_one_model_alone_serves(project, connection, items, model
     text = project.generate("plain")
     assert body(text, "downgrade") == [
         "op.swap_hash_model('items_idx', 'weighted:1', existing_model='lsh')",
-        "op.configure_hash_index('items_idx', ranking='weighted', existing_ranking='hamming')",
+        "op.configure_hash_index('items_idx', ranking='weighted', existing={'ranking': 'hamming'})",
     ]
     project.upgrade()
     project.check()
@@ -91,7 +91,7 @@ def test_probes_come_back_with_landmarks(project, connection, items, model):
     HashIndex.open(connection, "items_idx").encode()
     project.declares(declared(model="lsh", access="scan"))
     text = project.generate("scan")
-    assert "existing_access='landmarks', existing_probes=5)" in text
+    assert "existing={'access': 'landmarks', 'probes': 5})" in text
     project.upgrade()
     project.check()
     project.declares(declared())

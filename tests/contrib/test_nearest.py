@@ -309,7 +309,7 @@ def test_a_key_is_named_or_the_primary_key():
     assert "pairs.a = CAST(anon_1.hashindex_id_0" in written
     written = str(nearest(pairs, pairs.c.v, [1, 2], index="i", key=pairs.c.uid))
     assert "pairs.uid = CAST" in written
-    Declared("i", pairs.c.v, model="m", key="uid")
+    Declared("i", pairs.c.v, model="m", key_columns="uid")
     for alias in (pairs, pairs.alias("p")):
         written = str(nearest(alias, alias.c.v, [1, 2]))
         assert f"{alias.name}.uid = CAST" in written

@@ -56,7 +56,11 @@ def undone(connection):
         ({"name": "my idx!"}, InvalidInputError, 'index name "my idx!" is not .* Choose another'),
         ({"name": "-x"}, InvalidInputError, 'index name "-x" is not'),
         ({"name": "é"}, InvalidInputError, 'index name "é" is not'),
-        ({"metric": "l1"}, InvalidInputError, 'metric "l1" is unknown; Use l2, cosine or ip'),
+        (
+            {"metric": "l1"},
+            InvalidInputError,
+            "metric 'l1' of index 'fine' is unknown; use one of: l2, cosine, ip",
+        ),
         ({"table": "nowhere"}, InvalidInputError, 'relation "nowhere" does not exist'),
         ({"table": "no.where"}, InvalidInputError, 'relation "no.where" does not exist'),
         ({"table": ""}, InvalidInputError, "invalid name syntax"),

@@ -193,7 +193,7 @@ def test_a_migration_trusts_an_owner(administrator, connection, as_role):
     connection.execute(
         "ALTER TABLE items OWNER TO app; GRANT SELECT, UPDATE, TRIGGER ON items TO keeper"
     )
-    spec = IndexSpec("items_idx", "items", "embedding", "lsh")
+    spec = IndexSpec.declared("items_idx", "items", "embedding", "lsh")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         administrator.execute(create_statement(spec).encode())
     administrator.execute(create_statement(replace(spec, trust_owner=True)).encode())

@@ -9,6 +9,7 @@ import pytest
 from fixtures.checks import assert_fresh
 from fixtures.faults import eventually
 from pgvector import Vector
+from psycopg.types.json import Jsonb
 
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
@@ -188,7 +189,8 @@ def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
 
 def begin(connection, model="other", access=None):
     row = connection.execute(
-        "SELECT hashindex.begin_swap('items_idx', %s, %s)", [model, access]
+        "SELECT hashindex.begin_swap('items_idx', %s, options => %s)",
+        [model, Jsonb({"access": access})],
     ).fetchone()
     assert row is not None
     return row[0]
@@ -309,7 +311,7 @@ def test_bad_swaps(index, other, connection):
         operations.swap(index, "nothing")
     with pytest.raises(InvalidInputError, match="tolerance is 1.5; it must be 0 to 1"):
         operations.swap(index, "other", tolerance=1.5)
-    with pytest.raises(InvalidInputError, match='access path "none" is unknown'):
+    with pytest.raises(InvalidInputError, match="'none'.*use one of: scan, landmarks"):
         operations.swap(index, "other", access="none")  # type: ignore[arg-type]
     wide = LSH(n_bits=8, random_state=0).fit(np.eye(9, dtype=np.float32)).to_model("wide")
     store.save(connection, wide)
@@ -527,7 +529,8 @@ def test_searches_of_other_sessions_go_on(url, index, other, vectors):
 def test_other_filter_columns(in_table, connection):
     """With the same model: searches by the codes of before go on until the new ones are there."""
     connection.execute(
-        "SELECT hashindex.begin_swap('items_idx', 'lsh', filter_columns => '{category}')"
+        "SELECT hashindex.begin_swap('items_idx', 'lsh', options => %s)",
+        [Jsonb({"filter_columns": ["category"]})],
     )
     assert reopened(in_table).filter_columns == []
     # A swap to others is refused; a repair continues with these.

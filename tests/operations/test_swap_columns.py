@@ -123,6 +123,6 @@ def test_misfits_are_refused(index, wide, taken, column, says):
 def test_a_swap_that_is_under_way_keeps_its_column(index, wide):
     fill(index, wide)
     index.connection.execute("ALTER TABLE items ADD COLUMN wider vector(20)")
-    index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', NULL, 'wide')")
+    index.connection.execute("SELECT hashindex.begin_swap('items_idx', 'wide', 'wide')")
     with pytest.raises(HashIndexError, match="is being swapped to model wide:1 of column wide"):
         operations.swap(index, "wide", column="wider")

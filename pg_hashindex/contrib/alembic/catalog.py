@@ -1,21 +1,19 @@
 """The indexes of a database, which autogenerate compares with declared ones."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from ...db.server_errors import translated_errors
+from ...index.options import OPTIONS
 from ..sqlalchemy.specification import IndexSpec
 
 _INDEXES = """
     SELECT i.name, i.schema_name AS "schema", i.table_name AS "table", i.column_name AS "column",
-           i.key_columns AS key, i.metric,
-           coalesce(i.building, i.access) AS access, i.ranking, i.candidates,
-           CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END AS probes,
-           pg_catalog.array_remove(i.filter_columns, i.tenant_column) AS filter_columns,
-           i.tenant_column AS tenant,
+           hashindex._options_of(i)::text AS options,
            c.oid IS NOT NULL AS is_there, coalesce(pg_table_is_visible(c.oid), false) AS visible,
            m.name AS model, m.version, m.dimension,
            m.metric AS model_metric, (hashindex._rankings(m))[1] AS model_ranking
@@ -59,19 +57,13 @@ def existing_indexes(connection: sa.Connection, default_schema: str | None) -> d
     """Read the indexes of a database; schema is None in the default one, as alembic has it."""
     found = {}
     for row in _read(connection, _INDEXES):
-        # The columns have the names of the fields.
-        spec = IndexSpec(
-            **{field.name: row[field.name] for field in fields(IndexSpec) if field.name in row}
-        )
-        if len(row["key"]) == 1:
-            spec = replace(spec, key=row["key"][0])
+        stored = json.loads(row["options"])
+        options = {name: stored[name] for name in OPTIONS if stored.get(name) is not None}
+        place = {name: row[name] for name in ("name", "schema", "table", "column", "model")}
+        spec = IndexSpec(**place, options=options)
         if spec.schema == default_schema:
             spec = replace(spec, schema=None)
-        defaults = {
-            "metric": row["model_metric"],
-            "ranking": row["model_ranking"],
-            "filter_columns": [],
-        }
+        defaults = {"metric": row["model_metric"], "ranking": row["model_ranking"]}
         found[spec.name] = Existing(
             spec, row["version"], row["dimension"], defaults, row["is_there"], row["visible"]
         )

@@ -1,9 +1,8 @@
 """Autogenerate: compare declared indexes with those of the database."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,8 +11,9 @@ from alembic.autogenerate.api import AutogenContext
 from alembic.operations import MigrateOperation, ops
 from pgvector.sqlalchemy import VECTOR
 
+from ...index.options import OPTIONS, options_changed_by, same_option
 from ..sqlalchemy.declared import HashIndex, declared_on
-from ..sqlalchemy.specification import SETTINGS, IndexSpec
+from ..sqlalchemy.specification import IndexSpec
 from .catalog import Existing, ModelSize, existing_indexes, model_sizes
 from .operations import (
     ChangeHashIndexOps,
@@ -128,10 +128,9 @@ _KIND: Any = "hash_index"
 
 def _as_item(found: Existing) -> HashIndex:
     spec = found.spec
-    options = {key: value for key, value in spec.options().items() if key != "schema"}
     column = sa.Column(spec.column, VECTOR(found.dimension))
     table = sa.Table(spec.table, sa.MetaData(), column, schema=spec.schema)
-    return HashIndex(spec.name, table.c[spec.column], model=_model(found), **options)
+    return HashIndex(spec.name, table.c[spec.column], model=_model(found), **spec.options)
 
 
 def _changes(
@@ -165,35 +164,22 @@ def _changes(
         return drop, [CreateHashIndexOp(spec)]
     changes: list[MigrateOperation] = []
     changes += _swap(spec, found, sizes)
-    settings = {
-        key: value
-        for key in SETTINGS
-        if (value := getattr(spec, key)) not in (None, getattr(found.spec, key))
-    }
+    settings = _changed(spec, found, options_changed_by("configure"))
     if settings:
         _log.info("Detected settings of hash index %r: %s", name, ", ".join(settings))
         # Another access path has no probes.
         lost = {*settings, "probes"} if "access" in settings else {*settings}
-        before = {
-            key: value
-            for key in SETTINGS
-            if key in lost and (value := getattr(found.spec, key)) is not None
-        }
+        before = {key: value for key, value in found.spec.options.items() if key in lost}
         changes.append(ConfigureHashIndexOp(name, settings, before))
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
 
 
 def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOperation]:
-    """Return the one operation for another model and other filter columns, if there are any."""
-    model, filters = _model(found), None
+    """Return the one operation for another model and what a swap alone changes, if anything."""
+    model, options = _model(found), _changed(spec, found, options_changed_by("swap", alone=True))
     if spec.model not in (found.spec.model, model):
         model = spec.model
-    if spec.filter_columns is not None:
-        # An index keeps the column of tenants besides.
-        wanted = [name for name in spec.filter_columns if name != spec.tenant]
-        if not _same(wanted, found.spec.filter_columns):
-            filters = wanted
-    if model == _model(found) and filters is None:
+    if model == _model(found) and not options:
         return []
     if _size(replace(spec, model=model), sizes) is None:
         left = (
@@ -201,32 +187,43 @@ def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOpe
         )
         _log.warning(left, spec.name, _model(found), model)
         model = _model(found)
-        if filters is None:
+        if not options:
             return []
-    _log.info("Detected model or filter columns of hash index %r", spec.name)
-    before = None if filters is None else list(found.spec.filter_columns or ())
-    return [SwapHashModelOp(spec.name, model, _model(found), filters, before)]
+    _log.info("Detected model or columns of hash index %r", spec.name)
+    before = {name: found.spec.options.get(name) for name in options}
+    return [SwapHashModelOp(spec.name, model, _model(found), options, before)]
 
 
 def _is_another(spec: IndexSpec, found: Existing) -> bool:
+    """Return whether a declared index differs in what no operation changes."""
     was = found.spec
-    place = attrgetter("schema", "table", "column", "tenant")
-    if spec.key_columns is not None and not _same(spec.key_columns, was.key_columns):
+    if (spec.schema, spec.table, spec.column) != (was.schema, was.table, was.column):
         return True
-    return place(spec) != place(was) or spec.metric not in (None, was.metric)
+    fixed = [name for name, option in OPTIONS.items() if not option.changed_by]
+    # What is left out was chosen when the index was made, or it has none.
+    lost = any(
+        name in was.options and not OPTIONS[name].usual for name in {*fixed} - {*spec.options}
+    )
+    return lost or bool(_changed(spec, found, fixed))
 
 
-def _same(names: Sequence[str], others: Sequence[str] | None) -> bool:
-    """Return whether columns are the same, in any order."""
-    return sorted(names) == sorted(others or ())
+def _changed(spec: IndexSpec, found: Existing, names: list[str]) -> dict[str, Any]:
+    """Return the declared options among these that the index has otherwise."""
+    return {
+        name: value
+        for name, value in spec.options.items()
+        if name in names and not same_option(value, found.spec.options.get(name))
+    }
 
 
 def _to_be_made(found: Existing) -> IndexSpec:
     """Return the operation that makes an index again as it was."""
-    as_usual: dict[str, Any] = {
-        key: None for key, value in found.defaults.items() if getattr(found.spec, key) == value
+    options = {
+        name: value
+        for name, value in found.spec.options.items()
+        if value not in ([], found.defaults.get(name))
     }
-    return replace(found.spec, model=_model(found), **as_usual)
+    return replace(found.spec, model=_model(found), options=options)
 
 
 def _model(found: Existing) -> str:

@@ -6,9 +6,9 @@ operation; calling it from a revision, as a method of ``alembic.op`` too, runs t
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypedDict, Unpack
+from typing import Any, Literal, ParamSpec, Unpack
 
 from alembic import op
 from alembic.autogenerate import renderers
@@ -19,11 +19,10 @@ from alembic.operations.ops import OpContainer
 from ...db import schema
 from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
-from ...index.catalog import Access
+from ...index.options import IndexOptions, checked_options, options_changed_by
 from ...models.functions import code_function
-from ...models.quantization import Ranking
 from ..sqlalchemy import statements
-from ..sqlalchemy.specification import SETTINGS, IndexSpec, PlacedIndexOptions
+from ..sqlalchemy.specification import IndexSpec, PlacedOptions
 
 _log = logging.getLogger("alembic.pg_hashindex")
 
@@ -54,7 +53,6 @@ class CreateHashIndexOp(_IndexOp):
     _shown = "add_hash_index"
 
     def __init__(self, spec: IndexSpec, *, encode: bool = True) -> None:
-        spec.check()
         self.spec, self.encode = spec, encode
 
     def _statements(self) -> list[str]:
@@ -62,7 +60,7 @@ class CreateHashIndexOp(_IndexOp):
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
         spec = self.spec
-        named = {"model": spec.model, **spec.options()} | ({} if self.encode else {"encode": False})
+        named = {"model": spec.model, **spec.given()} | ({} if self.encode else {"encode": False})
         return "create_hash_index", [spec.name, spec.table, spec.column], named
 
     def reverse(self) -> "DropHashIndexOp":
@@ -88,7 +86,7 @@ class DropHashIndexOp(_IndexOp):
         named: dict[str, Any] = {"if_exists": True} if self.if_exists else {}
         if spec is not None:
             was = {"table": spec.table, "column": spec.column, "model": spec.model}
-            named = was | spec.options() | named
+            named = was | spec.given() | named
         return "drop_hash_index", [self.name], named
 
     def reverse(self) -> CreateHashIndexOp:
@@ -102,7 +100,7 @@ class DropHashIndexOp(_IndexOp):
 
 
 class SwapHashModelOp(_IndexOp):
-    """Give an index another model, or other filter columns, or both at once."""
+    """Give an index another model, or options that a swap alone changes, or both at once."""
 
     _shown = "swap_hash_model"
 
@@ -111,20 +109,21 @@ class SwapHashModelOp(_IndexOp):
         name: str,
         model: str,
         existing_model: str | None = None,
-        filter_columns: Sequence[str] | None = None,
-        existing_filter_columns: Sequence[str] | None = None,
+        options: dict[str, Any] | None = None,
+        existing: dict[str, Any] | None = None,
     ) -> None:
         self.name, self.model, self.existing_model = name, model, existing_model
-        self.filter_columns = filter_columns
-        self.existing_filter_columns = existing_filter_columns
+        names = options_changed_by("swap", alone=True)
+        self.options = checked_options(name, options or {}, to=names)
+        self.existing = checked_options(name, existing or {}, to=names)
 
     def _statements(self) -> list[str]:
-        return [statements.swap_statement(self.name, self.model, self.filter_columns)]
+        return [statements.swap_statement(self.name, self.model, self.options)]
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        names = ("existing_model", "filter_columns", "existing_filter_columns")
-        named = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return "swap_hash_model", [self.name, self.model], named
+        model = {"existing_model": self.existing_model} if self.existing_model is not None else {}
+        existing = {"existing": self.existing} if self.existing else {}
+        return "swap_hash_model", [self.name, self.model], model | self.options | existing
 
     def reverse(self) -> "SwapHashModelOp":
         """Return the operation that restores the previous model."""
@@ -133,18 +132,13 @@ class SwapHashModelOp(_IndexOp):
                 f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
                 "does not say which model the index had; give it existing_model too"
             )
-        if self.filter_columns is not None and self.existing_filter_columns is None:
+        if unknown := [option for option in self.options if option not in self.existing]:
             raise InvalidInputError(
                 f"operation cannot be reversed: swap_hash_model({self.name!r}, {self.model!r}) "
-                "does not say which filter columns the index had; give it existing_filter_columns "
-                "too"
+                f"does not say which {', '.join(unknown)} the index had; give it existing too"
             )
         return SwapHashModelOp(
-            self.name,
-            self.existing_model,
-            self.model,
-            self.existing_filter_columns,
-            self.filter_columns,
+            self.name, self.existing_model, self.model, self.existing, self.options
         )
 
 
@@ -156,19 +150,19 @@ class ConfigureHashIndexOp(_IndexOp):
     def __init__(
         self, name: str, settings: dict[str, Any], existing: dict[str, Any] | None = None
     ) -> None:
-        unknown = {*settings, *(existing or {})} - {*SETTINGS}
-        if unknown or not settings:
+        names = options_changed_by("configure")
+        self.name, self.settings = name, checked_options(name, settings, to=names)
+        self.existing = checked_options(name, existing or {}, to=names)
+        if not self.settings:
             raise InvalidInputError(
-                f"index {name!r} is configured by access, ranking, candidates and probes, got "
-                f"{', '.join(sorted(unknown)) or 'none of them'}"
+                f"index {name!r} is changed by {', '.join(names)}; got none of them"
             )
-        self.name, self.settings, self.existing = name, settings, existing or {}
 
     def _statements(self) -> list[str]:
         return statements.configure_statements(self.name, self.settings)
 
     def _call(self) -> tuple[str, list[Any], dict[str, Any]]:
-        existing = {f"existing_{name}": value for name, value in self.existing.items()}
+        existing = {"existing": self.existing} if self.existing else {}
         return "configure_hash_index", [self.name], self.settings | existing
 
     def reverse(self) -> "ConfigureHashIndexOp":
@@ -176,7 +170,7 @@ class ConfigureHashIndexOp(_IndexOp):
         if not self.existing:
             raise InvalidInputError(
                 f"operation cannot be reversed: configure_hash_index({self.name!r}, ...) does not "
-                "say how the index was configured; give it existing_access and the like too"
+                "say how the index was configured; give it existing={{'access': ...}} too"
             )
         return ConfigureHashIndexOp(self.name, self.existing, self.settings)
 
@@ -300,17 +294,6 @@ def _runs(described: Callable[_P, _Op]) -> Callable[_P, None]:
     return function
 
 
-class _Settings(TypedDict, total=False):
-    access: Access | None
-    ranking: Ranking | None
-    candidates: int | None
-    probes: int | None
-    existing_access: Access | None
-    existing_ranking: Ranking | None
-    existing_candidates: int | None
-    existing_probes: int | None
-
-
 @_runs
 def create_hash_index(
     name: str,
@@ -319,7 +302,7 @@ def create_hash_index(
     *,
     model: str,
     encode: bool = True,
-    **options: Unpack[PlacedIndexOptions],
+    **options: Unpack[PlacedOptions],
 ) -> _Op:
     """Make an index, and encode the rows of its table, in the migration's transaction.
 
@@ -339,20 +322,22 @@ def create_hash_index(
         Whether to encode the rows that are there.
     schema : str, optional
         The schema of the table; found by the search_path by default.
-    key, metric, access, ranking, candidates, probes, filter_columns, tenant : optional
-        As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     trust_owner : optional
         As `pg_hashindex.contrib.sqlalchemy.HashIndex`.
     defer : bool
         Whether to do nothing, with a warning, if the model does not exist or the index exists
         already.
+    **options
+        The fields of `pg_hashindex.index.options.IndexOptions`.
 
     Raises
     ------
     MissingSchemaError, UnknownModelError, InvalidInputError, DuplicateNameError
         The whole migration fails then.
     """
-    return CreateHashIndexOp(IndexSpec(name, table, column, model, **options), encode=encode)
+    return CreateHashIndexOp(
+        IndexSpec.declared(name, table, column, model, **options), encode=encode
+    )
 
 
 @_runs
@@ -363,7 +348,7 @@ def drop_hash_index(
     table: str | None = None,
     column: str | None = None,
     model: str | None = None,
-    **options: Unpack[PlacedIndexOptions],
+    **options: Unpack[PlacedOptions],
 ) -> _Op:
     """Drop an index with its codes; table and model stay.
 
@@ -371,9 +356,9 @@ def drop_hash_index(
     ----------
     if_exists
         Whether to do nothing if there is no such index.
-    table, column, model, schema, key, metric, access, ranking, candidates, probes,
-    filter_columns, tenant, defer, trust_owner : optional
-        The settings of the index, so that the operation can be reversed; not needed to drop it.
+    table, column, model, **options : optional
+        The index as `create_hash_index` makes it, so that the operation can be reversed; not needed
+        to drop it.
 
     Raises
     ------
@@ -390,7 +375,7 @@ def drop_hash_index(
             )
         return DropHashIndexOp(name, if_exists=if_exists)
     return DropHashIndexOp(
-        name, IndexSpec(name, table, column, model, **options), if_exists=if_exists
+        name, IndexSpec.declared(name, table, column, model, **options), if_exists=if_exists
     )
 
 
@@ -400,8 +385,8 @@ def swap_hash_model(
     model: str,
     *,
     existing_model: str | None = None,
-    filter_columns: Sequence[str] | None = None,
-    existing_filter_columns: Sequence[str] | None = None,
+    existing: IndexOptions | None = None,
+    **options: Unpack[IndexOptions],
 ) -> _Op:
     """Give an index another model, or other filter columns, in the migration's transaction.
 
@@ -417,10 +402,10 @@ def swap_hash_model(
         evaluates.
     existing_model
         The model before, so that the operation can be reversed.
-    filter_columns
-        The columns that are copied beside the codes from then on; by default they stay.
-    existing_filter_columns
-        Those before, so that the operation can be reversed.
+    existing
+        The options before, so that the operation can be reversed.
+    **options
+        Field ``filter_columns`` of `pg_hashindex.index.options.IndexOptions`; by default they stay.
 
     Raises
     ------
@@ -429,38 +414,34 @@ def swap_hash_model(
     InUseError
         If another swap of the index is under way.
     """
-    return SwapHashModelOp(name, model, existing_model, filter_columns, existing_filter_columns)
+    return SwapHashModelOp(name, model, existing_model, {**options}, {**(existing or {})})
 
 
 @_runs
 def configure_hash_index(
     name: str,
-    **settings: Unpack[_Settings],
+    *,
+    existing: IndexOptions | None = None,
+    **options: Unpack[IndexOptions],
 ) -> _Op:
-    """Change the defaults of searches; None leaves a setting as it is.
+    """Change the defaults of searches; None leaves an option as it is.
 
     The migration does not build another access path: ``pg-hashindex index encode`` does.
     ``pg-hashindex index repair`` drops landmarks that are no longer used.
 
     Parameters
     ----------
-    access, ranking, candidates, probes : str or int, optional
+    existing
+        The options before, so that the operation can be reversed.
+    **options
         As `pg_hashindex.HashIndex.configure`.
-    existing_access, existing_ranking, existing_candidates, existing_probes : str or int
-        The settings before, so that the operation can be reversed.
 
     Raises
     ------
     UnknownIndexError, InvalidInputError
         If a value is out of range, or the index or its model cannot serve it.
     """
-    given = {key: value for key, value in settings.items() if value is not None}
-    existing = {key: value for key, value in given.items() if key.startswith("existing_")}
-    return ConfigureHashIndexOp(
-        name,
-        {key: value for key, value in given.items() if key not in existing},
-        {key.removeprefix("existing_"): value for key, value in existing.items()},
-    )
+    return ConfigureHashIndexOp(name, {**options}, {**(existing or {})})
 
 
 @_runs

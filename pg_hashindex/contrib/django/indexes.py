@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,10 @@ from django.db.models.signals import post_migrate
 from pgvector.django import HalfVectorField, VectorField
 from psycopg import sql
 
-from ...db.keys import as_key_columns
 from ...db.server_errors import warning_of
 from ...errors import InvalidInputError
-from ..sqlalchemy.specification import SETTINGS, IndexOptions, IndexSpec
+from ...index.options import OPTIONS, options_changed_by
+from ..sqlalchemy.specification import DeclaredOptions, IndexSpec
 from ..sqlalchemy.statements import (
     configure_statements,
     create_statement,
@@ -28,9 +28,6 @@ from ..sqlalchemy.statements import (
 )
 
 _log = logging.getLogger("pg_hashindex.django")
-
-# Changes of these need another index.
-_FIXED = ("schema", "table", "column", "key", "metric", "filter_columns", "tenant")
 
 # Django drops a table without a word to its indexes: the triggers go, and the codes stay.
 DROP_LEFT = (
@@ -70,15 +67,8 @@ class HashIndex(models.Index):  # type: ignore[misc]
     name
         1 to 40 letters a to z, digits, ``_`` and ``-``, unique in the database; Django makes
         one by default.
-    key : str or sequence of str, optional
-        A field, or several, that are unique together and never NULL; the primary key by default.
-    filter_columns : sequence of str, optional
-        Fields that are copied beside the codes, so that filters on them drop rows early.
-    tenant : str, optional
-        The field of tenants, as for `pg_hashindex.HashIndex.create`; a foreign key, say.
     **options
-        ``metric``, ``access``, ``ranking``, ``candidates``, ``probes``, ``defer``,
-        ``trust_owner``: as `pg_hashindex.contrib.sqlalchemy.HashIndex`.
+        As `pg_hashindex.contrib.sqlalchemy.HashIndex`, with fields in place of columns.
 
     Raises
     ------
@@ -99,14 +89,16 @@ class HashIndex(models.Index):  # type: ignore[misc]
     ) -> None:
         named = f"hash index {name!r}" if name else "a hash index"
         given = ["expressions"] * bool(expressions) + [*options]
-        unknown = [option for option in given if option not in IndexOptions.__annotations__]
+        unknown = [
+            option for option in given if option not in {*OPTIONS, *DeclaredOptions.__annotations__}
+        ]
         if unknown:
             raise InvalidInputError(f"{named} takes no {', '.join(unknown)}; give it fields=[...]")
         if len(fields) != 1 or str(fields[0]).startswith("-"):
             raise InvalidInputError(f"{named} is on one field of vectors, got {list(fields)}")
         super().__init__(fields=fields, name=name)
         self.model, self.options = model, options
-        IndexSpec(name or "index", "", fields[0], model, **options).check()
+        IndexSpec.declared(name or "index", "", fields[0], model, **options)
 
     def deconstruct(self) -> Any:
         """Return what a migration writes."""
@@ -125,23 +117,18 @@ class HashIndex(models.Index):  # type: ignore[misc]
         def column(name: str) -> str:
             return str(meta.get_field(name).column)
 
-        spec = IndexSpec(self.name, table, column(self.fields[0]), self.model, **options)
-        return replace(
-            spec,
-            schema=schema or None,
-            key=spec.key_columns and [column(name) for name in spec.key_columns],
-            filter_columns=spec.filter_columns and [column(name) for name in spec.filter_columns],
-            tenant=spec.tenant and column(spec.tenant),
-        )
+        spec = IndexSpec.declared(self.name, table, column(self.fields[0]), self.model, **options)
+        return replace(spec.with_columns(column), schema=schema or None)
 
     def errors(self, model: type[models.Model]) -> Iterator[str]:
         """Say why a model cannot have the index."""
         named, meta = f"hash index {self.name!r} of {model._meta.label}", model._meta
         local = {field.name: field for field in meta.local_concrete_fields}
-        kept: Iterable[Any] = self.options.get("filter_columns") or ()
-        key = as_key_columns(self.options.get("key")) or ()
-        tenant = [name] if (name := self.options.get("tenant")) else []
-        for name in (*self.fields, *key, *kept, *tenant):
+        named_fields = [*self.fields]
+        for option, value in self.options.items():
+            if option in OPTIONS and OPTIONS[option].columns and value is not None:
+                named_fields += [value] if isinstance(value, str) else value
+        for name in named_fields:
             if name not in local:
                 yield f"{named} names {name!r}, which is not a field of the model's own table"
         field = local.get(self.fields[0])
@@ -200,16 +187,19 @@ class _Removed:
 
     def changes_to(self, spec: IndexSpec) -> list[str] | None:
         """Return SQL that changes it to another one, or None if it has to be dropped and made."""
-        was = self.spec
-        if any(getattr(was, part) != getattr(spec, part) for part in _FIXED):
+        was, settings = self.spec, options_changed_by("configure")
+        fixed = [name for name in OPTIONS if name not in settings]
+        if (was.schema, was.table, was.column) != (spec.schema, spec.table, spec.column) or any(
+            was.options.get(name) != spec.options.get(name) for name in fixed
+        ):
             return None
-        settings = {
-            part: value
-            for part in SETTINGS
-            if (value := getattr(spec, part)) not in (None, getattr(was, part))
+        changed = {
+            name: value
+            for name, value in spec.options.items()
+            if name in settings and value != was.options.get(name)
         }
         changes = [] if spec.model == was.model else [swap_statement(self.name, spec.model)]
-        changes += configure_statements(self.name, settings) if settings else []
+        changes += configure_statements(self.name, changed) if changed else []
         # A deferred index may not exist.
         changes = [f"{change} FROM hashindex.index i {_where(self.name)}" for change in changes]
         return [*changes, create_statement(spec)] if spec.defer else changes or ["SELECT"]

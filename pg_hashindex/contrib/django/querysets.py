@@ -97,7 +97,7 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
         # Django's quote_name leaves quotes inside a name as they are.
         check_index_name(name)
         options = declared[name].options if name in declared else {}
-        key = options.get("key") if key is None else key
+        key = options.get("key_columns") if key is None else key
         tenant = options.get("tenant")
         keys = list(meta.pk_fields)
         if (names := as_key_columns(key)) is not None:

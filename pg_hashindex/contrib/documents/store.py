@@ -1,15 +1,16 @@
 """The base of vector stores: it makes their table, and trains their index."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 from ... import training
 from ...db.connection import outside_transactions
 from ...db.statements import one_row
 from ...errors import DuplicateNameError, InvalidInputError
-from ...index.catalog import Access, default_index_name
+from ...index.catalog import default_index_name
 from ...index.handle import HashIndex
+from ...index.options import OPTIONS, IndexOptions, checked_options
 from ...models import functions, store
 from ...models.functions import ModelFunctions
 from ...models.model import Model
@@ -83,11 +84,9 @@ class DocumentStore:
         cuts: int | None = None,
         rows: int = SAMPLE_ROWS,
         parameters: dict[str, Any] | None = None,
-        access: Access | None = None,
-        filter_columns: Sequence[str] = (),
-        tenant: str | None = None,
         random_state: int = 0,
         force: bool = False,
+        **options: Unpack[IndexOptions],
     ) -> Model:
         """Train a model on the documents, and index them by it.
 
@@ -107,10 +106,9 @@ class DocumentStore:
             A method that learns from vectors only; by default thermometer for a function.
         rows, n_bits, cuts, parameters, random_state, force
             As `pg_hashindex.training.sampling.sample_table` and `pg_hashindex.training.train`.
-        access, filter_columns
-            As `pg_hashindex.HashIndex.create`, for an index of pg_hashindex.
-        tenant
-            The column of tenants, as for `pg_hashindex.HashIndex.create`. If it is stored and
+        **options
+            The fields of `pg_hashindex.index.options.IndexOptions`, for an index of pg_hashindex,
+            but for key and metric, which are the store's. If the column of tenants is stored and
             generated as ``metadata ->> 'KEY'``, filters on this key search within the tenant.
 
         Returns
@@ -129,9 +127,8 @@ class DocumentStore:
             If there is an index of that name, of a table that was dropped and recreated.
         """
         documents = self._documents
-        asked: dict[str, Any] = {
-            "access": access, "filter_columns": filter_columns, "tenant": tenant,
-        }  # fmt: skip
+        free = [option for option in OPTIONS if option not in ("key_columns", "metric")]
+        asked: Any = checked_options(name or documents.table.name, options, to=free)
         given = [option for option, value in asked.items() if value]
         if kind is None:
             kind = "index" if given or method not in (None, _FUNCTION_METHOD) else "function"

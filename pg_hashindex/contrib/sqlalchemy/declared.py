@@ -13,7 +13,7 @@ from sqlalchemy.schema import SchemaItem
 
 from ...db.server_errors import translated_errors
 from ...errors import InvalidInputError
-from .specification import IndexOptions, IndexSpec
+from .specification import DeclaredOptions, IndexSpec
 from .statements import create_statement, drop_statement, name_on, noticed, run
 
 
@@ -34,50 +34,32 @@ class HashIndex(SchemaItem):
         A column of type ``VECTOR`` or ``HALFVEC``.
     model
         ``name`` for any version, or ``name:version``.
-    key : str or sequence of str, optional
-        A column, or several, that are unique together and NOT NULL; the primary key by default.
-    metric : {"l2", "cosine", "ip"}, optional
-        The exact distance of answers; the model's by default.
-    access : {"scan", "landmarks"}, optional
-        How searches find candidates; by default as for `pg_hashindex.HashIndex.create`, by the
-        rows that the table has then. Landmarks are built by ``pg-hashindex index encode``.
-    ranking : {"hamming", "asymmetric", "weighted"}, optional
-        How candidates are ordered; the model decides by default.
-    candidates, probes : int, optional
-        Defaults of searches.
-    filter_columns : sequence of str, optional
-        Columns of the table that are copied beside the codes, so that filters on them drop rows
-        before these are read.
-    tenant : str, optional
-        The column of tenants, as for `pg_hashindex.HashIndex.create`.
     defer : bool
         Whether to only warn if the model does not exist; the index is then made later.
     trust_owner : bool
         Whether the table may belong to another role, which can then run code as the administrator.
+    **options
+        The fields of `pg_hashindex.index.options.IndexOptions`. An existing index keeps its own
+        value of an option that is left out, but for ``tenant``. Landmarks are built by
+        ``pg-hashindex index encode``.
 
     Raises
     ------
     InvalidInputError
         If the column holds no vectors, or an argument cannot be used.
-
-    Notes
-    -----
-    If metric, access, ranking, candidates, probes or filter_columns is None, the existing index
-    keeps its own value.
     """
 
     __visit_name__ = "hash_index"
 
     def __init__(
-        self, name: str, column: Any, *, model: str, **options: Unpack[IndexOptions]
+        self, name: str, column: Any, *, model: str, **options: Unpack[DeclaredOptions]
     ) -> None:
         self.name, self.model = name, model
         self.table: sa.Table | None = None
         self._column: sa.Column[Any] | None = None
         # While a class is being defined, its columns have no table yet, and perhaps no name.
         self._given, parent = _given_column(name, column)
-        self._spec = IndexSpec(name, "", _name_of(self._given), model, schema=None, **options)
-        self._spec.check()
+        self._spec = IndexSpec.declared(name, "", _name_of(self._given), model, **options)
         if parent is not None:
             self._set_parent_with_dispatch(parent)
 
@@ -236,7 +218,7 @@ class HashIndex(SchemaItem):
         parent.info["hash_indexes"] = {**parent.info.get("hash_indexes", {}), self.name: self}
 
     def _copied_to(self, table: sa.Table) -> "HashIndex":
-        options = self._spec.options()
+        options: Any = self._spec.given()
         copied = HashIndex(self.name, self._spec.column, model=self.model, **options)
         copied.table, copied._column = table, _vectors_of(table, self._spec)
         return copied

@@ -118,7 +118,7 @@ def nearest(
     rows = _NearestRows(
         sa.sql.quoted_name(f"search_{name}", None), *arguments, packagenames=("hashindex",)
     )
-    rows.tenant = None if declared is None else declared.spec().tenant
+    rows.tenant = None if declared is None else declared.spec().options.get("tenant")
     # Other names, so that filter_by(id=...) means the entity's.
     names = (
         ["hashindex_id"] if len(keys) == 1 else [f"hashindex_id_{n}" for n, _ in enumerate(keys)]
@@ -267,7 +267,7 @@ def _declared(column: Any, name: str | None) -> HashIndex | None:
 
 
 def _key(table: FromClause, declared: HashIndex | None) -> list[Any]:
-    named = None if declared is None else declared.spec().key_columns
+    named = None if declared is None else declared.spec().options.get("key_columns")
     if named is None:
         keys = list(table.primary_key)
         if not keys:

@@ -1,6 +1,7 @@
 """Statements that make, change and drop declared indexes, as text that scripts can run too."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,17 +16,14 @@ from .specification import IndexSpec, qualified
 
 def create_statement(spec: IndexSpec, *, encode: bool = True) -> str:
     """Return SQL that makes an index; with defer, only if it is missing and its model exists."""
-    options = spec.options()
-    for placed in ("schema", "key", "filter_columns"):
-        options.pop(placed, None)
     values = {
         "name": spec.name,
         "table_name": spec.qualified_table,
         "column_name": spec.column,
         "model": spec.model,
-        **({} if spec.key is None else {"key_columns": spec.key_columns}),
-        **options,
-        **({"filter_columns": list(spec.filter_columns)} if spec.filter_columns else {}),
+        **({"options": json.dumps(spec.options, ensure_ascii=False)} if spec.options else {}),
+        **({"defer": True} if spec.defer else {}),
+        **({"trust_owner": True} if spec.trust_owner else {}),
         **({} if encode else {"encode": False}),
     }
     return function_call("declare_index", values)
@@ -56,16 +54,15 @@ def name_on(name: str, table: str, schema: str | None) -> sql.Composed:
     )
 
 
-def swap_statement(name: str, model: str, filter_columns: Sequence[str] | None = None) -> str:
-    """Return SQL that gives an index another model, or other filter columns too."""
-    filters = {} if filter_columns is None else {"filter_columns": list(filter_columns)}
-    return function_call("swap_model", {"index_name": name, "model": model, **filters})
+def swap_statement(name: str, model: str, options: dict[str, Any] | None = None) -> str:
+    """Return SQL that gives an index another model, or also options that a swap alone changes."""
+    return function_call("swap_model", {"index_name": name, "model": model, **(options or {})})
 
 
-def configure_statements(name: str, settings: dict[str, Any]) -> list[str]:
+def configure_statements(name: str, options: dict[str, Any]) -> list[str]:
     """Return SQL that changes the defaults of searches."""
     return [
-        function_call("configure_index", {"name": name, **settings}),
+        function_call("configure_index", {"name": name, **options}),
         function_call("_warn_of_path", {"index_name": name}),
     ]
 

@@ -1,0 +1,228 @@
+"""The options of an index, each declared once: as a field of `IndexOptions`.
+
+`HashIndex.create`, ``configure`` and ``swap``, the command line, and the declarations and
+migrations of SQLAlchemy, alembic and Django take their options, and say what they may be, from
+these fields. In the database ``sql/139_options.sql`` does that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+
+from ..db.keys import KeyColumns
+from ..errors import InvalidInputError
+from ..models.model import Metric
+from ..models.quantization import Ranking
+from .catalog import Access
+from .search import as_count
+
+#: How an option of an existing index is changed.
+Change = Literal["configure", "swap"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option beside its name and its type.
+
+    Parameters
+    ----------
+    help
+        A line for the command line.
+    usual
+        What creation chooses if the option is left out; empty if nothing.
+    flag
+        Its name on the command line, if that is another.
+    columns
+        Whether it names columns of the table.
+    changed_by
+        What changes it; if nothing does, another index has to be made.
+    kind
+        Its type, as annotated.
+    """
+
+    help: str
+    usual: str = ""
+    flag: str = ""
+    columns: bool = False
+    changed_by: tuple[Change, ...] = ()
+    kind: Any = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed values, if they are few."""
+        return tuple(c for k in self.kinds if get_origin(k) is Literal for c in get_args(k))
+
+    @property
+    def kinds(self) -> tuple[Any, ...]:
+        """The types of its values."""
+        return tuple(kind for kind in get_args(self.kind) if kind is not NoneType)
+
+    @property
+    def several(self) -> bool:
+        """Whether its value is a list of names."""
+        return Sequence[str] in self.kinds
+
+
+class IndexOptions(TypedDict, total=False):
+    """The options of an index; None is the same as to leave one out.
+
+    A dictionary rather than a dataclass, so that type checkers know the keywords of functions that
+    take ``**options: Unpack[IndexOptions]``.
+
+    Parameters
+    ----------
+    key_columns : str or sequence of str, optional
+        A column, or several, that are unique together and NOT NULL; the primary key by default.
+    metric : {"l2", "cosine", "ip"}, optional
+        The exact distance of answers; the model's by default.
+    access : {"scan", "landmarks"}, optional
+        How searches find candidates: among all codes, or in the lists of codes around the nearest
+        landmarks. `HashIndex.encode` builds any access path but "scan", and searches use it from
+        then on. By default "landmarks" if the table has 10,000 vectors when the index is made, else
+        "scan"; also "scan" for models of labels, pairs, triplets or graphs, and for metric "ip" if
+        lengths of vectors differ.
+    ranking : {"hamming", "asymmetric", "weighted"}, optional
+        The order of candidates: "hamming" counts different bits; "asymmetric" weighs each of them
+        by the query's projection; "weighted" by the weights that the model gives its bits. By
+        default "weighted" if it gives some, else "asymmetric" if SQL evaluates the model, else
+        "hamming".
+    candidates : int, optional
+        Rows kept by code before the exact order, in searches for up to ten rows; searches for more
+        keep more in proportion. By default as many as held .98 of the true neighbours when the
+        model was trained, some more if the table has more rows than were measured then; 200 if
+        training measured nothing, or another order.
+    probes : int, optional
+        Landmarks whose lists are read, 1 to 1000; 80 by default.
+    filter_columns : sequence of str, optional
+        Columns of the table that are copied beside the codes. A filter on only these drops rows
+        before they are read from the table.
+    tenant : str, optional
+        A column of tenants, of which most searches want the rows of one. Each large tenant gets
+        landmarks of its own, and codes are stored tenant by tenant.
+    """
+
+    key_columns: Annotated[
+        KeyColumns,
+        Option(
+            "Key columns, unique together and NOT NULL.", "primary key", flag="id", columns=True
+        ),
+    ]
+    metric: Annotated[Metric | None, Option("Exact distance.", "the model's")]
+    access: Annotated[
+        Access | None,
+        Option(
+            "How searches find candidates: among all codes, or in lists of codes around landmarks.",
+            "landmarks from 10,000 rows on, where codes rank by distance; else scan",
+            changed_by=("configure", "swap"),
+        ),
+    ]
+    ranking: Annotated[
+        Ranking | None,
+        Option(
+            "Order of candidates: by differing bits, by the query's projection at them, or by the "
+            "model's weights.",
+            "the best that the model has",
+            changed_by=("configure",),
+        ),
+    ]
+    candidates: Annotated[
+        int | None,
+        Option(
+            "Rows kept by code before the exact order.", "as measured", changed_by=("configure",)
+        ),
+    ]
+    probes: Annotated[
+        int | None,
+        Option(
+            "Landmarks whose lists are read, 1 to 1000.", "as measured", changed_by=("configure",)
+        ),
+    ]
+    filter_columns: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Columns to copy beside the codes: filters on them drop rows before these are read.",
+            columns=True,
+            changed_by=("swap",),
+        ),
+    ]
+    tenant: Annotated[
+        str | None, Option("Column of tenants, which get landmarks each.", columns=True)
+    ]
+
+
+def declared_options(options: type) -> dict[str, Option]:
+    """Read the options from the annotated fields of a class."""
+    hints = get_type_hints(options, include_extras=True)
+    return {
+        name: replace(hint.__metadata__[0], kind=hint.__origin__) for name, hint in hints.items()
+    }
+
+
+#: Every option by its name.
+OPTIONS = declared_options(IndexOptions)
+
+
+def options_changed_by(change: Change, *, alone: bool = False) -> list[str]:
+    """Return the names of the options that are changed so; ``alone``: in no other way."""
+    return [
+        name
+        for name, option in OPTIONS.items()
+        if change in option.changed_by and (not alone or len(option.changed_by) == 1)
+    ]
+
+
+def checked_options(
+    index: str, options: Mapping[str, Any], *, to: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the options that are not None, columns as lists; refuse unknown ones and values.
+
+    ``to`` are the names of those that may be given, all by default.
+    """
+    known = [*OPTIONS] if to is None else [*to]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        verb = "made with" if to is None else "changed by"
+        raise InvalidInputError(
+            f"index {index!r} is {verb} {', '.join(known)}; got {', '.join(unknown)}"
+        )
+    given = {
+        name: _checked(name, option, options[name], index)
+        for name, option in OPTIONS.items()
+        if options.get(name) is not None
+    }
+    if "filter_columns" in given and "tenant" in given:
+        # The column of tenants is copied in any case.
+        given["filter_columns"] = [c for c in given["filter_columns"] if c != given["tenant"]]
+    return given
+
+
+def _checked(name: str, option: Option, value: Any, index: str) -> Any:
+    if option.choices:
+        if value not in option.choices:
+            raise InvalidInputError(
+                f"{name} {value!r} of index {index!r} is unknown; use one of: "
+                f"{', '.join(option.choices)}"
+            )
+        return value
+    if int in option.kinds:
+        return as_count(name, value)
+    if isinstance(value, str) and str in option.kinds:
+        return [value] if option.several else value
+    if (
+        option.several
+        and isinstance(value, Sequence)
+        and not isinstance(value, str | bytes)
+        and all(isinstance(one, str) for one in value)
+    ):
+        return list(value)
+    text = ["the name of a column" if option.columns else "text"] * (str in option.kinds)
+    wanted = " or ".join(text + ["a list of names"] * option.several)
+    raise InvalidInputError(f"{name} of index {index!r} is {wanted}, got {value!r}")
+
+
+def same_option(value: Any, other: Any) -> bool:
+    """Return whether two values are the same: columns in any order, and none like no value."""
+    if isinstance(value, list) or isinstance(other, list):
+        return sorted(value or ()) == sorted(other or ())
+    return bool(value == other)

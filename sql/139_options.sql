@@ -1,0 +1,173 @@
+-- The options of an index. A new one is a column of hashindex.index with its name, a line of _options_of, and an argument of create_index,
+-- and of configure_index if it may change. Everything else passes them on as one jsonb.
+
+-- The options of an index as creation takes them.
+CREATE OR REPLACE FUNCTION hashindex._options_of(i hashindex.index) RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN jsonb_build_object(
+        'key_columns', i.key_columns,
+        'metric', i.metric,
+        'access', coalesce(i.building, i.access),
+        'ranking', i.ranking,
+        'candidates', i.candidates,
+        'probes', CASE coalesce(i.building, i.access) WHEN 'landmarks' THEN i.probes END,
+        'filter_columns', array_remove(i.filter_columns, i.tenant_column),
+        'tenant', i.tenant_column
+    );
+END
+$$;
+
+-- Options without those that are null; refuses unknown ones, and values that are impossible, or that an index of this model cannot have.
+CREATE OR REPLACE FUNCTION hashindex._checked_options(index_name text, used hashindex.model, options jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    given hashindex.index;
+    known text[] := ARRAY(SELECT o FROM jsonb_object_keys(hashindex._options_of(NULL)) o ORDER BY 1);
+    wrong text;
+BEGIN
+    options := jsonb_strip_nulls(coalesce(options, '{}'));
+    SELECT o INTO wrong FROM jsonb_object_keys(options) o WHERE o <> ALL (known) ORDER BY 1 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'option "%" is unknown', wrong
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('Use %s.', array_to_string(known, ', '));
+    END IF;
+    given := jsonb_populate_record(given, options);
+    IF given.metric NOT IN ('l2', 'cosine', 'ip') THEN
+        RAISE EXCEPTION 'metric "%" is unknown', given.metric
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use l2, cosine or ip.';
+    ELSIF given.access NOT IN ('scan', 'landmarks') THEN
+        RAISE EXCEPTION 'access path "%" is unknown', given.access
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use scan or landmarks.';
+    ELSIF given.ranking <> ALL (hashindex._rankings(used)) THEN
+        RAISE EXCEPTION 'ranking "%" cannot be served by model "%" of index "%"', given.ranking, used.name, index_name
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('Use one of: %s.', array_to_string(hashindex._rankings(used), ', '));
+    ELSIF given.candidates < 1 THEN
+        PERFORM hashindex._refuse('candidates', given.candidates, '1 or more');
+    ELSIF given.probes NOT BETWEEN 1 AND 1000 THEN
+        PERFORM hashindex._refuse('probes', given.probes, '1 to 1000');
+    END IF;
+    RETURN options;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION hashindex.create_index(
+    name text,
+    table_name regclass,
+    column_name text,
+    model text,
+    key_columns text[] DEFAULT NULL,
+    metric text DEFAULT NULL,
+    filter_columns text[] DEFAULT NULL,
+    trust_owner boolean DEFAULT false,
+    access text DEFAULT NULL,
+    tenant text DEFAULT NULL,
+    ranking text DEFAULT NULL,
+    candidates integer DEFAULT NULL,
+    probes integer DEFAULT NULL
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._create_index(
+        name, table_name, column_name, model,
+        jsonb_build_object(
+            'key_columns', key_columns, 'metric', metric, 'access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes,
+            'filter_columns', filter_columns, 'tenant', tenant
+        ),
+        trust_owner
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.create_index IS
+    'creates an index: codes, triggers, search function; existing rows get their codes from encode_rows or pg-hashindex index encode';
+
+CREATE OR REPLACE FUNCTION hashindex.configure_index(
+    name text,
+    access text DEFAULT NULL,
+    ranking text DEFAULT NULL,
+    candidates integer DEFAULT NULL,
+    probes integer DEFAULT NULL,
+    trust_owner boolean DEFAULT false
+)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._configure_index(
+        name, jsonb_build_object('access', access, 'ranking', ranking, 'candidates', candidates, 'probes', probes), trust_owner
+    );
+END
+$$;
+
+COMMENT ON FUNCTION hashindex.configure_index IS
+    'sets the defaults of an index''s searches, and trusts the owners of its table with trust_owner; another access path takes over once pg-hashindex index encode has built it';
+
+-- Changes options of an index that is in use, and trusts the owners that its table has now if trust_owner says so.
+CREATE OR REPLACE FUNCTION hashindex._configure_index(name text, options jsonb, trust_owner boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(_configure_index.name, administers => true, reads => trust_owner IS NOT TRUE);
+    used hashindex.model;
+    owners text[];
+    given hashindex.index;
+    -- The path that searches will use. One that is still being built has its probes already.
+    meant text;
+    plain text;
+BEGIN
+    IF trust_owner THEN
+        owners := ARRAY(
+            SELECT u.mark FROM hashindex._untrusted_owners(hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true, hashindex._read_columns(i)) u
+        );
+        UPDATE hashindex.index x SET trusted_owners = ARRAY(SELECT DISTINCT o FROM unnest(x.trusted_owners || owners) o ORDER BY 1)
+        WHERE _configure_index.name IN (x.name, x.swap_of);
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = _configure_index.name;
+    END IF;
+    PERFORM hashindex._end_left_rebalance(_configure_index.name);
+    i := hashindex._require(_configure_index.name);
+    -- A trigger that has begun may still read the landmarks, and would meet none.
+    IF coalesce(i.next_generation::text, i.landmark_table) IS NOT NULL AND options ->> 'access' <> 'landmarks' THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
+    i := hashindex._locked_index(i.name);
+    SELECT m.* INTO STRICT used FROM hashindex.model m WHERE m.id = i.model_id;
+    options := hashindex._checked_options(i.name, used, options);
+    given := jsonb_populate_record(given, options);
+    meant := coalesce(given.access, i.building, i.access);
+    IF given.probes IS NOT NULL AND meant <> 'landmarks' THEN
+        RAISE EXCEPTION 'probes are for access path landmarks, and index "%" has access path %', i.name, meant
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Leave probes out.';
+    END IF;
+    SELECT string_agg(format('%I = ($1).%I', o, o), ', ') INTO plain FROM jsonb_object_keys(options - '{access,probes}'::text[]) o;
+    IF plain IS NOT NULL THEN
+        EXECUTE format('UPDATE hashindex.index x SET %s WHERE x.name = $2', plain) USING given, i.name;
+    END IF;
+    UPDATE hashindex.index x
+    -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
+    SET probes = CASE WHEN 'landmarks' IN (meant, x.access) THEN coalesce(given.probes, x.probes, 80) ELSE x.probes END,
+        building = nullif(meant, x.access),
+        next_generation = CASE WHEN meant = 'landmarks' THEN x.next_generation END
+    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    IF i.building = 'scan' THEN
+        -- A scan needs nothing to be built. Searches may still read the landmarks, so hashindex.drop_unused drops them later.
+        UPDATE hashindex.index x
+        SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
+        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    END IF;
+    PERFORM hashindex._create_functions(i);
+    -- A swap says it of the index that searches use.
+    IF i.building IS NOT NULL AND i.swap_of IS NULL THEN
+        RAISE NOTICE 'searches use % until % are built: pg-hashindex index encode %', i.access, i.building, i.name;
+    END IF;
+END
+$$;
