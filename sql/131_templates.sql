@@ -72,7 +72,7 @@ BEGIN
             FROM strpos(chosen, format('{if %s}', flag)) FOR length(inside) + 2 * length(flag) + 11
         );
     END LOOP;
-    SELECT string_agg(t.value, '' ORDER BY t.place), string_agg(t.written, ', ') FILTER (WHERE t.value IS NULL) INTO filled, wrong
+    SELECT coalesce(string_agg(t.value, '' ORDER BY t.place), ''), string_agg(t.written, ', ') FILTER (WHERE t.value IS NULL) INTO filled, wrong
     FROM (
         SELECT m.place, m.token[2] AS written, CASE
             WHEN m.token[1] IS NOT NULL THEN quote_literal(hashindex._fill(m.token[1], known))
