@@ -183,7 +183,7 @@ $$;
 
 -- Roles that may read more of an index than they should, and what to do. Rights change after an index was made: the table's are revoked,
 -- row security is enabled, default privileges reach new tables.
-CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index) RETURNS TABLE (fault text, advice text)
+CREATE OR REPLACE FUNCTION hashindex._rights_faults(i hashindex.index) RETURNS TABLE (status text, fault text, consequence text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -192,39 +192,64 @@ DECLARE
     codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     reason text := hashindex._reveals(i);
     named text := coalesce(i.swap_of, i.name);
+    administrator regrole := hashindex._administrator();
 BEGIN
     RETURN QUERY
-    SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
-            WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
-            ELSE 'and ' || reason END,
-        format('pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role))
-            || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
-                '; or, if that is meant: pg-hashindex index grant %s %s --reveal-codes', named, hashindex._shell_word(r.role)
-            ) ELSE '' END
-    FROM hashindex._readers_of(i) r
-    WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
+    SELECT 'warning', w.fault, NULL, w.advice FROM (
+        SELECT format('role %s may read the codes, ', quote_ident(r.role)) || CASE
+                WHEN NOT hashindex._may_read_rows(i, r.role) THEN format('and not %s of %s', hashindex._named(hashindex._columns_of_readers(i)), base)
+                ELSE 'and ' || reason END,
+            format('pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role))
+                || CASE WHEN hashindex._may_read_rows(i, r.role) THEN format(
+                    '; or, if that is meant: pg-hashindex index grant %s %s --reveal-codes', named, hashindex._shell_word(r.role)
+                ) ELSE '' END
+        FROM hashindex._readers_of(i) r
+        WHERE base IS NOT NULL AND (NOT hashindex._may_read_rows(i, r.role) OR reason IS NOT NULL AND NOT r.reveals)
+        UNION ALL
+        SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
+            format('pg-hashindex index grant %s %s; or: pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role), named, hashindex._shell_word(r.role))
+        FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
+        WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
+          AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
+        UNION ALL
+        SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
+            format('pg-hashindex index grant %s %s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
+        FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+        JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
+        JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
+        WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
+        UNION ALL
+        -- Nothing here grants these.
+        SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)
+        FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
+        WHERE g.grantee <> c.relowner AND g.privilege = 'SELECT' AND g.column_name IS NULL AND (
+            c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
+            OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table') AND c.relname <> i.storage || '_shards'
+                AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(i) r)
+        )
+    ) w(fault, advice)
     UNION ALL
-    SELECT format('the codes that role %s may read do not follow the policies of %s as they are now', quote_ident(r.role), base),
-        format('pg-hashindex index grant %s %s; or: pg-hashindex index grant %s %s --revoke', named, hashindex._shell_word(r.role), named, hashindex._shell_word(r.role))
-    FROM hashindex._readers_of(i) r JOIN pg_class t ON t.oid = base JOIN pg_class c ON c.oid = codes
-    WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
-      AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
+    SELECT 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
+        'drop what you did not make, and REVOKE the rights'
+    FROM (
+        SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
+        UNION ALL
+        SELECT format('role %I holds %s on %s', o.role, string_agg(o.privilege, ', ' ORDER BY o.privilege), o.name)
+        FROM (
+            SELECT 'schema hashindex' AS name, g.* FROM pg_namespace n CROSS JOIN hashindex._grants_in(n.nspacl) g WHERE n.nspname = 'hashindex'
+            UNION ALL
+            SELECT c.oid::regclass::text, g.* FROM pg_class c CROSS JOIN hashindex._grants_in(c.relacl) g
+            WHERE c.relnamespace = 'hashindex'::regnamespace
+        ) o
+        WHERE o.grantee <> administrator AND o.privilege NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
+        GROUP BY o.role, o.name
+    ) w(wrong)
     UNION ALL
-    SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
-        format('pg-hashindex index grant %s %s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
-    FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-    JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
-    JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
-    WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
-    UNION ALL
-    -- Nothing here grants these.
-    SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)
-    FROM pg_class c CROSS JOIN hashindex._grants_on(c.oid) g
-    WHERE g.grantee <> c.relowner AND g.privilege = 'SELECT' AND g.column_name IS NULL AND (
-        c.oid = ANY ('{hashindex.model,hashindex.model_part,hashindex.recall_history}'::regclass[])
-        OR c.oid IN (SELECT o.id FROM hashindex._objects_of(i) o WHERE o.kind = 'table') AND c.relname <> i.storage || '_shards'
-            AND g.role NOT IN (SELECT r.role FROM hashindex._readers_of(i) r)
-    );
+    -- Searches run as the caller and look up names in these schemas.
+    SELECT 'warning', format('role %I may create functions in schema %I, beside pgvector', g.role, n.nspname), 'searches could call them',
+        format('REVOKE CREATE ON SCHEMA %I FROM %I, or trust it; or have pgvector in a schema of its own', n.nspname, g.role)
+    FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN hashindex._grants_in(n.nspacl) g
+    WHERE e.extname = 'vector' AND g.privilege = 'CREATE' AND g.grantee NOT IN (n.nspowner, administrator);
 END
 $$;
 

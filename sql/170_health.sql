@@ -36,7 +36,117 @@ BEGIN
 END
 $$;
 
--- Health: rows without codes and codes without rows, filter columns, lists of landmarks, and the disk space of codes.
+-- Health: whether the copies of filter columns are as in the table.
+CREATE OR REPLACE FUNCTION hashindex._health_of_filters(i hashindex.index, "full" boolean)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
+    wrong text[] := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
+    ids text[];
+    looked_at bigint;
+    stale bigint;
+BEGIN
+    IF wrong = '{}' THEN
+        ids := CASE WHEN NOT _health_of_filters.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
+        EXECUTE format(
+            'SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(%s), ROW(%s))) '
+            'FROM %s JOIN %s c ON %s',
+            (SELECT string_agg(format('b.%I', f.name), ', ' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
+            (SELECT string_agg(format('c.filter_%s', n), ', ' ORDER BY n) FROM generate_subscripts(i.filter_columns, 1) n),
+            CASE WHEN _health_of_filters.full THEN format('%s b', base)
+                 ELSE format('unnest($1) k(id) JOIN %s b ON (%s) = (%s)', base, hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, 'k.id')) END,
+            format('hashindex.%I', i.code_table), hashindex._same_key(i, 'b', 'c')
+        ) INTO looked_at, stale USING ids;
+        IF stale > 0 THEN
+            wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
+                                  stale, looked_at)];
+        END IF;
+    END IF;
+    RETURN QUERY SELECT 'filters', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'broken' END,
+        coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
+        CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
+             ELSE array_to_string(wrong, '; ') END,
+        CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
+                 SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
+             ) THEN format('pg-hashindex index repair %s', i.name)
+             WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
+             WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
+                 || 'drop the index, and create it again with filter columns that the table has' END;
+END
+$$;
+
+-- Health: the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's statistics tell whether the codes of a list are
+-- still stored together.
+CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean, codes double precision)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+SET jit = off
+AS $$
+DECLARE
+    share double precision := CASE WHEN _health_of_lists.full THEN 1 ELSE hashindex._sample_share(format('hashindex.%I', i.code_table)::regclass, 100000) END;
+    found record;
+    landmarks bigint;
+    together double precision;
+    wrong text[];
+BEGIN
+    EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
+    EXECUTE format(
+        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
+        'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
+        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
+        'FROM lists l LEFT JOIN hashindex.%3$I k USING (landmark)',
+        format('hashindex.%I', i.code_table), 100 * share, i.landmark_table
+    ) INTO found USING codes / greatest(landmarks, 1);
+    IF i.tenant_column IS NOT NULL THEN
+        -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
+        found.unlisted := 0;
+    END IF;
+    SELECT abs(s.correlation) INTO together FROM pg_stats s
+    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', i.code_table, 'landmark');
+    wrong := array_remove(ARRAY[
+        CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
+        CASE WHEN found.in_long > 0.05 * found.n THEN
+            format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
+        CASE WHEN together < 0.7 AND codes > 10000 AND i.tenant_column IS NULL THEN
+            'codes of one landmark are no longer stored together: searches read more pages' END
+    ], NULL);
+    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' WHEN found.lost > 0 THEN 'broken' ELSE 'warning' END, found.longest::double precision,
+        concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
+                               CASE WHEN share = 1 THEN format(', %s at most', found.longest) END), nullif(array_to_string(wrong, '; '), '')),
+        CASE WHEN found.lost > 0 THEN 'pg-hashindex index repair ' || i.name
+             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
+    wrong := array_remove(ARRAY[
+        CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
+        CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
+            format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
+    ], NULL);
+    IF i.tenant_column IS NOT NULL THEN
+        wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t
+                       WHERE hashindex._tenant_landmarks(t.codes) > 2 * greatest(t.landmarks, 100));
+        RETURN QUERY SELECT 'tenants', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, cardinality(wrong)::double precision,
+            CASE WHEN wrong = '{}' THEN 'the lists of each tenant suit its size'
+                 ELSE format('searches of %s tenants are slow, since they have outgrown their lists: %s%s', cardinality(wrong),
+                             array_to_string(wrong[:5], ', '), CASE WHEN cardinality(wrong) > 5 THEN ', ...' END) END,
+            CASE WHEN cardinality(wrong) BETWEEN 1 AND 5 THEN format('pg-hashindex index rebalance %s --tenant %s', i.name, hashindex._shell_word(wrong[1]))
+                 WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
+        CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
+             ELSE array_to_string(wrong, '; ') END,
+        CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || i.name
+             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
+END
+$$;
+
+-- Health: rows without codes, codes without rows, and the disk space of codes; then of filter columns and lists.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -63,12 +173,6 @@ DECLARE
     about text := '';
     basis text := '';
     found record;
-    ids text[];
-    looked_at bigint;
-    stale bigint;
-    landmarks bigint;
-    together double precision;
-    wrong text[];
 BEGIN
     SELECT _health_of_rows.full OR sum(hashindex._relation_bytes(p.part)) <= 128 * 1024 ^ 2,
            sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
@@ -166,89 +270,11 @@ BEGIN
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
     IF i.filter_columns <> '{}' THEN
-        wrong := ARRAY(SELECT f FROM hashindex._filter_faults(i) f);
-        IF wrong = '{}' THEN
-            ids := CASE WHEN NOT _health_of_rows.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
-            EXECUTE hashindex._fill(
-                $stale$
-                SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
-                FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-                names, jsonb_build_object(
-                    'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
-                    'full', _health_of_rows.full, 'drawn_key', drawn_key
-                )
-            ) INTO looked_at, stale USING ids;
-            IF stale > 0 THEN
-                wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
-                                      stale, looked_at)];
-            END IF;
-        END IF;
-        RETURN QUERY SELECT 'filters', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'broken' END,
-            coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
-            CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
-                 ELSE array_to_string(wrong, '; ') END,
-            CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
-                     SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
-                 ) THEN format('pg-hashindex index repair %s', i.name)
-                 WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
-                 WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
-                     || 'drop the index, and create it again with filter columns that the table has' END;
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, _health_of_rows.full) h;
     END IF;
-
-    -- A list is the codes of one landmark. PostgreSQL's statistics tell whether they are still stored together.
-    IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
-        RETURN;
+    IF i.access = 'landmarks' AND to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, _health_of_rows.full, codes) h;
     END IF;
-    EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
-    EXECUTE format(
-        'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
-        'SELECT coalesce(max(l.n) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest, coalesce(sum(l.n), 0) AS n, '
-        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
-        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
-        '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
-        'FROM lists l LEFT JOIN hashindex.%I k USING (landmark)',
-        code_table, 100 * CASE WHEN _health_of_rows.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END, i.landmark_table
-    ) INTO found USING codes / greatest(landmarks, 1);
-    IF i.tenant_column IS NOT NULL THEN
-        -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
-        found.unlisted := 0;
-    END IF;
-    SELECT abs(s.correlation) INTO together FROM pg_stats s
-    WHERE (s.schemaname, s.tablename, s.attname) = ('hashindex', i.code_table, 'landmark');
-    wrong := array_remove(ARRAY[
-        CASE WHEN found.lost > 0 THEN format('%s codes are in no existing list, so that searches miss their rows', found.lost) END,
-        CASE WHEN found.in_long > 0.05 * found.n THEN
-            format('%s %% of codes are in lists much longer than the others', round(100 * found.in_long / found.n)) END,
-        CASE WHEN together < 0.7 AND codes > 10000 AND i.tenant_column IS NULL THEN
-            'codes of one landmark are no longer stored together: searches read more pages' END
-    ], NULL);
-    RETURN QUERY SELECT 'lists', CASE WHEN wrong = '{}' THEN 'ok' WHEN found.lost > 0 THEN 'broken' ELSE 'warning' END, found.longest::double precision,
-        concat_ws('; ', format('%s landmarks, %s codes each%s', landmarks, round(codes / greatest(landmarks, 1)),
-                               CASE WHEN _health_of_rows.full OR hashindex._sample_share(code_table, 100000) = 1
-                                    THEN format(', %s at most', found.longest) END), nullif(array_to_string(wrong, '; '), '')),
-        CASE WHEN found.lost > 0 THEN 'pg-hashindex index repair ' || i.name
-             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
-    wrong := array_remove(ARRAY[
-        CASE WHEN found.unlisted > 0 THEN format('%s codes are in no list, so that searches miss their rows', found.unlisted) END,
-        CASE WHEN codes > 0 AND (codes <= i.trained_rows / 10.0 OR codes >= i.trained_rows * 10.0) THEN
-            format('the landmarks were trained on %s rows, and there are %s now: searches are slow', i.trained_rows, round(codes)) END
-    ], NULL);
-    IF i.tenant_column IS NOT NULL THEN
-        wrong := ARRAY(SELECT t.tenant FROM hashindex.tenants(i.name) t
-                       WHERE hashindex._tenant_landmarks(t.codes) > 2 * greatest(t.landmarks, 100));
-        RETURN QUERY SELECT 'tenants', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, cardinality(wrong)::double precision,
-            CASE WHEN wrong = '{}' THEN 'the lists of each tenant suit its size'
-                 ELSE format('searches of %s tenants are slow, since they have outgrown their lists: %s%s', cardinality(wrong),
-                             array_to_string(wrong[:5], ', '), CASE WHEN cardinality(wrong) > 5 THEN ', ...' END) END,
-            CASE WHEN cardinality(wrong) BETWEEN 1 AND 5 THEN format('pg-hashindex index rebalance %s --tenant %s', i.name, hashindex._shell_word(wrong[1]))
-                 WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
-        RETURN;
-    END IF;
-    RETURN QUERY SELECT 'landmarks', CASE WHEN wrong = '{}' THEN 'ok' ELSE 'warning' END, codes / nullif(i.trained_rows, 0),
-        CASE WHEN wrong = '{}' THEN format('trained on %s rows, there are %s now', i.trained_rows, round(codes))
-             ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN found.unlisted > 0 THEN 'pg-hashindex index encode ' || i.name
-             WHEN wrong <> '{}' THEN 'pg-hashindex index rebalance ' || i.name END;
 END
 $$;
 
@@ -330,33 +356,7 @@ BEGIN
         WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proargnames = '{keys,rows}'
         HAVING count(*) > 0
         UNION ALL
-        SELECT 'rights', 'broken', w.wrong, format('only role %s may create and write in the schema', administrator),
-               'drop what you did not make, and REVOKE the rights'
-        FROM (
-            SELECT format('%s belongs to role %s', s.object, s.owner::regrole) FROM hashindex._strangers() s
-            UNION ALL
-            SELECT format('role %s holds %s on %s', CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END,
-                          string_agg(acl.privilege_type, ', ' ORDER BY acl.privilege_type), o.name)
-            FROM (
-                SELECT 'schema hashindex' AS name, n.nspacl AS rights FROM pg_namespace n WHERE n.nspname = 'hashindex'
-                UNION ALL
-                SELECT c.oid::regclass::text, c.relacl FROM pg_class c WHERE c.relnamespace = 'hashindex'::regnamespace
-            ) o CROSS JOIN LATERAL aclexplode(o.rights) acl
-            WHERE acl.grantee <> administrator AND acl.privilege_type NOT IN ('USAGE', 'SELECT', 'MAINTAIN')
-            GROUP BY acl.grantee, o.name
-        ) w(wrong)
-        UNION ALL
-        SELECT 'rights', 'warning', w.fault, NULL, w.advice FROM hashindex._rights_faults(i) w
-        UNION ALL
-        -- Searches run as the caller and look up names in these schemas.
-        SELECT 'rights', 'warning', format('role %s may create functions in schema %s, beside pgvector', r.role, r.schema),
-               'searches could call them',
-               format('REVOKE CREATE ON SCHEMA %s FROM %s, or trust it; or have pgvector in a schema of its own', r.schema, r.role)
-        FROM (
-            SELECT quote_ident(n.nspname) AS schema, CASE acl.grantee WHEN 0 THEN 'PUBLIC' ELSE acl.grantee::regrole::text END AS role
-            FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace CROSS JOIN LATERAL aclexplode(n.nspacl) acl
-            WHERE e.extname = 'vector' AND acl.privilege_type = 'CREATE' AND acl.grantee NOT IN (n.nspowner, administrator)
-        ) r
+        SELECT 'rights', w.* FROM hashindex._rights_faults(i) w
         UNION ALL
         SELECT 'access', CASE WHEN i.access = 'landmarks' AND landmarks IS NULL THEN 'broken' ELSE 'warning' END,
                format('access path %s: %s', i.access, f), NULL, repair
