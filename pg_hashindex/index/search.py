@@ -167,6 +167,10 @@ class _Question:
             )
         return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
 
+    def _others(self, hits: list[Hit]) -> list[Hit]:
+        """Leave out the row that is searched for itself; its key may be NaN."""
+        return [hit for hit in hits if not self.like or str(hit.id) != str(self.key)]
+
     def _code(self, row: IndexRow, params: list[Any]) -> sql.SQL:
         """Write SQL for the query's code, and add its parameters."""
         if row.encoded_in == "sql":
@@ -241,7 +245,7 @@ class Search(_Question):
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
         hits = _hits(row, found)
-        return [hit for hit in hits if hit.id != self.key][: self.k] if self.like else hits
+        return self._others(hits)[: self.k]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +278,7 @@ class Within(_Question):
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        return [hit for hit in _hits(row, found) if not self.like or hit.id != self.key]
+        return self._others(_hits(row, found))
 
 
 @dataclass(frozen=True, kw_only=True)
