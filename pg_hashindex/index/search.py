@@ -1,7 +1,23 @@
 """Searches: their arguments, their one statement, and their answers.
 
 `HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.statements.Steps`), and differ
-only in ``await``. A search by a row's key first reads the row, by a separate statement.
+only in ``await``. `Searches` has the public methods of both. Each makes a question (`Search`,
+`Within` or `Hybrid`: the arguments, no connection) and hands `Searches._search_steps` to its
+driver, ``run`` or ``run_async``. These steps yield, in this order, and are sent:
+
+1. statements of `row_steps`, if the index's row of the catalog is not kept or too old
+   (`_Question.needs_fresh_row`): the rows of the catalog;
+2. `_Question.row_statement`, in a search by a row's key: the key, vector and code of that row;
+   `_Question.at` makes a question with this vector of it;
+3. if Python evaluates the model and the code is not known: the steps that load the model, and are
+   sent it once it is there, then the function `_Question.encoded`, which is sent back the question
+   with the code of its vector;
+4. the question's ``statement``, the one round trip of most searches: the rows of the answer, which
+   the question's ``hits`` turns into objects.
+
+If a statement fails and the connection is still usable, the steps read the catalog again. If the
+index is another one by now (swapped, built again), they begin at 2 with it; if it is the same, the
+error goes to the caller, but a table that was emptied and filled meanwhile is searched once more.
 """
 
 import json
