@@ -19,12 +19,13 @@ KeyColumns: TypeAlias = str | Sequence[str] | None
 
 _COMMA = sql.SQL(", ")
 
-# Types that psycopg reads as values whose text is the key's. Answers have the text of others.
+# Types that psycopg reads as values whose text is the key's. Answers have the text of others, such
+# as character(5), whose values are padded in some places.
 _READ = frozenset(
     {
         "bool", "boolean", "int2", "smallint", "int4", "integer", "int8", "bigint", "oid",
-        "float4", "real", "float8", "double precision", "numeric", "text", "varchar", "bpchar",
-        "character varying", "character", "name", "uuid", "date", "time", "timetz", "timestamp",
+        "float4", "real", "float8", "double precision", "numeric", "text", "varchar",
+        "character varying", "name", "uuid", "date", "time", "timetz", "timestamp",
         "timestamptz", "inet", "cidr",
     }
 )  # fmt: skip

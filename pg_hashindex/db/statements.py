@@ -1,7 +1,24 @@
 """Statements, run in one way: with parameters ``$1``, ``$2``, ..., whose rows are tuples.
 
-What an async connection does too is written once, as `Steps`: a generator that yields
-statements and is sent their rows. `run` and `run_async` drive it.
+What an async connection does too is written once, as `Steps`: a generator that never waits itself.
+It yields what it wants done to `run` or `run_async`, which do it and send the result back:
+
+- a `Statement`: the driver executes it on its connection, and sends its rows; an empty list where
+  it returns none. In a pipeline the driver waits for the results first;
+- a function without arguments, which computes for long: the driver calls it, `run_async` in a
+  thread so that other tasks go on, and sends its result;
+- other `Steps`: the driver runs them to their end, and sends what they return. `run_async` lets one
+  task of a connection at a time in, so that two tasks do not load the same model.
+
+An error of a step is raised inside the generator, at its ``yield``, where it may be handled; what
+the generator does not handle reaches the caller of the driver. What the generator returns is what
+the driver returns. A generator that is part of another one is called by ``yield from``: its
+statements then reach the same driver, as if they stood in the outer one.
+
+So ``rows = yield Statement("SELECT $1", [7])`` reads the same on both kinds of connection::
+
+    run(connection, steps)              # psycopg.Connection
+    await run_async(connection, steps)  # psycopg.AsyncConnection
 """
 
 import asyncio

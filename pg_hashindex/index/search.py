@@ -1,7 +1,23 @@
 """Searches: their arguments, their one statement, and their answers.
 
 `HashIndex` and `AsyncHashIndex` run the same steps (`pg_hashindex.db.statements.Steps`), and differ
-only in ``await``. A search by a row's key first reads the row, by a separate statement.
+only in ``await``. `Searches` has the public methods of both. Each makes a question (`Search`,
+`Within` or `Hybrid`: the arguments, no connection) and hands `Searches._search_steps` to its
+driver, ``run`` or ``run_async``. These steps yield, in this order, and are sent:
+
+1. statements of `row_steps`, if the index's row of the catalog is not kept or too old
+   (`_Question.needs_fresh_row`): the rows of the catalog;
+2. `_Question.row_statement`, in a search by a row's key: the key, vector and code of that row;
+   `_Question.at` makes a question with this vector of it;
+3. if Python evaluates the model and the code is not known: the steps that load the model, and are
+   sent it once it is there, then the function `_Question.encoded`, which is sent back the question
+   with the code of its vector;
+4. the question's ``statement``, the one round trip of most searches: the rows of the answer, which
+   the question's ``hits`` turns into objects.
+
+If a statement fails and the connection is still usable, the steps read the catalog again. If the
+index is another one by now (swapped, built again), they begin at 2 with it; if it is the same, the
+error goes to the caller, but a table that was emptied and filled meanwhile is searched once more.
 """
 
 import json
@@ -167,6 +183,10 @@ class _Question:
             )
         return replace(self, code=codes.to_postgres(model.encode(vector), model.n_bits)[0])
 
+    def _others(self, hits: list[Hit]) -> list[Hit]:
+        """Leave out the row that is searched for itself; its key may be NaN."""
+        return [hit for hit in hits if not self.like or str(hit.id) != str(self.key)]
+
     def _code(self, row: IndexRow, params: list[Any]) -> sql.SQL:
         """Write SQL for the query's code, and add its parameters."""
         if row.encoded_in == "sql":
@@ -241,7 +261,7 @@ class Search(_Question):
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
         hits = _hits(row, found)
-        return [hit for hit in hits if hit.id != self.key][: self.k] if self.like else hits
+        return self._others(hits)[: self.k]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +294,7 @@ class Within(_Question):
 
     def hits(self, row: IndexRow, found: Sequence[tuple[Any, ...]]) -> list[Hit]:
         """Read the answers."""
-        return [hit for hit in _hits(row, found) if not self.like or hit.id != self.key]
+        return self._others(_hits(row, found))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -305,7 +305,7 @@ class Measuring:
         cursor = RawCursor(index.connection, row_factory=tuple_row)
         found = cursor.execute(*search.statement(index), prepare=True, binary=True)
         hits = search.hits(index, found.fetchall())
-        return [hit for hit in hits if not more or hit.id != query.key][: self.k]
+        return [hit for hit in hits if not more or str(hit.id) != str(query.key)][: self.k]
 
 
 def _searched(index: IndexRow) -> str:

@@ -339,6 +339,8 @@ def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expect
         ("inet", ["10.0.0.1", "::1"]),
         ("timestamptz", ["2024-02-03 04:05:06.7+00", "1999-01-01 00:00:00+00"]),
         ("double precision", ["0.1", "1e-300"]),
+        ("numeric", ["1.50", "NaN"]),
+        ("character(5)", ["a", "b  c"]),
     ],
 )
 def test_a_key_that_a_search_gives_finds_its_row(connection, model, on, kind, values, several):
@@ -357,15 +359,17 @@ def test_a_key_that_a_search_gives_finds_its_row(connection, model, on, kind, va
         assert len(found) == 2
         for hit, other in zip(found, found[::-1], strict=True):
             (near,) = index.search_like(hit.id)
-            assert near.id == other.id
-            assert [one.id for one in index.within_like(hit.id, index.n_bits)] == [other.id]
+            assert str(near.id) == str(other.id)
+            (near,) = index.within_like(hit.id, index.n_bits)
+            assert str(near.id) == str(other.id)
             if not several:
                 literal = sql.Literal(str(hit.id)).as_string()
-                assert index.search([1.0] * 8, filter=f"k = {literal}")[0].id == hit.id
+                (same,) = index.search([1.0] * 8, filter=f"k = {literal}")
+                assert str(same.id) == str(hit.id)
                 key = hit.id
                 for _ in range(2):
                     key = json.loads(on("search", "keyed", "--like", key, "--json").stdout)[0]["id"]
-                assert index.search_like(key) == index.search_like(hit.id)
+                assert str(index.search_like(key)) == str(index.search_like(hit.id))
 
 
 def test_a_search_is_one_statement_at_most_three_frames_below(index, vectors, monkeypatch):
