@@ -8,6 +8,7 @@ import click
 from pg_hashindex.errors import MissingRightsError
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.quality import recall_history
+from pg_hashindex.quality.advice import of_measured
 from pg_hashindex.quality.evaluate import CANDIDATES, Evaluation, default_candidates
 from pg_hashindex.quality.evaluate import evaluate as measure
 from pg_hashindex.quality.queries import of_log
@@ -101,6 +102,10 @@ def evaluate(
         probes = f", {row.probes} probes" if row.access == "landmarks" else ""
         note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{probes}")
         print_evaluation(result)
+        for point in result.points:
+            said = of_measured(index, k, point, result.exact_p50_ms)
+            if own and point.candidates == own_candidates and said.level != "ok":
+                note(" ".join((said.text, *said.commands)))
         if by_size:
             echo()
             print_table(
@@ -117,7 +122,7 @@ def evaluate(
 
 def _by_size(index: IndexRow) -> list[Tenant]:
     """Measure the recall within some tenants, by the settings of the index."""
-    if index.tenant_column is None or index.encoded_in != "sql":
+    if index.tenant_column is None:
         return []
     try:
         with progress(f"evaluating tenants of index {index.name}"):

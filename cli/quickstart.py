@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from pg_hashindex import schema
-from pg_hashindex.db.citus import refuse_unsuitable
+from pg_hashindex.db.citus import is_sharded, refuse_unsuitable
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import checked_options
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
+from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
-from pg_hashindex.quality import tuning
 from pg_hashindex.quality.doctor import diagnose
 from pg_hashindex.quality.doctor_catalog import usual_metric
 from pg_hashindex.quality.doctor_findings import Diagnosis
@@ -82,7 +82,7 @@ def quickstart(
     name: str | None,
     metric: Metric | None,
     writes: bool,
-    kind: steps.Kind | None,
+    kind: advice.Kind | None,
     memory: int,
     yes: bool,
     **given: Any,
@@ -116,9 +116,11 @@ def quickstart(
         why = "its codes are there already" if index is not None else "--as says so"
         chosen = kind or "index"
         if kind is None and index is None:
-            chosen, why = steps.choose(
-                connection, found, model, {"--as": kind == "index", **for_index, "--writes": writes}
-            )
+            bits = steps.graph_bits(found.table.dimension)
+            asked = {"--as": kind == "index", **for_index, "--writes": writes}
+            needs = [option for option, value in asked.items() if value]
+            sharded = is_sharded(connection, found.table.name)
+            chosen, why = advice.choose(found, bits, model, needs, sharded)
         steps.refuse_rights(connection, found, key, chosen)
         model = steps.find_model(connection, found, name, chosen)
         distance: Metric = metric or usual_metric(i.metric for i in found.indexes)
@@ -210,7 +212,7 @@ def _make_graph(
         ],
     )
     how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
-    point, reached = steps.choose_setting(seen.points, recall)
+    point, reached = advice.choose_setting(seen.points, recall)
     echo(f"""
 Search, with your query's vector as $1; this finds {point.recall:.1%} in {point.p50_ms:.3g} ms:
 
@@ -228,7 +230,7 @@ Undo all of it:
 
 
 def _is_slower(milliseconds: float, exact_ms: float) -> bool:
-    said = steps.slower(milliseconds, exact_ms)
+    said = advice.slower(milliseconds, exact_ms)
     if said is not None:
         note(said)
     return said is not None

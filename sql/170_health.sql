@@ -101,7 +101,7 @@ BEGIN
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND l.n > greatest(4 * $1, 200)), 0) AS in_long, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
-        'FROM lists l LEFT JOIN hashindex.%3$I k USING (landmark)',
+        'FROM lists l LEFT JOIN hashindex.%I k USING (landmark)',
         format('hashindex.%I', i.code_table), 100 * share, i.landmark_table
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN

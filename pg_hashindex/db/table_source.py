@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from ..errors import InvalidInputError
+from . import rows as rows_of
 from .batches import decode_vectors, dimension_of, keep_binary
-from .citus import SHOW_SHARDS, is_distributed
+from .citus import SHOW_SHARDS
 from .connection import EXTENSION, Connection
 from .keys import Key, KeyColumns, as_key_columns
 from .owners import ask_schema, check_owners
 from .progress import Progress
 from .statements import execute, one_row
 
-# With more rows than this, a sample of pages costs far less than reading every row.
-_LARGE_TABLE = 1_000_000
 # Counting the rows of a smaller table is cheap.
 _SMALL_TABLE = 10_000
 _FETCH_ROWS = 1_000
@@ -36,20 +35,6 @@ class TableRow(NamedTuple):
     vector: bytes
     label: str | list[str | None] | None
     key: str | None
-
-
-def sampled(share: float, seed: int = 0, *, whole_pages: bool = True) -> sql.Composable:
-    """Return what stands after a table to read a share of its pages, or of its rows.
-
-    Nothing for a share of 1 or more. An unchanged table and the same seed give the same rows.
-    """
-    if share >= 1:
-        return sql.SQL("")
-    return sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})").format(
-        sql.SQL("SYSTEM" if whole_pages else "BERNOULLI"),
-        sql.Literal(100 * share),
-        sql.Literal(seed),
-    )
 
 
 def find_relation(connection: Connection, name: str) -> tuple[sql.Identifier, str, int]:
@@ -226,15 +211,9 @@ class TableSource:
     ) -> Iterator[TableRow]:
         """Read the rows that have a vector and for which a condition holds, or a share of them.
 
-        A share of 1 or more reads all. A large table is sampled by whole pages.
+        A share of 1 or more reads all.
         """
-        sample: sql.Composable = sql.SQL("")
-        if share < 1 and is_distributed(self.connection, self.table.as_string(self.connection)):
-            # Citus takes TABLESAMPLE only on a single shard. Each shard draws by itself, so the
-            # seed has no effect.
-            condition = sql.SQL("{} AND random() < {}").format(condition, sql.Literal(share))
-        elif share < 1:
-            sample = sampled(share, seed, whole_pages=self.estimate > _LARGE_TABLE)
+        part = rows_of.part(self.connection, self.table, share, seed, rows=self.estimate)
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
             # An array may have several dimensions; unnest gives its elements.
@@ -250,13 +229,14 @@ class TableSource:
             cursor.execute(
                 sql.SQL(
                     "SELECT {vector}, {label}, {key} FROM {table} {sample} "
-                    "WHERE {vector} IS NOT NULL AND {condition}"
+                    "WHERE {vector} IS NOT NULL AND {part} AND {condition}"
                 ).format(
                     vector=sql.Identifier(self.vector),
                     label=label,
                     key=key,
                     table=self.table,
-                    sample=sample,
+                    sample=part.clause,
+                    part=part.condition,
                     condition=condition,
                 ),
                 binary=True,
@@ -294,28 +274,13 @@ class TableSource:
         Returns all of them where there are no more than ``rows``; ``total`` is how many there are,
         roughly. ``progress`` counts the rows that are read.
         """
-        share = 1.1 * rows / max(total, 1)
         bar = progress or Progress("reading")
         before = bar.n
-        while True:
-            found = self._reservoir(condition, rows, share, seed, bar)
-            if len(found) >= rows or share >= 1:
-                return found
-            # The sample is short by chance, or because many rows have no vector.
-            share *= max(2.0, 1.2 * rows / max(len(found), 1))
-            bar.update(before - bar.n)
 
-    def _reservoir(
-        self, condition: sql.Composable, rows: int, share: float, seed: int, bar: Progress
-    ) -> list[TableRow]:
-        # The table may be far larger than its statistics say: keep a uniform part of its rows,
-        # never all of them.
-        kept: list[TableRow] = []
-        rng = np.random.default_rng(seed)
-        for seen, row in enumerate(self.read(condition, share, seed)):
-            if seen < rows:
-                kept.append(row)
-            elif (place := int(rng.integers(seen + 1))) < rows:
-                kept[place] = row
-            bar.update()
-        return kept
+        def read(share: float) -> Iterator[TableRow]:
+            bar.update(before - bar.n)
+            for row in self.read(condition, share, seed):
+                yield row
+                bar.update()
+
+        return rows_of.draw(read, rows, total, seed)

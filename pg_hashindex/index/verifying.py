@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
+from ..db import rows
 from ..db.batches import RowBatch, read_batch
 from ..db.progress import Progress
-from ..db.statements import execute, one_row
-from ..db.table_source import sampled
+from ..db.statements import execute
 from ..db.work import Work
 from ..models import codes
 from ..models.model import Model
@@ -87,8 +87,8 @@ class Verifier:
         """Delete codes whose row is gone or has no vector; return how many."""
         self.work.phase("removing codes without rows")
         taken = int(self._execute(PRUNE).rowcount)
-        rows = self._execute(_WITHOUT_VECTOR).fetchall()
-        return taken + self._take([row[0] for row in rows], [row[1] for row in rows])
+        found = self._execute(_WITHOUT_VECTOR).fetchall()
+        return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
     def filter_faults(self) -> list[str]:
         """Tell which filter columns the table no longer has as the codes have them."""
@@ -96,11 +96,11 @@ class Verifier:
 
     def verify(self, table: str) -> int:
         """Delete codes of a table or partition that are not as their rows, or their filters."""
-        (rows,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
-        self.work.phase("verifying codes", rows)
+        (total,) = self._execute(_COUNT, table=sql.SQL(table)).fetchone()
+        self.work.phase("verifying codes", total)
         size = max(1, min(_BATCH_ROWS, _BATCH_VALUES // self.index.dimension))
         taken, last = self._take_other_filters(table), None
-        with Progress("verifying", rows, work=self.work) as bar:
+        with Progress("verifying", total, work=self.work) as bar:
             while True:
                 with self.connection.transaction():
                     batch = read_batch(
@@ -178,32 +178,21 @@ class Verifier:
         return sql.SQL(statement).format(**self.names | names)
 
 
-# Draw pages, and then codes from these, ordered by a hash of the place: unchanged codes give the
-# same draw.
-_CODES: LiteralString = """
-    SELECT c.code::text FROM {codes} c {sample}
-    ORDER BY pg_catalog.hashtextextended(c.tableoid::text || c.ctid::text, $1::bigint) LIMIT $2
-"""
+def draw_codes(index: IndexRow, most: int, share: float, random_state: int) -> list[str]:
+    """Draw codes, as texts of zeros and ones, from a share of the pages of all.
 
-
-def percent_of_codes(index: IndexRow, pages: int) -> float:
-    """Return the percentage of the codes' pages that this number of pages is."""
-    codes = index.codes.as_string(index.connection)
-    share = "SELECT hashindex._sample_share($1::text::regclass, $2)"
-    return 100.0 * float(one_row(index.connection, share, [codes, float(pages)])[0])
-
-
-def draw_codes(index: IndexRow, most: int, percent: float, random_state: int) -> list[str]:
-    """Draw codes, as texts of zeros and ones, from a percentage of the pages of all."""
-    sample = sampled(percent / 100, random_state)
+    By a hash of their places: unchanged codes give the same draw.
+    """
+    place = sql.SQL("c.tableoid::text || c.ctid::text")
     # If few rows have a code, the drawn pages may have none.
-    for pages in (sample, sql.SQL("")):
-        names = index.names | {"codes": index.codes}
-        statement = sql.SQL(_CODES).format(**names, sample=pages)
-        rows = execute(index.connection, statement, [random_state, most]).fetchall()
-        if rows:
+    for part in (rows.part(index.connection, index.codes, share, random_state), rows.Part()):
+        names = {"codes": index.codes, **part._asdict()}
+        names["drawn"] = rows.by_hash(place, random_state, most)
+        statement = "SELECT c.code::text FROM {codes} c {clause} WHERE {condition} {drawn}"
+        found = execute(index.connection, statement, names=names).fetchall()
+        if found:
             break
-    return [row[0] for row in rows]
+    return [row[0] for row in found]
 
 
 def as_bits(texts: Sequence[str]) -> NDArray[np.bool_]:
@@ -230,10 +219,10 @@ def differing(
     stored = as_bits(texts)
     above = above_cuts(projections, model.cuts)
     differs = stored != (above > 0)
-    rows = np.flatnonzero(differs.any(axis=1))
-    scale = np.sqrt(np.mean(projections[rows].astype(np.float64) ** 2, axis=1, keepdims=True))
+    other = np.flatnonzero(differs.any(axis=1))
+    scale = np.sqrt(np.mean(projections[other].astype(np.float64) ** 2, axis=1, keepdims=True))
     wrong = np.zeros(len(stored), dtype=bool)
-    wrong[rows] = (differs[rows] & (np.abs(above[rows]) > tolerance * scale)).any(axis=1)
+    wrong[other] = (differs[other] & (np.abs(above[other]) > tolerance * scale)).any(axis=1)
     if model.learned is not None and wrong.any():
         learned = codes.unpack(model.row_codes(vectors[wrong]), model.n_bits)
         wrong[wrong] = (stored[wrong] != learned).any(axis=1)

@@ -17,14 +17,17 @@ from psycopg import RawCursor, sql
 from psycopg.rows import class_row
 from scipy.special import entr
 
+from ..db import rows
 from ..db.batches import decode_vectors, dimension_of, stream
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
-from ..index.verifying import as_bits, differing, draw_codes, percent_of_codes
+from ..index.verifying import as_bits, differing, draw_codes
 from ..models.model import Model
 from ..models.profiles import Profile, stability_index
+from ..quality.advice import of_finding
+from ..quality.doctor_findings import Advice
 
 #: From the best to the worst. A check that could not be made is "unknown", and stands for no fault.
 Status = Literal["ok", "unknown", "warning", "broken"]
@@ -66,7 +69,7 @@ _ALIKE: LiteralString = """
     FROM (SELECT k.code::pg_catalog."bit" AS code, k.code::bit(64)::bigint AS head, k.number
           FROM pg_catalog.unnest($1::bit varying[]) WITH ORDINALITY k(code, number)) d
     JOIN (SELECT c.code::pg_catalog."bit" AS code, c.code::bit(64)::bigint AS head
-          FROM {codes} c TABLESAMPLE SYSTEM ({share})) c ON c.head = d.head AND c.code = d.code
+          FROM {codes} c {clause} WHERE {condition}) c ON c.head = d.head AND c.code = d.code
     GROUP BY d.number
 """
 
@@ -118,6 +121,15 @@ class Health:
         """The worst status of all findings; those that are unknown are left out."""
         known = [f.status for f in self.findings if f.status != "unknown"]
         return max(known, key=get_args(Status).index, default="ok")
+
+    @property
+    def worst(self) -> Advice | None:
+        """What to do about the first of the worst findings; None where all is well."""
+        for level in ("broken", "warning"):
+            for one in self.findings:
+                if one.status == level:
+                    return of_finding(self.name, level, one.detail, one.advice or "")
+        return None
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -197,7 +209,7 @@ class CodeChecks:
         Returns how many are wrong, how many were compared, how many rows were projected, and their
         counts in the bins of the model's profile; 0 if there are none.
         """
-        rows = coded = wrong = 0
+        projected = coded = wrong = 0
         counts: NDArray[np.int64] | int = 0
         for vectors, codes, others in self._blocks():
             coded, wrong = coded + others, wrong + others
@@ -207,7 +219,7 @@ class CodeChecks:
                 known = model.network.knows(vectors)
             vectors = vectors[known]
             projections = model.project(vectors)
-            rows += len(projections)
+            projected += len(projections)
             if model.profile is not None and len(projections):
                 counts = counts + model.profile.counted(projections)
             kept = [code for code, is_known in zip(codes, known, strict=True) if is_known]
@@ -218,11 +230,11 @@ class CodeChecks:
                     model, vectors[has_code], projections[has_code], stored, _NEAR_EDGE
                 )
                 coded, wrong = coded + len(differs), wrong + int(differs.sum())
-        return wrong, coded, rows, counts
+        return wrong, coded, projected, counts
 
     def _of_rows(self, model: Model) -> list[Finding]:
         try:
-            wrong, coded, rows, counts = self.compare(model)
+            wrong, coded, projected, counts = self.compare(model)
         except InvalidInputError as error:
             status: Status = "warning"
             detail, advice = f"a row cannot be evaluated: {error}", "fix or delete the row"
@@ -233,7 +245,10 @@ class CodeChecks:
                 Finding(name, status, None, detail, advice if status == "warning" else None)
                 for name in ("wrong_codes", "projection_drift")
             ]
-        return [self._wrong_codes(coded, wrong), self._projections(model.profile, counts, rows)]
+        return [
+            self._wrong_codes(coded, wrong),
+            self._projections(model.profile, counts, projected),
+        ]
 
     def _wrong_codes(self, coded: int, wrong: int) -> Finding:
         if not coded:
@@ -282,7 +297,7 @@ class CodeChecks:
         if self.full:
             wanted = min(100_000, 50_000_000 // n_bits)
         seed = secrets.randbelow(1 << 31)
-        codes = draw_codes(self.index, wanted, self._percent(2_000), seed)
+        codes = draw_codes(self.index, wanted, self._share(2_000), seed)
         if not codes:
             names = ["bits", "correlation", "duplicates"] + ["bit_drift"] * (model is not None)
             detail = "there are no codes to check"
@@ -380,18 +395,19 @@ class CodeChecks:
 
     def _duplicates(self, codes: list[str]) -> Finding:
         """Count the rows that have a drawn code, among all codes or a sample of three million."""
-        share = self._percent(40_000)
+        share = self._share(40_000)
         distinct, times = np.unique(codes, return_counts=True)
-        query = self._query(_ALIKE, share=share)
+        part = rows.part(self.index.connection, self.index.codes, share)
+        query = self._query(_ALIKE, **part._asdict())
         found = execute(self.index.connection, query, [distinct.tolist()]).fetchall()
-        rows = np.ones(len(distinct), dtype=np.int64)
+        alike = np.ones(len(distinct), dtype=np.int64)
         for number, count in found:
-            rows[number - 1] = count
-        shared = float(times[rows > 1].sum() / len(codes))
-        crowded = float(times[rows > self.index.candidates].sum() / len(codes))
+            alike[number - 1] = count
+        shared = float(times[alike > 1].sum() / len(codes))
+        crowded = float(times[alike > self.index.candidates].sum() / len(codes))
         detail = (
-            f"{'at least ' if share < 100 else ''}{100 * shared:.1f} % of rows share their code "
-            f"with another, {rows.max()} rows the most common of {len(codes)} codes"
+            f"{'at least ' if share < 1 else ''}{100 * shared:.1f} % of rows share their code "
+            f"with another, {alike.max()} rows the most common of {len(codes)} codes"
         )
         if crowded:
             detail += (
@@ -430,15 +446,11 @@ class CodeChecks:
         ids: list[str] = one_row(index.connection, _SAMPLED_IDS, values)[0]
         return ids
 
-    def _percent(self, pages: int) -> float:
-        """Return the percentage of codes to read: about this number of pages, or all."""
-        return 100.0 if self.full else percent_of_codes(self.index, pages)
-
-    def _query(self, statement: LiteralString, **more: float | sql.Composable) -> sql.Composed:
+    def _share(self, pages: int) -> float:
+        """Return the share of codes to read: about this number of pages, or all."""
         index = self.index
-        names = index.names | {"codes": index.codes}
-        names |= {
-            name: one if isinstance(one, sql.Composable) else sql.Literal(one)
-            for name, one in more.items()
-        }
+        return 1.0 if self.full else rows.share_of_pages(index.connection, index.codes, pages)
+
+    def _query(self, statement: LiteralString, **more: sql.Composable) -> sql.Composed:
+        names = self.index.names | {"codes": self.index.codes} | more
         return sql.SQL(statement).format(**names)

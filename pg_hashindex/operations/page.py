@@ -23,13 +23,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..db.connection import Connection
+from ..db.rows import share_of_pages
 from ..db.server_errors import translated_errors
 from ..errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ..index.catalog import IndexRow, read_rows
-from ..index.verifying import as_bits, draw_codes, percent_of_codes
+from ..index.verifying import as_bits, draw_codes
 from ..models.whole_files import write_whole
 from ..quality import plots
-from ..quality.doctor_findings import Diagnosis
+from ..quality.advice import of_measured
+from ..quality.doctor_findings import Advice, Diagnosis
 from ..quality.evaluate import CANDIDATES, Evaluation, default_candidates, evaluate
 from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import of_log
@@ -56,8 +58,6 @@ _OF_COLUMN: LiteralString = """
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
 _PAGES = 2_000
-# Below this a search misses one of twenty of the nearest rows.
-_RECALL = 0.95
 
 # Colours that cannot be seen on a dark page, and the page's colours that replace them.
 _COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue)"}
@@ -75,15 +75,6 @@ class Missing:
     """A part that could not be read, and why."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class _Verdict:
-    """A sentence, how urgent it is (``ok``, ``warning`` or ``broken``), and what to run."""
-
-    status: str
-    text: str
-    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,28 +150,19 @@ class Looked:
     history: list[HistoryPoint] | Missing
 
     @property
-    def verdict(self) -> _Verdict:
+    def verdict(self) -> Advice:
         """How the index does, in plain words: the worst finding, or else its recall and time."""
         name, measured = self.index.name, self.measured
         if isinstance(self.health, Missing):
-            return _Verdict("broken", f"Index {name} could not be checked: {self.health.reason}")
-        for urgency, words in (("broken", "is broken"), ("warning", "needs attention")):
-            for finding in self.health.findings:
-                if finding.status == urgency:
-                    said = f"Index {name} {words}: {finding.detail}. {finding.advice}"
-                    return _Verdict(urgency, said)
+            said = f"Index {name} could not be checked: {self.health.reason}"
+            return Advice("unknown", said, level="broken")
+        if (worst := self.health.worst) is not None:
+            return worst
         if isinstance(measured, Missing):
             said = f"Nothing was found wrong with index {name}, and its recall is not known"
-            return _Verdict("warning", f"{said}: {measured.reason}")
+            return Advice("unknown", f"{said}: {measured.reason}")
         (own,) = (point for point in measured.points if point.candidates == self.candidates)
-        said = (
-            f"index {name} finds {own.recall:.1%} of the {measured.k} nearest rows in "
-            f"{own.p50_ms:.3g} ms; comparing every row takes {measured.exact_p50_ms:.3g} ms"
-        )
-        if own.recall < _RECALL:
-            tune = f"pg-hashindex tune {name} --recall {_RECALL:g}"
-            return _Verdict("warning", f"I{said[1:]}. To find more, tune it:", (tune,))
-        return _Verdict("ok", f"All is well: {said}.")
+        return of_measured(name, measured.k, own, measured.exact_p50_ms)
 
 
 def look(
@@ -244,7 +226,8 @@ def _found(find: Callable[[], T]) -> T | Missing:
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():
-        drawn = draw_codes(index, most, percent_of_codes(index, _PAGES), random_state)
+        share = share_of_pages(index.connection, index.codes, _PAGES)
+        drawn = draw_codes(index, most, share, random_state)
     return as_bits(drawn) if drawn else None
 
 
@@ -282,7 +265,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     return environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
-        verdict=max(heads, key=lambda one: ("ok", "warning", "broken").index(one.status)),
+        verdict=max(heads, key=lambda one: ("ok", "warning", "broken").index(one.level)),
         verdicts=verdicts,
         now=[point for point in points if point.current],
         exact=exact,
@@ -294,15 +277,14 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     )
 
 
-def _of_table(found: Diagnosis) -> _Verdict:
-    """Return the doctor's decision as a verdict."""
+def _of_table(found: Diagnosis) -> Advice:
+    """Return the doctor's decision; its commands come later in the page."""
     if not found.complete:
-        return _Verdict("warning", "There was no time to measure all: give a longer --timeout.")
-    decision = found.decision
-    if decision is None:
-        return _Verdict("warning", "Nothing was measured.")
-    good = decision.kind in ("keep", "nothing") and not decision.commands
-    return _Verdict("ok" if good else "warning", decision.text)
+        said = "There was no time to measure all: give a longer --timeout."
+        return Advice("unknown", said)
+    if found.decision is None:
+        return Advice("unknown", "Nothing was measured.")
+    return replace(found.decision, commands=())
 
 
 def _points(found: Diagnosis) -> Iterator[plots.SearchPoint]:

@@ -2,7 +2,7 @@
 
 `diagnose` reads the catalog, then asks sampled rows, or queries of the caller's, by an exact scan
 and by each vector index that is there. All of it happens in one read-only transaction, so that
-answers are compared on the same rows; `quality.doctor_advice` says what follows from it, and
+answers are compared on the same rows; `quality.advice` says what follows from it, and
 `doctor_catalog` reads the catalog.
 """
 
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
 from psycopg import sql
 
+from ..db import rows as rows_of
 from ..db.connection import EXTENSION, Connection, outside_transactions, prepare
 from ..db.owners import settings_kept
 from ..db.progress import Progress, tell
@@ -27,7 +28,7 @@ from ..db.statements import execute, one_row
 from ..db.table_source import TableSource
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from ..models.vectors import are_trainable, as_rows, as_vector
-from .doctor_advice import advise, decide
+from .advice import RECALL, advise, decide
 from .doctor_catalog import (
     CatalogIndex,
     check_table,
@@ -46,13 +47,11 @@ __all__ = ["diagnose"]
 
 # The longest that the doctor waits for a lock.
 _LOCK_TIMEOUT = "3s"
-# Larger tables are sampled by whole pages.
-_LARGE_TABLE = 1_000_000
 _WARM_UP = 3
 # The parts of the time left that exact answers may take, and training of codes.
 _SHARE_OF_TRUTH = 0.4
 _SHARE_OF_CODES = 0.2
-# Rows to try codes on, about; a third of them is sure to be drawn.
+# Rows to try codes on.
 _CODE_ROWS = 5_000
 # Before PostgreSQL 18, each step that is switched off and cannot be avoided adds this to the cost.
 _SWITCHED_OFF = 1e10
@@ -82,7 +81,7 @@ def diagnose(
     queries: str | ArrayLike | None = None,
     filters: Sequence[str] = (),
     metric: str | None = None,
-    goal: float = 0.95,
+    goal: float = RECALL,
     timeout: float = 300.0,
     random_state: int = 0,
     measure: bool = True,
@@ -234,8 +233,8 @@ class _Doctor:
     def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[_Query]:
         """Draw rows as queries, or take those given; learn what a vector of the table is like."""
         self._say("reading the catalog, and drawing rows")
-        drawn = max(wanted, _CODE_ROWS // 3) if self._tries_codes else wanted
-        rows, looked_at = self._draw(drawn, seed)
+        drawn = max(wanted, _CODE_ROWS) if self._tries_codes else wanted
+        rows, null_share = self._draw(drawn, seed)
         if not rows:
             raise InvalidInputError(
                 f"{self._source.name} has no row with a vector in column {self._source.vector!r}: "
@@ -252,7 +251,7 @@ class _Doctor:
             self._source,
             self._oid,
             dimension=dimensions[0],
-            null_share=1 - len(rows) / looked_at,
+            null_share=null_share,
             vector_bytes=sum(row[3] for row in rows) // len(rows),
             notes=self._notes,
         )
@@ -272,31 +271,34 @@ class _Doctor:
             raise InvalidInputError("there are no queries")
         return [_Query(Vector(row)) for row in array]
 
-    def _draw(self, wanted: int, seed: int) -> tuple[list[Any], int]:
-        """Read some more rows than are wanted; return them, and how many were looked at.
+    def _draw(self, wanted: int, seed: int) -> tuple[list[Any], float]:
+        """Draw rows; return them, and the share of rows without a vector.
 
         Unlike `TableSource.draw` this needs no key, and tells how many rows have no vector.
         """
-        method = "SYSTEM" if self._source.estimate > _LARGE_TABLE else "BERNOULLI"
-        percent = min(100.0, 100 * 3 * wanted / max(self._source.estimate, 1))
-        while True:
+        null_share = 0.0
+
+        def read(share: float) -> Iterator[Any]:
+            nonlocal null_share
+            part = rows_of.part(
+                self._connection, self._source.table, share, seed, rows=self._source.estimate
+            )
             with self._by(self._deadline):
-                rows = execute(
+                found = execute(
                     self._connection,
                     self._column.statement(
                         "SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} "
-                        "TABLESAMPLE {method} ({percent}) REPEATABLE ({seed}) LIMIT {n}",
+                        "{clause} WHERE {condition} LIMIT {n}",
                         "l2",
-                        20 * wanted,
-                        method=sql.SQL(method),
-                        percent=sql.Literal(percent),
-                        seed=sql.Literal(seed),
+                        4 * wanted,
+                        **part._asdict(),
                     ),
                 ).fetchall()
-            found = [row for row in rows if row[0] is not None]
-            if len(found) >= wanted or percent >= 100:
-                return found, max(len(rows), 1)
-            percent = min(100.0, 10 * percent)
+            there = [row for row in found if row[0] is not None]
+            null_share = 1 - len(there) / max(len(found), 1)
+            yield from there
+
+        return rows_of.draw(read, wanted, self._source.estimate, seed), null_share
 
     def _tried(self, found: CatalogIndex, filter_: str | None) -> list[tuple[int, bool]]:
         """Return the settings to try an index with: values, and whether to scan iteratively."""

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from .systems import PARAMETERS
 
 __all__ = [
     "CODES",
+    "Advice",
     "CodeFit",
     "Diagnosis",
     "Memory",
     "Point",
     "Scope",
-    "Suggestion",
     "TableFacts",
     "VectorIndex",
 ]
@@ -256,22 +256,31 @@ class CodeFit:
 
 
 @dataclass(frozen=True)
-class Suggestion:
-    """One thing to do, or to leave.
+class Advice:
+    """What facts say of a table or an index, and what to do about it.
 
     Attributes
     ----------
     kind
         Of a decision: ``keep`` what is there, ``nothing`` is needed, take ``signs`` or a
         ``function`` of a model in an HNSW, take an ``index`` of pg_hashindex, or ``unknown``.
-        Of advice: ``btree``, ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``.
+        Of other advice: ``btree``, ``iterative_scan``, ``vacuum``, ``unused`` or ``toast``. Of an
+        index of pg_hashindex: ``check``, ``recall``, ``exact`` or ``lists``.
+    text
+        A sentence.
     commands
         SQL, or a line of the shell.
+    level
+        ``ok`` if nothing needs to be done, ``broken`` if answers are wrong or missing.
+    figures
+        The numbers that decided.
     """
 
     kind: str
     text: str
     commands: tuple[str, ...] = ()
+    level: Literal["ok", "warning", "broken"] = "warning"
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -311,8 +320,8 @@ class Diagnosis:
     codes: list[CodeFit]
     notes: list[str]
     complete: bool
-    decision: Suggestion | None = None
-    advice: list[Suggestion] = field(default_factory=list)
+    decision: Advice | None = None
+    advice: list[Advice] = field(default_factory=list)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from pgvector import Vector
 from psycopg import sql
 
+from ..db import rows
 from ..db.caller_queries import columns_of, find_query
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
@@ -19,12 +20,9 @@ from ..models.vectors import as_rows, as_vector, warn_of_zeros
 
 __all__ = ["Query", "as_queries", "draw", "of_log", "read_queries"]
 
-# It costs one pass over the rows, as one exact search does, but reads vectors that are kept out of
-# line for the n rows alone, and sends no others. By the keys and not by pages: so the draw is
-# uniform, and the same after VACUUM FULL and on shards.
+# It costs one pass over the rows, as one exact search does.
 _DRAW: LiteralString = """
-    SELECT b.{column}, {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable}
-    ORDER BY pg_catalog.hashtextextended({key_text}, {seed}) LIMIT {n}
+    SELECT b.{column}, {key_text} FROM {table} b WHERE b.{column} IS NOT NULL AND {usable} {drawn}
 """
 
 
@@ -38,7 +36,9 @@ class Query(NamedTuple):
     row_id: str | None = None
 
 
-def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
+def draw(
+    index: HasRow, n: int = 200, random_state: int = 0, *, tenant: str | None = None
+) -> list[Query]:
     """Draw rows of the table as queries: those whose keys, with the seed, have the least hashes.
 
     So the same rows are drawn again while they are there: recall over time compares these. (The
@@ -52,6 +52,8 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
         How many rows; all if there are fewer. By cosine, those of zeros are left out of them.
     random_state
         Seed of the draw.
+    tenant
+        The tenant whose rows are drawn, as text; None draws from all.
 
     Returns
     -------
@@ -70,25 +72,31 @@ def draw(index: HasRow, n: int = 200, random_state: int = 0) -> list[Query]:
     usable: sql.Composable = sql.SQL("true")
     if index.encoded_in != "sql":
         usable = sql.SQL("{} IS NOT NULL").format(index.code_of_row)
-    statement = sql.SQL(_DRAW).format(
-        **index.names, usable=usable, seed=sql.Literal(random_state % 2**63), n=sql.Literal(n)
-    )
+    if tenant is not None and index.tenant_column is not None:
+        usable = sql.SQL("{} AND b.{} = {}::{}").format(
+            usable,
+            sql.Identifier(index.tenant_column),
+            sql.Literal(tenant),
+            sql.SQL(index.tenant_type or ""),
+        )
+    drawn_by = rows.by_hash(index.names["key_text"], random_state, n)
+    statement = sql.SQL(_DRAW).format(**index.names, usable=usable, drawn=drawn_by)
     with translated_errors(table=index.qualified_table):
-        rows = execute(index.connection, statement).fetchall()
-    drawn = [Query(as_vector(vector), row_id) for vector, row_id in rows]
+        found = execute(index.connection, statement).fetchall()
+    drawn = [Query(as_vector(vector), row_id) for vector, row_id in found]
     if index.metric != "cosine":
         return drawn
-    found = [query for query in drawn if query.vector.to_numpy().any()]
-    warn_of_zeros(index.qualified_table, len(drawn) - len(found))
-    return found
+    usual = [query for query in drawn if query.vector.to_numpy().any()]
+    warn_of_zeros(index.qualified_table, len(drawn) - len(usual))
+    return usual
 
 
 def as_queries(index: HasRow, given: int | ArrayLike, random_state: int = 0) -> list[Query]:
     """Draw a number of rows, or take vectors (n, dimension) that are not of the table."""
     if isinstance(given, int):
         return draw(index, given, random_state)
-    rows = as_rows(given, index.row.dimension)
-    return [Query(Vector(row.astype(np.float32))) for row in rows]
+    given = as_rows(given, index.row.dimension)
+    return [Query(Vector(row.astype(np.float32))) for row in given]
 
 
 def read_queries(
@@ -117,7 +125,7 @@ def read_queries(
             f"{what}: a log of queries has one column, of type vector or halfvec; this has "
             + (", ".join(f"{column.name} {column.type_display}" for column in columns) or "none")
         )
-    rows = (
+    lines = (
         # A raw cursor with a parameter uses the extended protocol, which takes a single statement.
         execute(
             connection,
@@ -127,7 +135,7 @@ def read_queries(
             [most],
         ).fetchall()
     )
-    found = [as_vector(row[0]) for row in rows]
+    found = [as_vector(row[0]) for row in lines]
     if not found:
         raise InvalidInputError(f"{what}: {query!r} returns no vector")
     for vector in found:

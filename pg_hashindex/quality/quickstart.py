@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event, Thread
-from typing import Any, Literal, LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
 
-from ..db.citus import is_sharded
 from ..db.connection import EXTENSION, Connection
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
@@ -32,26 +31,14 @@ from ..models.model import Metric
 from ..models.store import StoredModel
 from ..training import METHOD, default_bits, hasher_for
 from ..training.sampling import sample_rows, sample_table
-from . import sizes
+from . import advice, sizes
 from .code_fits import try_code
-from .doctor_advice import against_graph
 from .doctor_catalog import indexes_of
-from .doctor_findings import Diagnosis, Point, VectorIndex
+from .doctor_findings import Diagnosis, VectorIndex
 from .systems import GRAPH, Code, of_model
 
-#: The result: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
-Kind = Literal["function", "index"]
-
-# The method of functions, which cost a few microseconds.
-_GRAPH_METHOD = "thermometer"
-# With more candidates than this, a graph over the codes is slower than an index with fewer.
-_MOST_CANDIDATES = 60
 # Seconds between two looks at the build of a graph.
 _LOOK_SECONDS = 0.5
-# Searches are slower than the exact query if their median is, by more than this: of a small table
-# either is fast enough.
-SAME_TIME, SAME_MS = 1.1, 5.0
-
 _READ_ONLY: LiteralString = (
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 )
@@ -110,7 +97,7 @@ def refuse_read_only(connection: Connection) -> None:
 
 
 def refuse_rights(
-    connection: Connection, found: Diagnosis, key: Sequence[str] | None, kind: Kind
+    connection: Connection, found: Diagnosis, key: Sequence[str] | None, kind: advice.Kind
 ) -> None:
     """Refuse a role or a table with which a later step would fail; say what to GRANT."""
     table = found.table.name
@@ -187,49 +174,24 @@ def is_complete(index: HashIndex) -> bool:
     return index.building is None and not index.waiting()
 
 
-def choose(
-    connection: Connection,
-    found: Diagnosis,
-    model: StoredModel | None,
-    asked: dict[str, object],
-) -> tuple[Kind, str]:
-    """Return what to make, and why: the function unless something speaks for an index.
-
-    ``asked`` are the options that do; ``model`` is what an earlier run has left.
-    """
-    table, bits = found.table, _graph_bits(found.table.dimension)
-    given = [option for option, value in asked.items() if value]
-    if given:
-        return "index", f"{given[0]} is what it is for"
-    if is_sharded(connection, table.name):
-        return "index", "it is built in the shards, which Citus keeps apart"
-    if (why := against_graph(found, bits)) is not None:
-        return "index", why
-    if model is not None and model.method != _GRAPH_METHOD:
-        return "index", f"its model {model.name}:{model.version} is there"
-    return "function", (
-        "it needs nothing but pgvector, and its graph of about "
-        f"{sizes.megabytes(sizes.hnsw_bytes(table.rows, 'bit', bits))} fits in memory"
-    )
-
-
-def _graph_bits(dimension: int) -> int:
-    hasher = hasher_for(_GRAPH_METHOD)
+def graph_bits(dimension: int) -> int:
+    """Return how many bits a code of the function's model has."""
+    hasher = hasher_for(advice.GRAPH_METHOD)
     return dimension * hasher.default_cuts(dimension)
 
 
 def plan(
-    found: Diagnosis, name: str, distance: str, tenant: str | None, current: bool, kind: Kind
+    found: Diagnosis, name: str, distance: str, tenant: str | None, current: bool, kind: advice.Kind
 ) -> str:
     """Say what will be done; ``current`` is whether the schema is up to date."""
     table = found.table
     steps = [] if current else ["install schema hashindex, or bring it up to this release"]
     if kind == "function":
-        n = _graph_bits(table.dimension)
+        n = graph_bits(table.dimension)
         size = sizes.megabytes(sizes.hnsw_bytes(table.rows, "bit", n))
         how = "; writers of the table wait meanwhile" if table.kind == "partitioned table" else ""
         steps += [
-            f"train model {name}: {_GRAPH_METHOD}, {n} bits, distance {distance}",
+            f"train model {name}: {advice.GRAPH_METHOD}, {n} bits, distance {distance}",
             f"make its function, and an HNSW index of {table.name} over the codes, about {size}"
             + how,
         ]
@@ -250,14 +212,14 @@ def plan(
 
 
 def find_model(
-    connection: Connection, found: Diagnosis, name: str, kind: Kind | None = None
+    connection: Connection, found: Diagnosis, name: str, kind: advice.Kind | None = None
 ) -> StoredModel | None:
     """Find the newest model that an earlier run has left, of a kind; refuse another one."""
     try:
         models = [model for model in store.list_models(connection) if model.name == name]
     except MissingSchemaError:
         return None
-    suiting = [model for model in models if kind in (None, _kind_of(model.method))]
+    suiting = [model for model in models if kind in (None, advice.kind_of(model.method))]
     if not suiting:
         return None
     there = max(suiting, key=lambda model: model.version)
@@ -279,16 +241,12 @@ def metric_of(model: StoredModel, asked: Metric | None) -> Metric:
     return model.metric
 
 
-def _kind_of(method: str) -> Kind:
-    return "function" if method == _GRAPH_METHOD else "index"
-
-
 def train_model(
     connection: Connection,
     found: Diagnosis,
     name: str,
     metric: Metric,
-    kind: Kind,
+    kind: advice.Kind,
     *,
     key: Sequence[str] | None = None,
     decided: bool = True,
@@ -301,15 +259,19 @@ def train_model(
     table, why = found.table, None
     rows = sample_rows(METHOD)
     X = sample_table(connection, table.name, table.column, rows=rows, metric=metric).X
-    model, fit = try_code(X, _GRAPH_METHOD if kind == "function" else METHOD, metric, name=name)
-    if kind == "function" and not decided and fit and fit.candidates > _MOST_CANDIDATES:
+    model, fit = try_code(
+        X, advice.GRAPH_METHOD if kind == "function" else METHOD, metric, name=name
+    )
+    if (
+        kind == "function"
+        and not decided
+        and fit is not None
+        and fit.candidates > advice.MOST_CANDIDATES
+    ):
         other, better = try_code(X, METHOD, metric, name=name)
-        if better and better.candidates < fit.candidates and _takes(connection, found, key):
+        why = advice.fewer_by_lists(fit, better) if _takes(connection, found, key) else None
+        if why is not None:
             model = other
-            why = (
-                f"codes of its model need {better.candidates} candidates on the sample, those of "
-                f"the function {fit.candidates}"
-            )
     saved = store.save(connection, model)
     return store.describe(connection, f"{saved.name}:{saved.version}"), why
 
@@ -390,27 +352,6 @@ def _watched(connection: Connection, watcher: Connection, table: str) -> Iterato
         finally:
             ended.set()
             watching.join()
-
-
-def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
-    """Return the least setting that reaches a recall, or that which finds the most; and which.
-
-    The lower bound reaches it, so that other queries find as much.
-    """
-    reaching = [point for point in points if point.least_recall >= recall]
-    if reaching:
-        return min(reaching, key=lambda point: point.value), True
-    return max(points, key=lambda point: point.recall), False
-
-
-def slower(milliseconds: float, exact_ms: float) -> str | None:
-    """Say that searches are slower than the exact query, if they are."""
-    if milliseconds <= SAME_TIME * exact_ms + SAME_MS:
-        return None
-    return (
-        f"that takes {milliseconds:.3g} ms, and the exact query, without any index, "
-        f"{exact_ms:.3g} ms: this table needs no index"
-    )
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:

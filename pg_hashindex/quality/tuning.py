@@ -3,7 +3,6 @@
 Both are arguments of a search, so the index itself is measured, as it is, and nothing is written.
 """
 
-import shlex
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,12 +18,13 @@ from ..errors import InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
-from ..training.fitting import METHOD
+from .advice import RECALL, ModelFacts, many_lists, remedy
 from .measuring import Measured, Measuring
 from .queries import as_queries
 from .systems import CANDIDATES
 
-_MOST_CANDIDATES = 6400
+# Numbers of candidates that are tried one after the other, each about twice the one before.
+_COUNTS = (*CANDIDATES, 1600, 3200, 6400)
 _MOST_PROBES = 1000
 # Recalls that differ by less count as equal.
 _GAIN = 0.005
@@ -44,12 +44,11 @@ _FIRST_ROWS: LiteralString = """
     SELECT count(*) FROM (SELECT 1 FROM {table} b WHERE b.{column} IS NOT NULL LIMIT $1) r
 """
 
-_USUAL_ACCESS: LiteralString = """
-    SELECT hashindex._usual_access(i, ROW(m.*)::hashindex.model)
+# No row for readers who may not read the model.
+_MODEL_FACTS: LiteralString = """
+    SELECT m.method, hashindex._usual_access(i, ROW(m.*)::hashindex.model)
     FROM hashindex.index i JOIN hashindex.readable_model m ON m.id = i.model_id WHERE i.name = $1
 """
-
-_METHOD: LiteralString = "SELECT m.method FROM hashindex.readable_model m WHERE m.id = $1"
 
 # Measures a search with some probes and candidates, once.
 _At = Callable[[int | None, int], Measured]
@@ -191,14 +190,16 @@ def tune(
         measured[row.probes, max(usual, k)],
         best,
         cause,
-        None if cause is None else _remedy(row, points, recall, max_ms, exact_ms[0]),
+        None
+        if cause is None
+        else remedy(row, _model_facts(row), points, recall, max_ms, exact_ms[0]),
         *exact_ms,
     )
 
 
 def tune_built(
     index: HashIndex,
-    recall: float = 0.95,
+    recall: float = RECALL,
     *,
     queries: int = 100,
     complete: bool = False,
@@ -210,7 +211,7 @@ def tune_built(
     Settings of an index that was ``complete`` before are only replaced by fewer candidates or
     probes, since times differ from run to run.
     """
-    half = (index.row.candidates // 2,)
+    half = (max(CANDIDATES[0], index.row.candidates // 2),)
     tuned = tune(index, recall, queries=queries, most_seconds=_BUILT_SECONDS, candidates=half)
     own, best = tuned.own, tuned.best
     fewer = all(a <= b for a, b in zip(_size(best), _size(own), strict=True))
@@ -233,10 +234,13 @@ def shortfall(index: HasRow, tuned: Tuned) -> str | None:
     # The lists of a tenant are few.
     if row.access != "landmarks" or row.tenant_column is not None or (lists := row.lists()) is None:
         return None
-    if 10 * (tuned.best.probes or 0) < lists.landmarks:
-        return None
-    read = min(tuned.best.probes or 0, lists.landmarks)
-    return f"that reads {read} of {lists.landmarks} lists; to read fewer, {_better_codes(row)}"
+    return many_lists(row, _model_facts(row), lists.landmarks, tuned.best.probes or 0)
+
+
+def _model_facts(row: IndexRow) -> ModelFacts:
+    with translated_errors(table=row.qualified_table):
+        found = execute(row.connection, _MODEL_FACTS, [row.name]).fetchone()
+    return ModelFacts(*found) if found else ModelFacts()
 
 
 def is_worth_tuning(index: HasRow) -> bool:
@@ -272,14 +276,21 @@ def _climb(
     """Double candidates and probes until they reach the recall, or return why they do not."""
     cause = None
     while top.least_recall < recall and cause is None:
-        candidates, probes = 2 * top.candidates, 2 * (top.probes or 0)
-        more_candidates = candidates <= _MOST_CANDIDATES
-        more_probes = row.access == "landmarks" and 0 < probes <= _MOST_PROBES
-        tried = [at(top.probes, candidates)] if more_candidates else []
-        tried += [at(probes, top.candidates)] if more_probes else []
-        helps = any(point.recall >= top.recall + _GAIN for point in tried)
-        if more_candidates and more_probes and not helps:
-            tried.append(at(probes, candidates))
+        candidates = next((count for count in _COUNTS if count >= 2 * top.candidates), None)
+        probes = 2 * (top.probes or 0) if row.access == "landmarks" else 0
+        probes = probes if probes <= _MOST_PROBES else 0
+        tried = [] if candidates is None else [at(top.probes, candidates)]
+        tried += [at(probes, top.candidates)] if probes else []
+        if reaching := [point for point in tried if point.least_recall >= recall]:
+            top = _cheapest(reaching)
+            continue
+        if not any(point.recall >= top.recall + _GAIN for point in tried):
+            if top.candidates < CANDIDATES[-1]:
+                # Codes that put the true rows late need far more.
+                top = at(top.probes, CANDIDATES[-1])
+                continue
+            if candidates is not None and probes:
+                tried.append(at(probes, candidates))
         top, cause = _step(top, tried, row.model_name, exact_ms)
     return top, cause
 
@@ -373,46 +384,3 @@ def _size(point: Measured) -> tuple[int, int]:
 
 def _within(one: Measured, other: Measured) -> bool:
     return all(a <= b for a, b in zip(_size(one), _size(other), strict=True))
-
-
-def _remedy(
-    row: IndexRow, points: Sequence[Measured], recall: float, max_ms: float | None, exact_ms: float
-) -> str:
-    """Return what to do if no candidates and probes reach the goal."""
-    configure = f"pg-hashindex index configure {shlex.quote(row.name)}"
-    if row.access == "scan":
-        with translated_errors(table=row.qualified_table):
-            # No row for readers who may not read the model.
-            usual = execute(row.connection, _USUAL_ACCESS, [row.name]).fetchone()
-        if usual == ("landmarks",):
-            return f"read some lists of codes instead of all: {configure} --access landmarks"
-    if any(point.least_recall >= recall for point in points):
-        if max_ms is not None and exact_ms <= max_ms:
-            return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
-        return "allow more time, or a lower recall"
-    if any(point.recall >= recall for point in points):
-        tune = f"pg-hashindex tune {shlex.quote(row.name)} --recall {recall:g} --queries 1000"
-        return f"more queries may show that other ones find as much: {tune}"
-    return _better_codes(row)
-
-
-def _better_codes(row: IndexRow) -> str:
-    """Return which ranking or model would find more with the same settings."""
-    configure = f"pg-hashindex index configure {shlex.quote(row.name)}"
-    if row.ranking == "hamming" and row.encoded_in == "sql":
-        return f"rank by the query's projections: {configure} --ranking asymmetric"
-    with translated_errors(table=row.qualified_table):
-        found = execute(row.connection, _METHOD, [row.model_id]).fetchone()
-    other = found is not None and found[0] != METHOD
-    # As `train` has them by default, whatever the method was.
-    cuts = max(3, len(row.cuts))
-    bits = cuts * min(2 * row.n_bits // len(row.cuts), row.dimension)
-    if row.n_bits >= bits and not other:
-        return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
-    model, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
-    take, more = (f"method {METHOD}", f" --method {METHOD}") if other else ("more bits", "")
-    return (
-        f"take {take}: pg-hashindex model train {model} --table {table} --column "
-        f"{shlex.quote(row.column_name)}{more} --bits {bits} --cuts {cuts}; then pg-hashindex "
-        f"index swap {shlex.quote(row.name)} --model {model}"
-    )

@@ -13,8 +13,8 @@ from psycopg import RawCursor, sql
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.errors import HashIndexError, InvalidInputError
+from pg_hashindex.quality.advice import decide
 from pg_hashindex.quality.doctor import _Doctor, diagnose
-from pg_hashindex.quality.doctor_advice import decide
 from pg_hashindex.quality.doctor_filters import nodes
 from pg_hashindex.quality.doctor_findings import CodeFit
 from pg_hashindex.quality.sizes import hnsw_bytes
@@ -64,7 +64,7 @@ def docs(bare, points):
 @pytest.fixture
 def slow_machine(monkeypatch):
     """No exact search is fast enough."""
-    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 0)
+    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 0)
 
 
 def report(on, *options):
@@ -523,7 +523,7 @@ def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
     )
     assert command == "  pg-hashindex quickstart --table docs --column v --as index"
     # Where an exact search is fast, no index is needed.
-    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FAST_MS", 1000)
+    monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 1000)
     *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
     assert re.match("Nothing is needed: .* ms, which is fast enough, and docs_hnsw takes", sentence)
 
@@ -625,8 +625,8 @@ def test_a_filter_that_lacks_a_btree(on_bare, bare, monkeypatch):
     bare.execute("UPDATE docs SET kind = 'k' || id % 50, \"On Sale\" = '2026-01-01'")
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops); ANALYZE docs")
     # However fast this machine is.
-    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._WORTH_MS", 0)
-    monkeypatch.setattr("pg_hashindex.quality.doctor_advice._FASTER", 100)
+    monkeypatch.setattr("pg_hashindex.quality.advice._WORTH_MS", 0)
+    monkeypatch.setattr("pg_hashindex.quality.advice._FASTER", 100)
     lacking = {
         "kind = 'k7'": ["kind"],
         "\"On Sale\" > '2025-05-05' AND kind = 'k3' AND coalesce(kind, ' = part') <> ''": [

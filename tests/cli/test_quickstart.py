@@ -15,8 +15,8 @@ from pg_hashindex.db.connection import connect, create_engine
 from pg_hashindex.db.owners import trust_owners
 from pg_hashindex.index.catalog import IndexRow
 from pg_hashindex.index.handle import HashIndex, list_indexes
+from pg_hashindex.quality import advice, tuning
 from pg_hashindex.quality import quickstart as steps
-from pg_hashindex.quality import tuning
 from pg_hashindex.quality.measuring import Measured, Measuring
 from pg_hashindex.training import train
 
@@ -261,7 +261,7 @@ def test_reasons_for_an_index(start, bare, options, why):
 
 def test_the_sample_decides(start, bare, monkeypatch):
     """Where the function's codes need many candidates, and ITQ's fewer."""
-    monkeypatch.setattr(steps, "_MOST_CANDIDATES", 1)
+    monkeypatch.setattr(advice, "MOST_CANDIDATES", 1)
     said = start("--yes").stderr
     index = re.search(r"need (\d+) candidates on the sample, those of the function (\d+)", said)
     if index is None:  # ITQ needs no fewer
@@ -274,7 +274,7 @@ def test_the_sample_decides(start, bare, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["function", "index"])
 def test_slower_than_the_exact_query(start, bare, monkeypatch, kind):
-    monkeypatch.setattr(steps, "SAME_MS", -1e6)
+    monkeypatch.setattr(advice, "SAME_MS", -1e6)
     said = start("--as", kind, "--yes", code=1).stderr
     assert "and the exact query, without any index," in said
     assert "this table needs no index" in said
@@ -282,7 +282,7 @@ def test_slower_than_the_exact_query(start, bare, monkeypatch, kind):
 
 def test_a_recall_that_the_function_does_not_reach(start, bare, monkeypatch):
     monkeypatch.setattr("pg_hashindex.quality.systems._EF_SEARCH", (40,))
-    monkeypatch.setattr(steps, "choose_setting", lambda points, _: (points[0], False))
+    monkeypatch.setattr(advice, "choose_setting", lambda points, _: (points[0], False))
     said = start("--yes", "--recall", "1", code=1).stderr
     assert "recall 1 is not reached: 40 candidates find" in said
 
@@ -612,7 +612,7 @@ def test_a_recall_out_of_reach(start, bare, monkeypatch):
     """It is said, with what to try; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.tuning.CANDIDATES", (10,))
     monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
-    monkeypatch.setattr("pg_hashindex.quality.tuning._MOST_CANDIDATES", 10)
+    monkeypatch.setattr("pg_hashindex.quality.tuning._COUNTS", (10,))
     result = start("--as", "index", "--yes", "--recall", "1", code=1)
     assert re.search(r"recall 1 is not reached: \d+ candidates find 0\.\d+, and", result.stderr)
     assert "to reach it: take more bits: pg-hashindex model train docs_v" in result.stderr

@@ -14,29 +14,36 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
+    IF NOT checked AND (row_security_active('public.items')
+            OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+        RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
-        hashindex_u1 "bit" := hashindex_codes[1];
-        hashindex_u2 "bit" := hashindex_codes[2];
-        hashindex_u3 "bit" := hashindex_codes[3];
-        hashindex_u4 "bit" := hashindex_codes[4];
-        hashindex_u5 "bit" := hashindex_codes[5];
+        u1 "bit" := hashindex_codes[1];
+        u2 "bit" := hashindex_codes[2];
+        u3 "bit" := hashindex_codes[3];
+        u4 "bit" := hashindex_codes[4];
+        u5 "bit" := hashindex_codes[5];
         hashindex_ids pg_catalog.int8[];
+        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
+        hashindex_ranked text := 'SELECT id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE ';
+        hashindex_matching text := ') items WHERE (' || coalesce($4, 'true') || '
+) ORDER BY items.hashindex_distance LIMIT $6';
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
         lists integer[];
     BEGIN
-        -- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark. Without
-        -- index scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where lists hold too
-        -- few codes, more are read, and finally all.
+        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
+        -- too few codes, more are read, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
@@ -51,28 +58,27 @@ BEGIN
                     SELECT l.landmark FROM hashindex.landmarks_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
+
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
-                hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
-                );
+                hashindex_ids := ARRAY(SELECT c.id FROM (
+                    SELECT c.id FROM hashindex.landmarks_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                ) c);
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
+                EXECUTE 'SELECT ARRAY(SELECT c.id FROM (' || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7)))' || hashindex_matching || ') c(id))'
+                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists;
             END IF;
             IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT unnest(hashindex_ids);
+                RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT items.id FROM (SELECT c.id AS id, c.filter_1 AS section, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.landmarks_codes_GENERATION c WHERE %1$s) items WHERE (%2$s
-) ORDER BY items.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+        RETURN QUERY EXECUTE hashindex_ranked || 'true' || hashindex_matching
+        USING u1, u2, u3, u4, u5, hashindex_n;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL) THEN
@@ -131,32 +137,47 @@ DECLARE
     hashindex_point public.vector := hashindex_query;
     hashindex_k integer := CASE WHEN $2 > 0 THEN $2 ELSE hashindex._refuse('k', $2, '1 or more') END;
     hashindex_n integer := CASE WHEN coalesce($3, 200) > 0 THEN greatest(coalesce($3, hashindex._candidates_for($2, 200)), $2) ELSE hashindex._refuse('candidates', $3, '1 or more') END;
+    hashindex_locked boolean;
+    hashindex_keys pg_catalog.int8[];
+    r record;
+    hashindex_found integer := 0;
     hashindex_ids pg_catalog.int8[];
     hashindex_distances double precision[];
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance
+        FROM hashindex._filtered_search(hashindex.find_index('landmarks'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) a;
         RETURN;
-    ELSIF NOT (row_security_active('public.items') OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
-        SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
-        FROM (
-            SELECT public.items.id::pg_catalog.int8 AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
+    ELSIF NOT (row_security_active('public.items')
+            OR has_column_privilege(to_regclass('hashindex.landmarks_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks'))) THEN
+        -- Locks the table first, then codes, in the order that all other functions use.
+        hashindex_locked := EXISTS (SELECT FROM public.items WHERE false);
+        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
+        -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
+        FOR r IN
+            SELECT public.items.id AS id, public.items.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.items
-            WHERE public.items.id = ANY (ARRAY(
-                SELECT c.id FROM hashindex.candidates_landmarks(hashindex_query, hashindex_n, $4, NULL, $5, true) c
-            )) AND public.items.embedding IS NOT NULL
+            WHERE public.items.id = ANY (hashindex_keys) AND public.items.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
-        ) r
-        WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN';
-        IF cardinality(hashindex_ids) = hashindex_k THEN
-            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+        LOOP
+            CONTINUE WHEN NOT (r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN');
+            hashindex_found := hashindex_found + 1;
+            hashindex_ids[hashindex_found] := r.id;
+            hashindex_distances[hashindex_found] := r.distance;
+        END LOOP;
+        IF hashindex_found = hashindex_k THEN
+            RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
             RETURN;
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search(
+        'public.items'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k
+    ) a;
 END
 $function$;
 
@@ -241,7 +262,9 @@ BEGIN
         ON CONFLICT (id) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN
-        ELSIF EXISTS (SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1) THEN
+        ELSIF EXISTS (
+            SELECT FROM public.items b WHERE b.id = ANY (hashindex_touched) GROUP BY b.id HAVING count(*) > 1
+        ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
@@ -271,11 +294,13 @@ DECLARE
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
 BEGIN
     PERFORM hashindex._check_vector_column('public.items', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION')) AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
+    PERFORM hashindex._require_codes('landmarks', 'public.items', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'landmarks' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.landmarks_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.landmarks_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'landmarks' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.landmarks_codes_GENERATION'))
+            AND t.tgrelid = 'public.items'::regclass AND t.tgname = 'hashindex_landmarks_insert' AND t.tgfoid = to_regproc('hashindex.sync_landmarks')));
     RETURN QUERY SELECT c.id, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.landmarks_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
-      AND EXISTS (SELECT FROM public.items WHERE public.items.id = c.id OFFSET 0)
+      -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
+      AND EXISTS (SELECT FROM public.items b WHERE b.id = c.id OFFSET 0)
     ORDER BY distance, id;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.

@@ -14,27 +14,38 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
-        RETURN QUERY SELECT json_array_element_text(e.id::json, 0)::pg_catalog.text, json_array_element_text(e.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
+    IF NOT checked AND ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
+            AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
+            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+        RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8 FROM hashindex._exact_search('public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')), hashindex._steps(48));
-        hashindex_u1 "bit" := hashindex_codes[1];
-        hashindex_u2 "bit" := hashindex_codes[2];
-        hashindex_u3 "bit" := hashindex_codes[3];
-        hashindex_u4 "bit" := hashindex_codes[4];
-        hashindex_u5 "bit" := hashindex_codes[5];
+        u1 "bit" := hashindex_codes[1];
+        u2 "bit" := hashindex_codes[2];
+        u3 "bit" := hashindex_codes[3];
+        u4 "bit" := hashindex_codes[4];
+        u5 "bit" := hashindex_codes[5];
         hashindex_ids hashindex.tenants_key[];
+        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
+        hashindex_ranked text := 'SELECT section, id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE ';
+        hashindex_matching text := ') posts WHERE (' || coalesce($4, 'true') || '
+) ORDER BY posts.hashindex_distance LIMIT $6';
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(16);
         done text;
         lists integer[];
     BEGIN
-        -- Ranks the codes in the lists nearest to the query, and those in none, all of a small tenant; more where these are too few.
+        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
+        -- too few codes, more are read, and finally all.
         LOOP
+            -- Codes in no list are ranked too: all of a small tenant.
             IF $7 IS NULL THEN
                 lists := ARRAY(
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
@@ -45,26 +56,24 @@ BEGIN
                     SELECT l.landmark FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $7 ORDER BY (l.centre OPERATOR(public.<->) point) + 0
                     LIMIT (SELECT n_probes * greatest(1, sqrt(count(*) / 250.0)) FROM hashindex.tenants_landmarks_GENERATION o WHERE o.tenant = $7)
                 );
+
             END IF;
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NOT NULL THEN
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format(
-                    'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (' || 'SELECT posts.section, posts.id FROM (SELECT c.id_1 AS section, c.id_2 AS id, c.filter_2 AS price, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.tenants_codes_GENERATION c WHERE %1$s) posts WHERE (%2$s
-) ORDER BY posts.hashindex_distance LIMIT $6' || ') c(id_1, id_2))',
-                    'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL' || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END, $4
-                ) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists, $7;
+                EXECUTE 'SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (' || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7))) OR c.landmark IS NULL'
+                    || CASE WHEN $7 IS NOT NULL THEN ' AND c.filter_1 = $8' ELSE '' END || hashindex_matching || ') c(id_1, id_2))'
+                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists, $7;
             ELSIF $7 IS NULL THEN
-                hashindex_ids := ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n) c(id_1, id_2)
-                );
+                hashindex_ids := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark = ANY (lists) OR c.landmark IS NULL ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                ) c);
             ELSE
                 -- An assignment would send the variable's type to the shard, which Citus leaves out for types of users.
-                SELECT ARRAY(
-                    SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
-                    ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n) c(id_1, id_2)
-                ) INTO hashindex_ids;
+                SELECT ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
+                    SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE (c.landmark = ANY (lists) OR c.landmark IS NULL AND c.filter_1 = $7)
+                    ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                ) c) INTO hashindex_ids;
             END IF;
             done := set_config('enable_indexscan', 'on', true);
             EXIT WHEN cardinality(hashindex_ids) = hashindex_n OR cardinality(lists) < n_probes;
@@ -95,6 +104,8 @@ DECLARE
     hashindex_set text := set_config('hnsw.ef_search', '16', true);
     hashindex_gone hashindex.tenants_key;
 BEGIN
+    -- A plan that was made while the tables were small stays in use, and must look up keys even so: OFFSET 0 leaves no other. Nor may a join
+    -- take the key for unique: a snapshot may show a row that was deleted since, and another one with its key.
     FOR hashindex_gone IN SELECT k.* FROM unnest($1) k WHERE NOT EXISTS (
         SELECT FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
     ) LOOP
@@ -107,7 +118,9 @@ BEGIN
         FROM (
             SELECT b.section AS id_1, b.id AS id_2, b.section AS filter_1, b.price AS filter_2, CASE WHEN public.vector_dims(b.embedding) = 8 THEN b.embedding::public.vector(8)
                 ELSE hashindex._refuse_vector(b.embedding::public.vector, 8) END AS vector
-            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true AND b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
+            FROM (SELECT DISTINCT k.* FROM unnest($1) k) k CROSS JOIN LATERAL (
+                SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+            ) b WHERE b.embedding IS NOT NULL AND hashindex._fits(b.section::text) OFFSET 0
         ) raw OFFSET 0
     ) r
     ON CONFLICT (id_1, id_2) DO UPDATE SET landmark = excluded.landmark, code = excluded.code, filter_1 = excluded.filter_1, filter_2 = excluded.filter_2;
@@ -122,7 +135,7 @@ CREATE OR REPLACE FUNCTION hashindex.search_tenants(query anycompatible, k integ
  SET search_path TO 'pg_catalog', 'pg_temp'
  SET jit TO 'off'
  SET plan_cache_mode TO 'force_generic_plan'
- SET enable_indexscan TO 'off'
+ SET enable_indexscan TO 'on'
  SET enable_seqscan TO 'off'
 AS $function$
 #variable_conflict use_column
@@ -140,25 +153,36 @@ DECLARE
     hashindex_ids hashindex.tenants_key[];
     hashindex_distances double precision[];
 BEGIN
-    IF $9 IS NULL AND $6 IS NULL AND ($7 <> '{}') IS NOT TRUE AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
+    -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
+    IF $9 IS NULL AND $7 -> 'section' IS NULL AND NOT row_security_active('public.posts')
+        AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
         PERFORM hashindex._refuse_all_tenants('tenants', 'section');
     END IF;
     IF $9 IS NULL OR $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT json_array_element_text(f.id::json, 0)::pg_catalog.text, json_array_element_text(f.id::json, 1)::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) f;
+        RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance
+        FROM hashindex._filtered_search(hashindex.find_index('tenants'), hashindex_query, $2, $3, $4, $5, $6, $7, $8, $9::text) a;
         RETURN;
-    ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION'))) AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION') OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
+    ELSIF NOT ((row_security_active('public.posts') OR row_security_active(to_regclass('hashindex.tenants_codes_GENERATION')))
+            AND hashindex._rows_are_hidden('public.posts', 'hashindex.tenants_codes_GENERATION')
+            OR has_column_privilege(to_regclass('hashindex.tenants_codes_GENERATION'), 'filter_1', 'SELECT') IS NOT TRUE
+            OR NOT to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL
+            OR NOT EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants'))) THEN
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.posts WHERE false);
         -- All rows of a very small tenant are compared: to rank their codes takes longer.
-        hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 300 + 1) c(id_1, id_2));
-        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 300 THEN
-            hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
+        hashindex_keys := ARRAY(SELECT ROW(c.id_1, c.id_2)::hashindex.tenants_key FROM (
+            SELECT c.id_1, c.id_2 FROM hashindex.tenants_codes_GENERATION c
+            WHERE c.landmark IS NULL AND c.filter_1 = $9 AND NOT EXISTS (SELECT FROM hashindex.tenants_landmarks_GENERATION l WHERE l.tenant = $9) LIMIT 301
+        ) c);
+        IF cardinality(hashindex_keys) NOT BETWEEN 1 AND 300 THEN
+        hashindex_keys := ARRAY(SELECT ROW(c.section, c.id)::hashindex.tenants_key FROM hashindex.candidates_tenants(hashindex_query, hashindex_n, $4, NULL, $5, true, $9) c);
         END IF;
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
             SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, public.posts.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.posts
+            -- An index on the tenants alone would lead to all rows of the tenant; only parts of a table are chosen by them.
             WHERE (public.posts.section = $9) IS TRUE AND (public.posts.section, public.posts.id) IN (SELECT k.id_1, k.id_2 FROM unnest(hashindex_keys) k) AND public.posts.embedding IS NOT NULL
             ORDER BY distance, id
             LIMIT hashindex_k
@@ -174,20 +198,9 @@ BEGIN
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    -- "+ 0" keeps the planner from an HNSW or IVFFlat index, whose answers are approximate.
-    SELECT array_agg(r.id), array_agg(r.distance) INTO hashindex_ids, hashindex_distances
-    FROM (
-        SELECT ROW(public.posts.section, public.posts.id)::hashindex.tenants_key AS id, (public.posts.embedding OPERATOR(public.<=>) hashindex_point) + 0 AS distance
-        FROM public.posts
-        WHERE public.posts.section = $9 AND public.posts.embedding IS NOT NULL
-        ORDER BY distance, id
-        LIMIT hashindex_k
-    ) r
-    WHERE r.distance OPERATOR(pg_catalog.<>) 'NaN' OR (hashindex_query OPERATOR(public.<=>) hashindex_query) OPERATOR(pg_catalog.=) 'NaN';
-    IF hashindex_ids IS NULL THEN
-        PERFORM hashindex._check_refilled('public.posts'::regclass);
-    END IF;
-    RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
+    RETURN QUERY SELECT json_array_element_text(a.id::json, 0)::pg_catalog.text, json_array_element_text(a.id::json, 1)::pg_catalog.int8, a.distance FROM hashindex._exact_search(
+        'public.posts'::regclass, '{section,id}', 'embedding', 'cosine', hashindex_query, hashindex_k, 'public.posts.section = ' || quote_literal($9) || '::pg_catalog.text'
+    ) a;
 END
 $function$;
 
@@ -272,7 +285,11 @@ BEGIN
         ON CONFLICT (id_1, id_2) DO UPDATE SET code = c.code;
         -- If another transaction deleted a row and this one inserted its key again, the snapshot shows both rows.
         IF NOT hashindex_readable THEN
-        ELSIF EXISTS (SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0) b WHERE true GROUP BY b.section, b.id HAVING count(*) > 1) THEN
+        ELSIF EXISTS (
+            SELECT FROM (SELECT DISTINCT k.* FROM unnest(hashindex_touched) k) k CROSS JOIN LATERAL (
+                SELECT b.section, b.id, b.embedding, b.price FROM public.posts b WHERE b.section = k.id_1 AND b.id = k.id_2 OFFSET 0
+            ) b GROUP BY b.section, b.id HAVING count(*) > 1
+        ) THEN
             RAISE EXCEPTION 'could not serialize access due to concurrent delete'
                 USING ERRCODE = 'serialization_failure', HINT = 'Run the transaction again.';
         END IF;
@@ -286,7 +303,7 @@ BEGIN
 END
 $function$;
 
-CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying)
+CREATE OR REPLACE FUNCTION hashindex.within_tenants(query anycompatible, radius integer, query_code bit varying DEFAULT NULL::bit varying, tenant text DEFAULT NULL::text)
  RETURNS TABLE(section text, id bigint, distance integer)
  LANGUAGE plpgsql
  STABLE ROWS 100
@@ -302,12 +319,27 @@ DECLARE
     hashindex_code bit(48) := public.binary_quantize((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(16, '{-0.5,0,0.5}')))::bit varying;
 BEGIN
     PERFORM hashindex._check_vector_column('public.posts', 'embedding', 8, false);
-    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION')) AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
+    PERFORM hashindex._require_codes('tenants', 'public.posts', EXISTS (SELECT FROM hashindex.index x WHERE x.name = 'tenants' AND x.generation = GENERATION AND x.encoded) AND (to_regclass('hashindex.tenants_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.tenants_landmarks_GENERATION') IS NOT NULL), EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE x.name = 'tenants' AND (x.table_oid = t.tgrelid) = (x.codes_oid = to_regclass('hashindex.tenants_codes_GENERATION'))
+            AND t.tgrelid = 'public.posts'::regclass AND t.tgname = 'hashindex_tenants_insert' AND t.tgfoid = to_regproc('hashindex.sync_tenants')));
     PERFORM hashindex._require_policies('tenants', 'public.posts', 'hashindex.tenants_codes_GENERATION');
+    -- A role that sees the rows of its tenant alone, or may not read tenants, names none.
+    IF $4 IS NULL AND NOT row_security_active('public.posts') AND has_column_privilege('public.posts', 'section', 'SELECT') THEN
+        PERFORM hashindex._refuse_all_tenants('tenants', 'section');
+    END IF;
+    -- A role that may not read tenants may not read this column of codes either.
+    IF $4 IS NOT NULL THEN
+        RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
+        FROM hashindex.tenants_codes_GENERATION c
+        WHERE c.filter_1 = $4 AND bit_count(c.code # hashindex_code) <= hashindex_radius
+          AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
+        ORDER BY distance, id_1, id_2;
+        RETURN;
+    END IF;
     RETURN QUERY SELECT c.id_1, c.id_2, bit_count(c.code # hashindex_code)::integer AS distance
     FROM hashindex.tenants_codes_GENERATION c
     WHERE bit_count(c.code # hashindex_code) <= hashindex_radius
-      AND EXISTS (SELECT FROM public.posts WHERE public.posts.section = c.id_1 AND public.posts.id = c.id_2 OFFSET 0)
+      -- Few keys are looked up one by one; the planner would expect a third of the table, and join.
+      AND EXISTS (SELECT FROM public.posts b WHERE b.section = c.id_1 AND b.id = c.id_2 OFFSET 0)
     ORDER BY distance, id_1, id_2;
 EXCEPTION WHEN undefined_table THEN
     -- A build may have dropped these codes since this statement began.

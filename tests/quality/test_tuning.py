@@ -203,12 +203,11 @@ def test_the_fastest_that_reach_the_recall(listed, given, recall):
     assert best.p50_ms <= 1.1 * fastest + 0.05
     # Not the whole grid is measured.
     assert len(tuned.points) < 45
-    # A build ends soon, with fewer searches, where the first ones find something.
-    if recall(80, 200):
-        built, _ = tune_built(listed, 0.95, queries=5, keep=True)
-        assert built.cause is None
-        assert built.best.recall >= 0.95
-        assert len(built.points) < 20
+    # A build ends soon, with fewer searches.
+    built, _ = tune_built(listed, 0.95, queries=5, keep=True)
+    assert built.cause is None
+    assert built.best.recall >= 0.95
+    assert len(built.points) < 20
 
 
 def test_fewer_settings_are_never_slower(listed, given):

@@ -5,7 +5,6 @@ import pytest
 from fixtures.indexes import indexed
 from pgvector import Vector
 
-from pg_hashindex.db import table_source
 from pg_hashindex.errors import HashIndexError, InvalidInputError, RowsLeftOutWarning
 from pg_hashindex.models import store
 from pg_hashindex.quality.queries import draw
@@ -38,7 +37,7 @@ def test_a_small_table_is_read_whole(connection, items, vectors):
 @pytest.mark.parametrize("large_table", [1_000_000, 100])
 def test_a_sample_is_repeatable(connection, items, monkeypatch, large_table):
     """By rows, and by pages as of a large table."""
-    monkeypatch.setattr(table_source, "_LARGE_TABLE", large_table)
+    monkeypatch.setattr("pg_hashindex.db.rows._LARGE_TABLE", large_table)
     first = sample_table(connection, items, "embedding", rows=40, random_state=1).X
     assert 1 <= len(first) <= 40
     np.testing.assert_array_equal(
@@ -53,7 +52,7 @@ def test_a_sample_is_repeatable(connection, items, monkeypatch, large_table):
 @pytest.mark.parametrize("rows", [1, 10, 90])
 def test_a_sample_is_as_large_as_asked_for(connection, items, monkeypatch, large_table, rows):
     """Though few rows are drawn, and most of the table has no vector."""
-    monkeypatch.setattr(table_source, "_LARGE_TABLE", large_table)
+    monkeypatch.setattr("pg_hashindex.db.rows._LARGE_TABLE", large_table)
     connection.execute("UPDATE items SET embedding = NULL WHERE id % 3 > 0")
     for seed in range(5):
         sample = sample_table(connection, items, "embedding", rows=rows, random_state=seed).X

@@ -1,15 +1,35 @@
-"""The doctor's decision, and what else to do about what it found, with commands to run."""
+"""The adviser: what facts say of a table or an index, and what to do, with commands to run.
+
+The doctor, quickstart, tuning, evaluations, checks and the page read facts, and print what these
+functions make of them; nothing here asks the database. `decide` is the doctor's one sentence.
+"""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from psycopg import sql
 
+from ..index.catalog import IndexRow
 from ..models.model import OPERATORS
+from ..models.store import StoredModel
+from ..training import METHOD
 from .doctor_catalog import usual_metric
-from .doctor_findings import CodeFit, Diagnosis, Point, Scope, Suggestion, VectorIndex
+from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
+from .measuring import Measured, OperatingPoint
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
+
+#: What quickstart makes: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
+Kind = Literal["function", "index"]
+
+#: The method of functions, which cost a few microseconds.
+GRAPH_METHOD = "thermometer"
+#: Below this a search misses one of twenty of the nearest rows.
+RECALL = 0.95
+#: Searches are slower than the exact query if their median is, by more than this: of a small table
+#: either is fast enough.
+SAME_TIME, SAME_MS = 1.1, 5.0
 
 # Searched exactly in less, a table needs no index.
 _FAST_MS = 10.0
@@ -19,20 +39,20 @@ _LEAST_RETURNED = 0.99
 _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 # Rows found by a b-tree lie apart, and are read slower than all rows in their order.
 _APART = 3
-# With more candidates than this, a graph over codes is slower than an index with fewer.
-_MOST_CANDIDATES = 60
+#: With more candidates than this, a graph over codes is slower than an index with fewer.
+MOST_CANDIDATES = 60
 # Bytes: smaller rows are kept whole; a vector of up to the second fits in a page with few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
 
-def decide(found: Diagnosis, goal: float) -> Suggestion:
+def decide(found: Diagnosis, goal: float) -> Advice:
     """Say in one sentence what to search by: what is there, nothing, or codes of a kind.
 
     Only what was measured is advised, and the simplest that reaches the recall.
     """
     exact = _exact(found)
     if exact is None:
-        return Suggestion("unknown", "Nothing was measured, so nothing is advised; see the notes.")
+        return Advice("unknown", "Nothing was measured, so nothing is advised; see the notes.")
     usable = [index for index in found.indexes if index.valid]
     fitting = [index for index in usable if _too_large(found, index) is None]
     points = [point for index in fitting for point in _points(found, index)]
@@ -51,38 +71,43 @@ def decide(found: Diagnosis, goal: float) -> Suggestion:
         best = max(points, key=lambda point: point.recall)
         why = f"{best.index} finds {best.recall:.1%} of the true {found.k} nearest at the most"
     elif fitting:
-        return Suggestion("unknown", "No index was measured, so nothing is advised; see the notes.")
+        return Advice("unknown", "No index was measured, so nothing is advised; see the notes.")
     else:
         why = str(_too_large(found, usable[0])) if usable else time
     if exact.p50_ms <= _FAST_MS:
         beside = "" if why == time else f", and {why}"
-        return Suggestion("nothing", f"Nothing is needed: {time}, which is fast enough{beside}.")
+        said = f"Nothing is needed: {time}, which is fast enough{beside}."
+        return Advice("nothing", said, level="ok", figures={"exact_p50_ms": exact.p50_ms})
     if failing is not None:
         return _index(found, why, " --filter-columns COLUMN,...")
     return _codes(found, why)
 
 
-def _keep(found: Diagnosis, chosen: Point) -> Suggestion:
+def _keep(found: Diagnosis, chosen: Point) -> Advice:
     """Keep an index, with the setting that was chosen."""
     (index,) = (index for index in found.indexes if index.name == chosen.index)
     now = _now(found, index)
+    figures = {"recall": chosen.recall, "p50_ms": chosen.p50_ms}
     if now is None or chosen.current:
-        return Suggestion(
+        return Advice(
             "keep",
             f"Keep {index.name}: it finds {chosen.recall:.1%} of the true {found.k} nearest in "
             f"{chosen.p50_ms:.3g} ms, and fits in memory.",
+            level="ok",
+            figures=figures,
         )
     module = f"{index.method}.{index.setting}"
     limit = "" if index.metric else ", with as many candidates in the LIMIT of the inner query"
-    return Suggestion(
+    return Advice(
         "keep",
         f"Keep {index.name}, and raise {module} to {chosen.value}{limit}: recall {now.recall:.1%} "
         f"-> {chosen.recall:.1%}, median {now.p50_ms:.3g} -> {chosen.p50_ms:.3g} ms.",
         (f"SET {module} = {chosen.value};",),
+        figures=figures,
     )
 
 
-def advise(found: Diagnosis, goal: float) -> list[Suggestion]:
+def advise(found: Diagnosis, goal: float) -> list[Advice]:
     """Say what else to do to the table and its indexes, what matters most first."""
     return [*_filters(found, goal), *_dead(found), *_unused(found), *_toast(found)]
 
@@ -131,42 +156,41 @@ def against_graph(found: Diagnosis, bits: int) -> str | None:
     )
 
 
-def _codes(found: Diagnosis, why: str) -> Suggestion:
+def _codes(found: Diagnosis, why: str) -> Advice:
     """Take signs or a learned code in an HNSW, or an index of pg_hashindex."""
     signs, graph = _fit(found, "binary_quantize"), _fit(found, "thermometer")
     lists = _fit(found, "itq")
     if graph is None:
-        return Suggestion("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
+        return Advice("unknown", f"{_sentence(why)}; codes were not measured: see the notes.")
     size = hnsw_bytes(found.table.rows, "bit", graph.bits)
     if lists is not None and (
-        against_graph(found, graph.bits) is not None
-        or (graph.candidates > _MOST_CANDIDATES and lists.candidates < graph.candidates)
+        against_graph(found, graph.bits) is not None or fewer_by_lists(graph, lists) is not None
     ):
         return _index(found, why)
     if signs is not None and (-signs.recall, signs.candidates) <= (-graph.recall, graph.candidates):
-        return Suggestion(
+        return Advice(
             "signs",
             f"Take an HNSW of signs, about {_signs_size(found)}, since {why}: {_holds(signs)}.",
             _statements(found, signs),
         )
-    return Suggestion(
+    return Advice(
         "function",
         f"Take a learned code in an HNSW, about {megabytes(size)}, since {why}: {_holds(graph)}.",
         _quickstart(found, " --as function"),
     )
 
 
-def _index(found: Diagnosis, why: str, options: str = "") -> Suggestion:
+def _index(found: Diagnosis, why: str, options: str = "") -> Advice:
     """Take an index of pg_hashindex, if the table can have one."""
     table, lists = found.table, _fit(found, "itq")
     if table.without_codes is not None:
-        return Suggestion(
+        return Advice(
             "unknown",
             f"{_sentence(why)}, but this table cannot have a pg_hashindex index: "
             f"{table.without_codes}.",
         )
     held = "" if lists is None else f": {_holds(lists)}"
-    return Suggestion(
+    return Advice(
         "index",
         f"Take an index of pg_hashindex, about {megabytes(expected_bytes(table.rows))}, since {why}"
         f"{held}.",
@@ -209,7 +233,7 @@ def _statements(found: Diagnosis, signs: CodeFit) -> tuple[str, ...]:
     return (*created, *query.splitlines())
 
 
-def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
+def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
     seen: set[str | None] = set()
     for scope in found.scopes:
         # A filter has a scope for each distance.
@@ -218,7 +242,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
         seen.add(scope.filter)
         columns = ", ".join(scope.unindexed)
         how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
-        yield Suggestion(
+        yield Advice(
             "btree",
             f"Where {scope.filter}, an exact search reads the whole table for {scope.rows} rows, "
             f"in {scope.p50_ms:.3g} ms. By a b-tree on {columns} it takes about "
@@ -229,7 +253,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Suggestion]:
         if enough is None:
             continue
         index = next(index for index in found.indexes if index.name == now.index)
-        yield Suggestion(
+        yield Advice(
             "iterative_scan",
             f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
             f"answers, and finds {now.recall:.1%} of the true ones. With iterative scans it finds "
@@ -279,12 +303,12 @@ def _by_btree(found: Diagnosis, scope: Scope) -> float | None:
     return expected if gains and scope.rows <= _SELECTIVE * rows else None
 
 
-def _dead(found: Diagnosis) -> Iterator[Suggestion]:
+def _dead(found: Diagnosis) -> Iterator[Advice]:
     table = found.table
     if table.dead_share is None or table.dead_share <= _MANY_DEAD:
         return
     graphs = [index.name for index in found.indexes if index.method == "hnsw"]
-    yield Suggestion(
+    yield Advice(
         "vacuum",
         f"{table.dead_share:.0%} of the rows are dead, and searches walk over them."
         + (" HNSW is vacuumed faster if it is rebuilt first." if graphs else ""),
@@ -295,12 +319,12 @@ def _dead(found: Diagnosis) -> Iterator[Suggestion]:
     )
 
 
-def _unused(found: Diagnosis) -> Iterator[Suggestion]:
+def _unused(found: Diagnosis) -> Iterator[Advice]:
     if len(found.indexes) < 2:
         return
     for index in found.indexes:
         if not index.scans:
-            yield Suggestion(
+            yield Advice(
                 "unused",
                 f"No query used {index.name} ({megabytes(index.bytes)}) since the "
                 "server's statistics began.",
@@ -308,7 +332,7 @@ def _unused(found: Diagnosis) -> Iterator[Suggestion]:
             )
 
 
-def _toast(found: Diagnosis) -> Iterator[Suggestion]:
+def _toast(found: Diagnosis) -> Iterator[Advice]:
     table = found.table
     if not table.toasted:
         return
@@ -322,14 +346,14 @@ def _toast(found: Diagnosis) -> Iterator[Suggestion]:
     )
     column = f"ALTER TABLE {table.name} ALTER COLUMN {table.quoted_column}"
     if table.type == "vector" and 2 * table.dimension + 8 < _IN_ROWS:
-        yield Suggestion(
+        yield Advice(
             "toast",
             f"{text} In half precision they would stay in their rows.",
             (f"{column} TYPE halfvec({table.dimension});  -- rewrites and locks the table",),
         )
     elif table.vector_bytes <= _MOST_IN_ROWS and table.storage != "main":
         where = "its partitions' rows" if table.kind == "partitioned table" else "the rows"
-        yield Suggestion(
+        yield Advice(
             "toast",
             f"{text} With storage MAIN they stay in their rows, if a row fits in a page of 8 kB, "
             f"once {where} are written again. A scan that needs no vectors reads more then.",
@@ -339,7 +363,7 @@ def _toast(found: Diagnosis) -> Iterator[Suggestion]:
             ),
         )
     else:
-        yield Suggestion("toast", text)
+        yield Advice("toast", text)
 
 
 def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
@@ -354,4 +378,144 @@ def _quickstart(found: Diagnosis, options: str) -> tuple[str, ...]:
     return (
         f"pg-hashindex quickstart --table {shlex.quote(table.name)} --column "
         f"{shlex.quote(table.column)}{options}",
+    )
+
+
+def choose(
+    found: Diagnosis, bits: int, model: StoredModel | None, asked: Iterable[str], sharded: bool
+) -> tuple[Kind, str]:
+    """Return what to make, and why: the function unless something speaks for an index.
+
+    ``bits`` are those of the function's codes, ``model`` is what an earlier run has left, and
+    ``asked`` are the options that only an index has; Citus keeps a ``sharded`` table apart.
+    """
+    if (option := next(iter(asked), None)) is not None:
+        return "index", f"{option} is what it is for"
+    if sharded:
+        return "index", "it is built in the shards, which Citus keeps apart"
+    if (why := against_graph(found, bits)) is not None:
+        return "index", why
+    if model is not None and kind_of(model.method) == "index":
+        return "index", f"its model {model.name}:{model.version} is there"
+    return "function", (
+        "it needs nothing but pgvector, and its graph of about "
+        f"{megabytes(hnsw_bytes(found.table.rows, 'bit', bits))} fits in memory"
+    )
+
+
+def kind_of(method: str) -> Kind:
+    """Return what a method's models are made for."""
+    return "function" if method == GRAPH_METHOD else "index"
+
+
+def fewer_by_lists(graph: CodeFit, lists: CodeFit | None) -> str | None:
+    """Say that an index with fewer candidates is faster than a graph over codes, if it is."""
+    if lists is None or graph.candidates <= max(MOST_CANDIDATES, lists.candidates):
+        return None
+    return (
+        f"codes of its model need {lists.candidates} candidates on the sample, those of the "
+        f"function {graph.candidates}"
+    )
+
+
+def choose_setting(points: Sequence[Point], recall: float) -> tuple[Point, bool]:
+    """Return the least setting that reaches a recall, or that which finds the most; and which.
+
+    The lower bound reaches it, so that other queries find as much.
+    """
+    reaching = [point for point in points if point.least_recall >= recall]
+    if reaching:
+        return min(reaching, key=lambda point: point.value), True
+    return max(points, key=lambda point: point.recall), False
+
+
+def slower(milliseconds: float, exact_ms: float) -> str | None:
+    """Say that searches are slower than the exact query, if they are."""
+    if milliseconds <= SAME_TIME * exact_ms + SAME_MS:
+        return None
+    return (
+        f"that takes {milliseconds:.3g} ms, and the exact query, without any index, "
+        f"{exact_ms:.3g} ms: this table needs no index"
+    )
+
+
+def of_finding(name: str, level: Literal["warning", "broken"], detail: str, what: str) -> Advice:
+    """Say what a check of an index of pg_hashindex has found."""
+    words = "is broken" if level == "broken" else "needs attention"
+    return Advice("check", f"Index {name} {words}: {detail}. {what}", level=level)
+
+
+def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Advice:
+    """Say how an index of pg_hashindex does with its own settings."""
+    said = (
+        f"index {name} finds {point.recall:.1%} of the {k} nearest rows in {point.p50_ms:.3g} ms; "
+        f"comparing every row takes {exact_ms:.3g} ms"
+    )
+    figures = {"recall": point.recall, "p50_ms": point.p50_ms, "exact_p50_ms": exact_ms}
+    if point.recall < RECALL:
+        tune = f"pg-hashindex tune {shlex.quote(name)} --recall {RECALL:g}"
+        text = f"I{said[1:]}. To find more, tune it:"
+        return Advice("recall", text, (tune,), figures=figures)
+    if (why := slower(point.p50_ms, exact_ms)) is not None:
+        said = f"Index {name} finds {point.recall:.1%} of the {k} nearest rows, but {why}."
+        return Advice("exact", said, figures=figures)
+    return Advice("keep", f"All is well: {said}.", level="ok", figures=figures)
+
+
+class ModelFacts(NamedTuple):
+    """The method of an index's model, and its usual access; None where they may not be read."""
+
+    method: str | None = None
+    access: str | None = None
+
+
+def remedy(
+    row: IndexRow,
+    model: ModelFacts,
+    points: Sequence[Measured],
+    recall: float,
+    max_ms: float | None,
+    exact_ms: float,
+) -> str:
+    """Say what to do if no candidates and probes of an index reach the goal."""
+    if row.access == "scan" and model.access == "landmarks":
+        return f"read some lists of codes instead of all: {_configure(row)} --access landmarks"
+    if any(point.least_recall >= recall for point in points):
+        if max_ms is not None and exact_ms <= max_ms:
+            return f"search exactly, by hashindex.exact_search: that takes {exact_ms:.3g} ms"
+        return "allow more time, or a lower recall"
+    if any(point.recall >= recall for point in points):
+        tune = f"pg-hashindex tune {shlex.quote(row.name)} --recall {recall:g} --queries 1000"
+        return f"more queries may show that other ones find as much: {tune}"
+    return _better_codes(row, model)
+
+
+def many_lists(row: IndexRow, model: ModelFacts, lists: int, probes: int) -> str | None:
+    """Say how to read fewer lists if searches read a tenth of them."""
+    if 10 * probes < lists:
+        return None
+    better = _better_codes(row, model)
+    return f"that reads {min(probes, lists)} of {lists} lists; to read fewer, {better}"
+
+
+def _configure(row: IndexRow) -> str:
+    return f"pg-hashindex index configure {shlex.quote(row.name)}"
+
+
+def _better_codes(row: IndexRow, model: ModelFacts) -> str:
+    """Say which ranking or model would find more with the same settings."""
+    if row.ranking == "hamming" and row.encoded_in == "sql":
+        return f"rank by the query's projections: {_configure(row)} --ranking asymmetric"
+    other = model.method not in (None, METHOD)
+    # As `train` has them by default, whatever the method was.
+    cuts = max(3, len(row.cuts))
+    bits = cuts * min(2 * row.n_bits // len(row.cuts), row.dimension)
+    if row.n_bits >= bits and not other:
+        return "codes have as many bits as help: compare pgvector's indexes by pg-hashindex doctor"
+    name, table = shlex.quote(row.model), shlex.quote(row.qualified_table)
+    take, more = (f"method {METHOD}", f" --method {METHOD}") if other else ("more bits", "")
+    return (
+        f"take {take}: pg-hashindex model train {name} --table {table} --column "
+        f"{shlex.quote(row.column_name)}{more} --bits {bits} --cuts {cuts}; then pg-hashindex "
+        f"index swap {shlex.quote(row.name)} --model {name}"
     )
