@@ -30,7 +30,7 @@ test: .venv/installed
 test-faults: .venv/installed
 	$(BIN)/pytest -n 2 --dist worksteal -m faults
 
-# The documents' pages but the first two, notebooks, examples, benchmarks, the wheel.
+# The documents' pages but the first two, their figures, notebooks, examples, benchmarks, the wheel.
 test-documents: .venv/installed
 	$(BIN)/pytest -n 2 --dist worksteal -m documents
 

@@ -38,12 +38,13 @@ JOBS = {
     "documents": {
         *("package_search", "pglite"),
         *("test_benchmarks.py", "test_examples.py", "test_tutorial.py"),
+        *("test_scores_on_usps.py", "test_presets_on_usps.py"),
     },
 }
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests of other jobs; `make test` tests one moment of each command that is cut off."""
+    """Mark the tests of other jobs; `make test` cuts off each command once."""
     for item in items:
         moment = item.callspec.params.get("moment") if hasattr(item, "callspec") else None
         places = item.nodeid.partition("::")[0].split("/")
