@@ -3,7 +3,7 @@
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: demo browser example test test-nightly test-extension test-older test-kernels lint docs extension tle release
+.PHONY: demo browser example test test-faults test-documents test-nightly test-extension test-older test-kernels lint docs extension tle release
 
 demo: .venv/installed-demo
 	$(BIN)/pg-hashindex demo
@@ -19,10 +19,20 @@ example: .venv/installed-example
 
 # Workers and the programs that tests start share compiled code, also where the environment keeps
 # Python from writing any.
-test: export PYTHONDONTWRITEBYTECODE :=
+test test-faults test-documents: export PYTHONDONTWRITEBYTECODE :=
+test test-faults test-documents: export OMP_NUM_THREADS := 1
+test test-faults test-documents: export OPENBLAS_NUM_THREADS := 1
 test: .venv/installed
-	@echo "The tests take 10 to 20 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	@echo "The tests take about 8 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not faults and not documents"
+
+# What is killed, cut off, locked or moved; the embedded server; Citus.
+test-faults: .venv/installed
+	$(BIN)/pytest -n 2 --dist worksteal -m faults
+
+# The documents' pages but the first two, their figures, notebooks, examples, benchmarks, the wheel.
+test-documents: .venv/installed
+	$(BIN)/pytest -n 2 --dist worksteal -m documents
 
 # The tests of databases that have the extension instead of what `schema upgrade` makes.
 DATABASE_TESTS := attacks cli contrib db faults index models moving operations papers quality training

@@ -32,6 +32,27 @@ pytest_plugins = (
 )
 
 
+#: What other jobs than `make test` run, by the folder or the file of the test.
+JOBS = {
+    "faults": {"citus", "faults", "moving", "server", "servers"},
+    "documents": {
+        *("package_search", "pglite"),
+        *("test_benchmarks.py", "test_examples.py", "test_tutorial.py"),
+        *("test_scores_on_usps.py", "test_presets_on_usps.py"),
+    },
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests of other jobs; `make test` cuts off each command once."""
+    for item in items:
+        moment = item.callspec.params.get("moment") if hasattr(item, "callspec") else None
+        places = item.nodeid.partition("::")[0].split("/")
+        for job in JOBS:
+            if moment != 0 and not JOBS[job].isdisjoint(places):
+                item.add_marker(job)
+
+
 def pytest_collection_finish():
     """Keep the garbage collector from going through thousands of tests and modules again."""
     gc.collect()

@@ -7,10 +7,20 @@ from importlib.util import find_spec
 import pytest
 from fixtures.pages import PAGES, REPOSITORY, RUN, SHOWN, blocks_of, runs
 
+#: `make test` runs these, and `make test-documents` all the others.
+FIRST = ("README", "start")
+
 
 @pytest.mark.slow
 @pytest.mark.newest
-@pytest.mark.parametrize("page", [*filter(runs, PAGES)], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page.stem in FIRST else pytest.param(page, marks=pytest.mark.documents)
+        for page in filter(runs, PAGES)
+    ],
+    ids=lambda page: page.stem,
+)
 def test_the_blocks_of_a_page_run(reader, page, capsys):
     for block in blocks_of(page):
         if "--method bgdh" in block.code and find_spec("torch") is None:
@@ -22,6 +32,7 @@ def test_the_blocks_of_a_page_run(reader, page, capsys):
 
 @pytest.mark.slow
 @pytest.mark.newest
+@pytest.mark.documents
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("page", [REPOSITORY / "docs" / "drivers.md"], ids=["drivers"])
 def test_the_recipe_for_node_runs(page, tmp_path):

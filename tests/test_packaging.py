@@ -109,6 +109,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.documents
 def test_the_wheel_is_complete_and_works(wheel, tmp_path):
     """Unpacked into a folder of its own, and asked for the script that reads its files."""
     with zipfile.ZipFile(wheel) as archive:
@@ -132,6 +133,7 @@ def test_the_wheel_is_complete_and_works(wheel, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.documents
 def test_the_published_readme_has_no_relative_links(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -154,6 +156,7 @@ def test_the_published_readme_has_no_relative_links(wheel):
 
 
 @pytest.mark.slow
+@pytest.mark.documents
 @pytest.mark.newest
 def test_from_installation_to_answers(wheel, tmp_path, empty_url):
     """In a clean environment, on a table of one's own: one command, then its SQL."""

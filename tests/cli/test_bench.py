@@ -119,12 +119,14 @@ def test_default_methods(bench, data, unlabelled):
         return {outcome["method"] for outcome in json.loads(printed.stdout)}
 
     free = {name for name, hasher in HASHERS.items() if not hasher.learns_from}
-    assert compared(unlabelled, 12) == free
+    assert compared(unlabelled, 12, "--param=bre.n_iter=2") == free
     from_labels = {name for name, hasher in HASHERS.items() if "labels" in hasher.learns_from}
     deep = SMALL if importlib.util.find_spec("torch") else {}
+    few = {"bre": {"n_iter": 2}, "sbre": {"n_iter": 2}, "fasth": {"n_trees": 3}}
+    few |= {"cghash": {"n_starts": 1, "max_iter": 2, "n_anchors": 20}, **deep}
     small = [
         f"--param={name}.{key}={json.dumps(value)}"
-        for name, parameters in deep.items()
+        for name, parameters in few.items()
         for key, value in parameters.items()
     ]
     assert compared(data, 6, *small) == (free | from_labels) - {"sign", "thermometer"} - (

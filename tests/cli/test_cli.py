@@ -422,6 +422,7 @@ def server_folder():
 
 
 @pytest.mark.slow
+@pytest.mark.faults
 @pytest.mark.newest
 def test_demo(run, server, server_folder, monkeypatch):
     """Twice: the second run starts over. The server goes down both times."""

@@ -227,16 +227,17 @@ class TestRefusals:
         with pytest.raises(InvalidInputError, match="made with key_columns.*got speed"):
             online(url, lambda op: op.create_hash_index("x", "items", "y", model="m", speed=3))
 
-    def test_swaps_under_way(self, url, connection, items, second):
+    @pytest.mark.parametrize(
+        ("kind", "error", "message"),
+        [
+            ("swap", InUseError, "being swapped by another session"),
+            ("encode", DatabaseStateError, "being encoded or built"),
+        ],
+    )
+    def test_work_under_way(self, url, connection, items, second, kind, error, message):
         online(url, create)
-        claim(connection, "swap", "items_idx")
-        with pytest.raises(InUseError, match="being swapped by another session"):
-            online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
-
-    def test_encoding_under_way(self, url, connection, items, second):
-        online(url, create)
-        claim(connection, "encode", "items_idx")
-        with pytest.raises(DatabaseStateError, match="being encoded or built"):
+        claim(connection, kind, "items_idx")
+        with pytest.raises(error, match=message):
             online(url, lambda op: op.swap_hash_model("items_idx", "lsh:2"))
         assert opened(connection).model_version == 1
 

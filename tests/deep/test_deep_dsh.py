@@ -118,6 +118,7 @@ def test_refused_parameters(params, message):
 
 
 @pytest.mark.slow
+@pytest.mark.documents
 @pytest.mark.parametrize("few", [False, True])
 def test_usps(few, usps: Usps):
     """Well above ITQ, which has a MAP of .38, with 10,000 labels and with 1,000."""

@@ -266,6 +266,7 @@ def test_refused_before_training(params, message):
 
 
 @pytest.mark.slow
+@pytest.mark.documents
 def test_images():
     """CNN-F from scratch on 300 images of digits; codes by chance have a MAP of 0.1."""
     with np.load(shared_file("mnist.npz")) as mnist:

@@ -41,6 +41,11 @@ BASE = "pcah"
 CHECKS_MORE = (*SMALL, "cghash")
 base_and_those_that_check_more = pytest.mark.parametrize("name", methods(BASE, *CHECKS_MORE))
 each_hasher = pytest.mark.parametrize("name", methods(*HASHERS))
+# What a model carries, and how it is fitted again, is the same for all models of a kind: here
+# linear, waves, spheres, anchors, with labels, trees, triplets and networks.
+each_kind = pytest.mark.parametrize(
+    "name", methods("itq", "sikh", "sph", "sgh", "ksh", "fasth", "cghash", "dpsh")
+)
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -101,7 +106,7 @@ def test_learns_and_encodes(name, rows):
     assert (ones < 0.95).all()
 
 
-@each_hasher
+@each_kind
 def test_bits_are_signs_most_significant_first(name, rows):
     hasher = fitted(name)
     encoded, projections = hasher.encode(rows), hasher.project(rows)
@@ -166,7 +171,7 @@ def test_same_seed_same_model(name, rows):
     assert again.to_model("m").checksum == expected
 
 
-@each_hasher
+@each_kind
 def test_fresh_seed_is_recorded_and_repeats(name, rows):
     hasher = fit(make(name, random_state=None), rows)
     recorded = hasher.to_model("m").parameters
@@ -181,7 +186,7 @@ def test_other_seed_other_model(name, rows):
     assert len(checksums) == 3
 
 
-@each_hasher
+@each_kind
 def test_normalized_codes_do_not_see_length(name, rows):
     hasher = fitted(name, normalize="l2")
     lengths = 2.0 ** np.random.default_rng(0).integers(-3, 4, (len(rows), 1))
@@ -218,7 +223,7 @@ def test_model_carries_everything(name, rows):
     assert np.array_equal(model.encode(rows), hasher.encode(rows))
 
 
-@each_hasher
+@each_kind
 def test_model_survives_bytes(name, rows):
     model = fitted(name).to_model("m", metric="ip")
     again = Model.from_bytes(model.to_bytes())
@@ -432,7 +437,7 @@ def test_refuses_supervision_of_other_kinds(name, rows):
                 make(name).fit(rows, LABELS, **{what: given})
 
 
-@each_hasher
+@each_kind
 def test_failed_fit_leaves_the_earlier_one(name, rows):
     hasher = fit(make(name), rows)
     before = hasher.encode(rows)

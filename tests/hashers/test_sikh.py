@@ -36,7 +36,7 @@ def pairs():
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     distances = np.geomspace(0.1, 8, 60)
     # Others all around, so that hardly a wave is the same for all rows.
-    others = 20 * rng.standard_normal((2000, 10))
+    others = 20 * rng.standard_normal((500, 10))
     X = np.vstack([np.zeros(10), direction * distances[:, None], others]) + 3
     return X.astype(np.float32), distances
 
@@ -55,7 +55,7 @@ def differing_shares(hasher, X):
 
 def test_distances_tell_the_kernel(pairs, no_redraw):
     X, distances = pairs
-    n_bits = 8_000
+    n_bits = 3_000
     found = differing_shares(SIKH(n_bits=n_bits, width=2, random_state=0).fit(X), X)
     true = expected_share(distances, 2)
     np.testing.assert_array_less(
@@ -65,13 +65,13 @@ def test_distances_tell_the_kernel(pairs, no_redraw):
     u = np.exp(-(distances**2) / 8)
     low = 4 / np.pi**2 * (1 - u)
     high = np.minimum(np.sqrt(1 - u) / 2, 4 / np.pi**2 * (1 - 2 * u / 3))
-    assert (low - 0.015 < found).all()
-    assert (found < high + 0.015).all()
+    assert (low - 0.03 < found).all()
+    assert (found < high + 0.03).all()
 
 
 def test_distances_grow_with_the_rows_up_to_the_width(pairs):
     X, distances = pairs
-    found = differing_shares(SIKH(n_bits=16_000, width=2, random_state=0).fit(X), X)
+    found = differing_shares(SIKH(n_bits=4_000, width=2, random_state=0).fit(X), X)
     near = distances < 3
     assert np.corrcoef(distances[near], found[near])[0, 1] > 0.98
     # Beyond, half of the bits differ or so, and which rows are farther is lost.

@@ -67,8 +67,8 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", *
     ids=["a fifth", "few", "all", "weights", "the paper", "the program", "medians"],
 )
 def test_agrees_with_the_paper(params, rows):
-    hasher = USPLH(n_bits=20, **params).fit(rows)
-    expected = literal_usplh(rows.astype(np.float64), 20, **params)
+    hasher = USPLH(n_bits=10, **params).fit(rows)
+    expected = literal_usplh(rows.astype(np.float64), 10, **params)
     found = hasher.project(rows).astype(np.float64)
     np.testing.assert_allclose(up_to_sign_and_size(found), up_to_sign_and_size(expected), atol=1e-3)
 

@@ -24,10 +24,10 @@ ROWS = 250
 IN_SQL = [name for name in HASHERS if name != "fasth"]
 # Evaluation is the same; training is what would take long.
 SMALLER = {
-    "ksh": {"max_labelled": 500},
+    "ksh": {"max_labelled": 300},
     "sth": {"max_rows": 500},
     **{method: {"n_iter": 2, "n_anchors": 200} for method in ("bre", "sbre")},
-    "cghash": {"max_rows": 500, "n_starts": 10},
+    "cghash": {"max_rows": 300, "n_starts": 3},
     **{method: {"rounds": 2} for method in ("dpsh", "deep-dsh", "dhn", "ssdh")},
     "bgdh": {"rounds": 2, "pretrain": 5, "n_landmarks": 500, "embedding_hidden": (128, 64)},
     **{method: {"n_anchors": 300} for method in ("sdh", "fsdh", "sadih")},
