@@ -141,7 +141,8 @@ class IndexOptions(TypedDict, total=False):
     filter_columns: Annotated[
         Sequence[str] | None,
         Option(
-            "Columns to copy beside the codes: filters on them drop rows before these are read.",
+            "Columns to copy beside the codes, '' for none: filters on them drop rows before these "
+            "are read.",
             columns=True,
             changed_by=("swap",),
         ),
