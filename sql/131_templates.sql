@@ -79,19 +79,21 @@ BEGIN
     ELSE
         PERFORM hashindex._create_function(parts ->> 'refresher', parts, format('makes the codes of keys in index %s what the table says', i.name));
     END IF;
-    PERFORM hashindex._create_function(
-        CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
-        format(
-            CASE WHEN in_python
-                THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
-                     'encode %s finds them; the model is evaluated in Python'
-                ELSE 'trigger: keeps the codes of index %s fresh'
-            END,
-            i.name
-        )
-    );
-    -- Otherwise anybody could put this trigger function on a table of his own.
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+    IF NOT hashindex._is_logged_for(i) THEN
+        PERFORM hashindex._create_function(
+            CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
+            format(
+                CASE WHEN in_python
+                    THEN 'trigger: takes away the codes of rows that change, so that pg-hashindex index '
+                         'encode %s finds them; the model is evaluated in Python'
+                    ELSE 'trigger: keeps the codes of index %s fresh'
+                END,
+                i.name
+            )
+        );
+        -- Otherwise anybody could put this trigger function on a table of his own.
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+    END IF;
     PERFORM hashindex._create_function(
         'candidates', parts || jsonb_build_object('rank', hashindex._fill(hashindex._template(
             CASE WHEN i.access = 'landmarks' AND i.tenant_column IS NOT NULL THEN 'rank_tenants' ELSE 'rank_' || i.access END

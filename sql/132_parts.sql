@@ -106,12 +106,12 @@ BEGIN
         'candidates', format('hashindex.%I', 'candidates_' || i.name),
         'search', format('hashindex.%I', 'search_' || i.name),
         'within', format('hashindex.%I', 'within_' || i.name),
-        'sync', format('hashindex.%I', hashindex._sync_name(i.storage)),
-        'refresh', format('hashindex.%I', 'refresh_' || i.storage),
+        'sync', format('hashindex.%I', hashindex._sync_name(i.triggers)),
+        'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
         'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         'table', base, 'table_literal', quote_literal(base),
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
-        'storage_literal', quote_literal(i.storage),
+        'triggers_literal', quote_literal(i.triggers),
         'code_table', code_table, 'code_table_literal', quote_literal(code_table),
         'ext', '{ext}', 'operator', hashindex._distance_operator(i.metric), 'vector_type', hashindex._vector_type(to_regclass(base), i.column_name), 'plans', 'force_generic_plan',
         -- A plan that knows the keys leaves out the partitions that hold none of them.
@@ -153,7 +153,7 @@ DECLARE
             'SELECT FROM (WITH RECURSIVE tree (oid) AS (SELECT t.tgrelid UNION SELECT h.inhrelid FROM tree p JOIN pg_inherits h ON h.inhparent = p.oid) '
             'SELECT p.oid FROM tree p WHERE p.oid <> t.tgrelid EXCEPT SELECT unnest(x.part_oids) OFFSET 0) p '
             'WHERE EXISTS (SELECT FROM pg_trigger o WHERE (o.tgrelid, o.tgname, o.tgfoid) = (p.oid, t.tgname, t.tgfoid) OFFSET 0)))' ELSE '' END,
-        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.storage)), code_table
+        base, (hashindex._trigger_names(i))[1], format('hashindex.%I', hashindex._sync_name(i.triggers)), code_table
     );
     in_use text := format('EXISTS (SELECT FROM hashindex.index x, pg_trigger t WHERE %s AND %s)', seen, kept);
     lists_are_there text := CASE WHEN i.landmark_table IS NULL THEN 'true'
@@ -185,10 +185,6 @@ BEGIN
     ) t;
     RETURN jsonb_build_object(
         'types_differ', types.differ, 'as_kept', types.kept,
-        'read_columns', quote_literal(hashindex._read_columns(i)::text), 'read_types', quote_literal(ARRAY(
-            SELECT a.atttypid::regtype::text FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY k(name, n)
-            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(base) AND a.attname = k.name ORDER BY k.n
-        )::text),
         'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
         'require_trust', format(
             'hashindex._require_trust(%L, %L, %L, %L, %L)', i.schema_name, i.table_name, trusted, hashindex._read_columns(i),
@@ -392,42 +388,51 @@ BEGIN
 END
 $$;
 
--- Columns beside codes, changes of them and of vectors, and the log that a build reads.
+-- Columns beside codes, changes of them and of vectors, and the logs of keys that codes beside those in use are brought up to date by.
 CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
+    beside hashindex.index := x FROM hashindex._logged_for(i) x;
+    vectors text[] := ARRAY(SELECT DISTINCT c FROM unnest(ARRAY[i.column_name, beside.column_name]) c WHERE c IS NOT NULL ORDER BY c);
+    copied text[] := ARRAY(SELECT DISTINCT c FROM unnest(i.filter_columns || beside.filter_columns) c ORDER BY c);
+    read text[] := i.key_columns || vectors || copied;
     filters record;
+    changed text;
+    logs record;
 BEGIN
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
            coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
            coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
            coalesce(string_agg(format(', filter_%s = excluded.filter_%1$s', f.n), '' ORDER BY f.n), '') AS sets,
-           coalesce(string_agg(format(', filter_%s = r.filter_%1$s', f.n), '' ORDER BY f.n), '') AS values,
-           -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
-           coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%1$I))', f.name), '' ORDER BY f.n), '') AS changed
+           coalesce(string_agg(format(', filter_%s = r.filter_%1$s', f.n), '' ORDER BY f.n), '') AS values
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    changed := concat_ws(' OR ',
+        (SELECT string_agg(format('((n.%1$I OPERATOR({ext}.=) o.%1$I) IS NOT TRUE AND (n.%1$I IS NOT NULL OR o.%1$I IS NOT NULL))', v), ' OR ') FROM unnest(vectors) v),
+        -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
+        (SELECT string_agg(format('record_image_ne(ROW(n.%I), ROW(o.%1$I))', c), ' OR ') FROM unnest(copied) c));
+    SELECT coalesce(string_agg(format(E'\n    INSERT INTO hashindex.%I (%s) %s;', l.log, hashindex._columns_of(NULL, kept_keys),
+               CASE cardinality(kept_keys) WHEN 1 THEN 'SELECT unnest(hashindex_touched)' ELSE 'SELECT k.* FROM unnest(hashindex_touched) k' END), ''), '') AS touched,
+           coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', l.log,
+               hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)), '') FILTER (WHERE l.reads), '') AS moved,
+           coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
+    INTO logs FROM (
+        SELECT hashindex._log_name(i) AS log, true AS reads WHERE i.next_generation IS NOT NULL
+        UNION ALL
+        SELECT hashindex._log_name(beside), beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
+    ) l;
     RETURN jsonb_build_object(
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
-        'filter_sets', filters.sets, 'filter_values', filters.values,
-        'is_changed', format(
-            '((n.%1$I OPERATOR({ext}.=) o.%1$I) IS NOT TRUE AND (n.%1$I IS NOT NULL OR o.%1$I IS NOT NULL))%2$s',
-            i.column_name, filters.changed
-        ),
-        'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n    INSERT INTO hashindex.%I (%s) %s;', i.storage || '_touched', hashindex._columns_of(NULL, kept_keys),
-            CASE cardinality(kept_keys) WHEN 1 THEN 'SELECT unnest(hashindex_touched)' ELSE 'SELECT k.* FROM unnest(hashindex_touched) k' END
-        ) END,
+        'filter_sets', filters.sets, 'filter_values', filters.values, 'is_changed', changed,
+        'read_columns', quote_literal(read::text), 'read_types', quote_literal(ARRAY(
+            SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)
+            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name ORDER BY k.n
+        )::text),
+        'log_touched', logs.touched, 'log_truncate', logs.truncated,
         -- Any update moves a row: a build that reads the table by ctid may miss it, or read it twice.
-        'log_moved', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', i.storage || '_touched',
-            hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
-        ) END,
-        'log_truncate', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', i.storage || '_touched', kept_keys[1]
-        ) END
+        'log_moved', logs.moved
     );
 END
 $$;

@@ -1,5 +1,6 @@
--- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
--- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
+-- Builds codes beside searches and writers, as pg_repack builds a table: triggers log the keys that are written while others read the rows
+-- and write the new codes, which then catch up with the log and are exchanged in a short transaction. A build of landmarks writes a code
+-- table in their order; a swap has another model. pg-hashindex index encode runs the steps of a build.
 
 -- Tables of an index in schema hashindex, by their names, and whether it uses them. One that is not in use was left by a run that was cut
 -- off, or by a former build.
@@ -13,8 +14,8 @@ BEGIN
         c.relname IN (i.code_table, i.landmark_table)
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', i.storage || '_touched'
-        ) OR c.relname = i.storage || '_shards', false
+            i.storage || '_staged', hashindex._log_name(i)
+        ) OR c.relname = i.storage || '_shards' OR c.relname = hashindex._log_name(i) AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
     WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
@@ -55,6 +56,8 @@ BEGIN
     PERFORM hashindex.find_index(_locked_index.name);
     PERFORM hashindex._check_administrator();
     PERFORM hashindex._bind(_locked_index.name);
+    -- The index before the codes beside it, whose triggers serve both.
+    PERFORM FROM hashindex.index x WHERE x.name = (SELECT b.swap_of FROM hashindex.index b WHERE b.name = _locked_index.name) FOR UPDATE;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
 END
@@ -157,6 +160,12 @@ DECLARE
     ids text := hashindex._columns_of(NULL, hashindex._code_keys(i));
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
+    IF hashindex._is_logged_for(i) THEN
+        -- A build that reads all rows needs no word of a TRUNCATE before.
+        PERFORM hashindex._delete_emptied(i);
+    ELSE
+        PERFORM hashindex._create_log(i, NULL);
+    END IF;
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s, landmark, code FROM hashindex.%2$I WITH NO DATA',
         i.storage || '_staged', later.code_table, ids
@@ -165,16 +174,60 @@ BEGIN
     EXECUTE format(
         'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_staged', format('codes of index %s that are still to be put in order', i.name)
     );
-    -- Unlogged, since the build begins again after a crash.
+    PERFORM hashindex._hide(format('hashindex.%I', i.storage || '_staged'));
+    PERFORM hashindex._tell_writers(i);
+END
+$$;
+
+-- Name of the table of the keys that were written and that some codes, being built or beside those in use, are not up to date with.
+CREATE OR REPLACE FUNCTION hashindex._log_name(i hashindex.index) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN i.storage || '_touched';
+
+-- Makes the log of keys. One of codes that last survives a crash as the table does; a build begins again after a crash, and passes no table.
+CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, base regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    log text := format('hashindex.%I', hashindex._log_name(i));
+BEGIN
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%1$I AS SELECT %3$s FROM hashindex.%2$I c WITH NO DATA',
-        i.storage || '_touched', later.code_table, ids
+        'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
+        log, hashindex._columns_of(NULL, hashindex._code_keys(i)), i.code_table
     );
-    EXECUTE format(
-        'COMMENT ON TABLE hashindex.%I IS %L', i.storage || '_touched', format('keys that were written while index %s is built', i.name)
-    );
-    PERFORM hashindex._hide(format('hashindex.%I', i.storage || t)) FROM unnest('{_staged,_touched}'::text[]) t;
-    PERFORM hashindex._create_functions(i);
+    EXECUTE format('COMMENT ON TABLE %s IS %L', log, format('keys that were written while index %s is built or not in use', i.name));
+    PERFORM hashindex._hide(log);
+END
+$$;
+
+-- Makes the functions again that write the codes of an index and log keys. The caller holds SHARE ROW EXCLUSIVE on the table, so no
+-- statement that writes has begun with the former ones.
+CREATE OR REPLACE FUNCTION hashindex._tell_writers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x
+    WHERE x.name = CASE WHEN hashindex._is_logged_for(i) THEN i.swap_of ELSE i.name END;
+END
+$$;
+
+-- Deletes the codes of rows that a TRUNCATE removed, if the log tells of one. Codes that are not complete go all: columns of the table
+-- may have changed so that a key could not be logged.
+CREATE OR REPLACE FUNCTION hashindex._delete_emptied(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    emptied boolean;
+BEGIN
+    EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
+                   hashindex._log_name(i), (hashindex._code_keys(i))[1]) INTO emptied;
+    IF emptied THEN
+        EXECUTE format('DELETE FROM hashindex.%I c', i.code_table) || CASE WHEN i.encoded THEN
+            format(' WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s)', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c')) ELSE '' END;
+    END IF;
 END
 $$;
 
@@ -269,7 +322,7 @@ BEGIN
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
-        i.storage || '_touched', hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
+        hashindex._log_name(i), hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
         (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
         CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END, parts ->> 'fits'
@@ -285,31 +338,60 @@ BEGIN
 END
 $$;
 
--- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied
--- and the build has to begin again.
-CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
+-- Brings codes that are being built, or lie beside those in use, up to date for some logged keys; returns how many entries of the log it
+-- took, or -1 if the table was emptied and a build has to begin again.
+CREATE OR REPLACE FUNCTION hashindex._catch_up(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 -- row_security = off makes a policy that hides rows an error; otherwise hidden rows would pass for deleted ones.
 SET row_security = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex.find_index(_apply_touched.name);
-    kept text[] := hashindex._code_keys(i);
+    i hashindex.index := hashindex.find_index(_catch_up.name);
+    log text := format('hashindex.%I', hashindex._log_name(i));
+    renew text := format('hashindex.%I', 'renew_' || i.storage);
+    is_beside boolean := hashindex._is_logged_for(i);
     emptied boolean;
+    writers text[];
     applied bigint;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I t WHERE t.%I IS NULL)', i.storage || '_touched', kept[1]) INTO emptied;
-    IF emptied THEN
-        RETURN -1;
+    IF NOT (is_beside OR i.next_generation IS NOT NULL) OR to_regclass(log) IS NULL THEN
+        RETURN 0;
     END IF;
-    -- Keys are read before the table, since a key that is written in between is logged again.
+    EXECUTE format('SELECT bool_or(t.%1$I IS NULL) FROM (SELECT t.%1$I FROM %2$s t WHERE t.%1$I IS NULL UNION ALL (SELECT t.%1$I FROM %2$s t LIMIT 1)) t',
+                   (hashindex._code_keys(i))[1], log) INTO emptied;
+    IF emptied AND i.next_generation IS NOT NULL THEN
+        RETURN -1;
+    ELSIF emptied THEN
+        PERFORM hashindex._delete_emptied(i);
+    ELSIF emptied IS NULL OR i.next_generation IS NOT NULL AND to_regproc(renew) IS NULL THEN
+        -- There are no keys; or a build will leave them out of what it has read, and apply them then.
+        RETURN 0;
+    END IF;
+    -- Triggers write the codes in use.
+    writers := array_remove(ARRAY[CASE WHEN is_beside THEN format('hashindex.%I', hashindex._refresh_name(i)) END, CASE WHEN i.next_generation IS NOT NULL THEN renew END], NULL);
+    -- Keys are read before the table, since a key that is written in between is logged again. The mark of a TRUNCATE that came meanwhile
+    -- stays for the next call.
     EXECUTE format(
-        -- The mark of a TRUNCATE that came meanwhile stays for the next call.
-        'WITH t AS (DELETE FROM hashindex.%I k WHERE k.%I IS NOT NULL RETURNING %s AS id) SELECT count(*), hashindex.%I(array_agg(DISTINCT t.id))::text FROM t',
-        i.storage || '_touched', kept[1], hashindex._key_value(i, 'k', kept), 'renew_' || i.storage
+        'WITH t AS (DELETE FROM %1$s k WHERE k.ctid = ANY (ARRAY(SELECT l.ctid FROM %1$s l WHERE l.%2$I IS NOT NULL LIMIT 10000)) RETURNING %3$s AS id), '
+        'k AS MATERIALIZED (SELECT count(*) AS n, array_agg(DISTINCT t.id) AS keys FROM t) SELECT k.n, concat(%4$s) FROM k',
+        log, (hashindex._code_keys(i))[1], hashindex._key_value(i, 'k', hashindex._code_keys(i)),
+        (SELECT string_agg(w || '(k.keys)', ', ') FROM unnest(writers) w)
     ) INTO applied;
     RETURN applied;
+END
+$$;
+
+-- Brings codes beside those in use up to date for all logged keys that the transaction sees.
+CREATE OR REPLACE FUNCTION hashindex._catch_up_whole(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex.find_index(_catch_up_whole.name);
+BEGIN
+    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
+    END LOOP;
 END
 $$;
 
@@ -331,6 +413,9 @@ BEGIN
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
+    IF hashindex._is_logged_for(later) THEN
+        PERFORM hashindex._tell_writers(later);
+    END IF;
     PERFORM hashindex._set_readers(later, i);
 END
 $$;
@@ -368,7 +453,7 @@ BEGIN
     UPDATE hashindex.index x SET (next_generation, built_pages, built_from) = (NULL, NULL, NULL)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
-    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._tell_writers(i);
     RETURN true;
 END
 $$;

@@ -11,9 +11,9 @@ BEGIN
     SELECT p.oid::regprocedure FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
-        OR p.proname = hashindex._sync_name(i.storage) AND p.prorettype = 'trigger'::regtype
+        OR p.proname = hashindex._sync_name(i.triggers) AND p.prorettype = 'trigger'::regtype AND NOT hashindex._is_logged_for(i)
         OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargnames = '{v,or_null}'
-        OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
+        OR p.proname IN (hashindex._refresh_name(i), 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
         OR p.proname = 'nearest_' || i.storage AND p.proargnames[1] = 'number'
     )
     ORDER BY p.proname;
@@ -28,14 +28,19 @@ SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex._row_of(drop_index.name);
+    shares boolean := hashindex._is_logged_for(i);
     dropped text;
 BEGIN
     PERFORM hashindex._check_administrator();
+    PERFORM hashindex._allow_shard_changes();
+    IF shares THEN
+        PERFORM hashindex._lock_against_writers(i);
+    ELSE
+        -- Not by DROP TRIGGER, which only the owner of the table may run.
+        EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.triggers));
+    END IF;
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
-    PERFORM hashindex._allow_shard_changes();
-    -- Not by DROP TRIGGER, which only the owner of the table may run.
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.storage));
     -- While we waited for writers, a swap or rollback may have given these codes to another index.
     IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
@@ -47,7 +52,7 @@ BEGIN
     FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t LOOP
         EXECUTE format('DROP TABLE %s', dropped);
     END LOOP;
-    IF cardinality(i.key_columns) > 1 THEN
+    IF cardinality(i.key_columns) > 1 AND NOT shares THEN
         EXECUTE format('DROP TYPE IF EXISTS %s', hashindex._key_type(i));
     END IF;
     IF to_regclass('hashindex.node_index') IS NOT NULL THEN
@@ -55,6 +60,9 @@ BEGIN
     END IF;
     DELETE FROM hashindex.claim c WHERE c.name = i.name AND NOT hashindex._holds(c.pid, c.lock);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
+    IF shares AND to_regproc('hashindex.' || quote_ident(hashindex._sync_name(i.triggers))) IS NOT NULL THEN
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
+    END IF;
 END
 $$;
 

@@ -129,11 +129,11 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM hashindex._check_filter_columns(i, base);
-    -- Arguments and answers have the types of columns, which may be others now.
-    FOR typed IN SELECT f FROM hashindex._functions_of(i) f JOIN pg_proc p ON p.oid = f WHERE p.prorettype <> 'trigger'::regtype LOOP
+    -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
+    FOR typed IN SELECT f FROM hashindex.index x, hashindex._functions_of(x) f JOIN pg_proc p ON p.oid = f WHERE x.triggers = i.triggers AND p.prorettype <> 'trigger'::regtype LOOP
         EXECUTE format('DROP FUNCTION %s', typed);
     END LOOP;
-    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.storage || '_key');
+    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.triggers || '_key');
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
@@ -155,8 +155,11 @@ BEGIN
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
+    ELSIF hashindex._is_logged_for(i) THEN
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i));
+        PERFORM hashindex._create_log(i, base);
     END IF;
-    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
     -- The rights were lost with the codes.
     PERFORM hashindex._set_readers(i);
     RETURN true;
@@ -175,7 +178,8 @@ DECLARE
 BEGIN
     FOR marked IN
         SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
-        WHERE CASE WHEN verified THEN t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
+        -- The codes in use are verified after those beside them.
+        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
             AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
@@ -197,6 +201,9 @@ DECLARE
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
     found record;
 BEGIN
+    IF hashindex._is_logged_for(i) THEN
+        RETURN;
+    END IF;
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
@@ -366,7 +373,7 @@ BEGIN
         SELECT 4, 'type', t.oid::regtype::text, format('DROP TYPE %s', t.oid::regtype)
         FROM pg_type t
         WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typtype = 'c' AND obj_description(t.oid, 'pg_type') ~ '^key of index '
-          AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = 'key_' || i.storage)
+          AND NOT EXISTS (SELECT FROM hashindex.index i WHERE cardinality(i.key_columns) > 1 AND t.typname = i.triggers || '_key')
     )
     SELECT l.kind, l.object, l.statement FROM listed l ORDER BY l.place, l.object;
 END

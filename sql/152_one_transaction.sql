@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     EXECUTE format(
         'SELECT count(*), hashindex.%I(array_agg(s.id))::text FROM (SELECT %s AS id FROM %s b WHERE b.%I IS NOT NULL AND %s %s %s) s',
-        'refresh_' || i.storage, hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
+        hashindex._refresh_name(i), hashindex._key_value(i, 'b', i.key_columns), base, i.column_name, hashindex._has_no_code(i), one,
         -- The snapshot may be older than a row's vector, and would give the wrong code. Locking such a row raises the
         -- serialization failure that callers of these isolation levels expect.
         CASE WHEN current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN 'FOR SHARE OF b' END
@@ -50,6 +50,7 @@ BEGIN
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex.find_index(i.name);
+    PERFORM hashindex._catch_up_whole(i.name);
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -240,7 +241,7 @@ BEGIN
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s%s before it; the migration then changes nothing.', i.name, used.name, used.version,
                                 CASE WHEN filters <> i.filter_columns THEN format(' --filter-columns "%s"', array_to_string(filters, ',')) END);
     ELSIF (beside.model_id, beside.filter_columns) = (used.id, filters) THEN
-        -- The former codes were kept fresh since the last swap, so they need no encoding.
+        -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
         IF beside.name IS NOT NULL THEN

@@ -136,11 +136,14 @@ def upgrade() -> None:
         sa.Column("next_generation", sa.BigInteger),
         sa.Column("built_pages", sa.BigInteger),
         sa.Column("built_from", sa.Text),
-        # The names of its codes, landmarks, triggers and indexes contain this; at first it is the
-        # index's name.
+        # The names of its codes and landmarks contain this; at first it is the index's name.
         sa.Column("storage", sa.Text, nullable=False),
+        # The names of its triggers, and of the functions that write its codes, contain this. They
+        # stay when a swap exchanges the codes: sessions keep a function compiled for good.
+        sa.Column("triggers", sa.Text, nullable=False),
         # While a swap is under way, another row describes the new codes (next or ready). After it,
-        # that row describes the old codes (previous) until they are pruned.
+        # that row describes the old codes (previous) until they are pruned. It shares the triggers:
+        # they write the codes in use, and log the keys for the others.
         sa.Column("swap_of", sa.Text),
         sa.Column("swap_state", sa.Text),
         # The table and its codes as they were made. A restore of one of them gives it another oid,
