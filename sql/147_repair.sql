@@ -246,7 +246,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
-    WHERE t.in_use AND c.relname !~ '_(staged|touched)$' AND (c.relpersistence = 'u') <> unlogged;
+    WHERE t.in_use AND c.relname <> i.storage || '_staged' AND (c.relname <> hashindex._log_name(i) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 
