@@ -419,9 +419,9 @@ BEGIN
                hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)), '') FILTER (WHERE l.reads), '') AS moved,
            coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
     INTO logs FROM (
-        SELECT hashindex._log_name(i) AS log, true AS reads WHERE i.next_generation IS NOT NULL
+        SELECT hashindex._log_name(i.storage) AS log, true AS reads WHERE i.next_generation IS NOT NULL
         UNION ALL
-        SELECT hashindex._log_name(beside), beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
+        SELECT hashindex._log_name(beside.storage), beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
     ) l;
     RETURN jsonb_build_object(
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,

@@ -14,8 +14,8 @@ BEGIN
         c.relname IN (i.code_table, i.landmark_table)
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', hashindex._log_name(i)
-        ) OR c.relname = i.storage || '_shards' OR c.relname = hashindex._log_name(i) AND hashindex._is_logged_for(i), false
+            i.storage || '_staged', hashindex._log_name(i.storage)
+        ) OR c.relname = i.storage || '_shards' OR c.relname = hashindex._log_name(i.storage) AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
     WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
@@ -180,9 +180,9 @@ END
 $$;
 
 -- Name of the table of the keys that were written and that some codes, being built or beside those in use, are not up to date with.
-CREATE OR REPLACE FUNCTION hashindex._log_name(i hashindex.index) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._log_name(storage text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN i.storage || '_touched';
+RETURN storage || '_touched';
 
 -- Makes the log of keys. One of codes that last survives a crash as the table does; a build begins again after a crash, and passes no table.
 CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, base regclass) RETURNS void
@@ -190,7 +190,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    log text := format('hashindex.%I', hashindex._log_name(i));
+    log text := format('hashindex.%I', hashindex._log_name(i.storage));
 BEGIN
     EXECUTE format(
         'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
@@ -223,7 +223,7 @@ DECLARE
     emptied boolean;
 BEGIN
     EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
-                   hashindex._log_name(i), (hashindex._code_keys(i))[1]) INTO emptied;
+                   hashindex._log_name(i.storage), (hashindex._code_keys(i))[1]) INTO emptied;
     IF emptied THEN
         EXECUTE format('DELETE FROM hashindex.%I c', i.code_table) || CASE WHEN i.encoded THEN
             format(' WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s)', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c')) ELSE '' END;
@@ -322,7 +322,7 @@ BEGIN
         later.code_table, parts ->> 'filter_targets', parts ->> 'filter_reads', i.storage || '_staged',
         CASE WHEN i.filter_columns <> '{}' THEN
             format('JOIN %I.%I b ON %s', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 's')) END,
-        hashindex._log_name(i), hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
+        hashindex._log_name(i.storage), hashindex._columns_of(NULL, kept), hashindex._columns_of('s', kept),
         (SELECT string_agg(format('t.%1$I = s.%1$I', k), ' AND ') FROM unnest(kept) k),
         -- A small tenant has no landmarks, and its codes are together all the same.
         CASE WHEN i.tenant_column IS NOT NULL THEN format('b.%I, ', i.tenant_column) END, parts ->> 'fits'
@@ -348,7 +348,7 @@ SET row_security = off
 AS $$
 DECLARE
     i hashindex.index := hashindex.find_index(_catch_up.name);
-    log text := format('hashindex.%I', hashindex._log_name(i));
+    log text := format('hashindex.%I', hashindex._log_name(i.storage));
     renew text := format('hashindex.%I', 'renew_' || i.storage);
     is_beside boolean := hashindex._is_logged_for(i);
     emptied boolean;

@@ -34,6 +34,10 @@ BEGIN
     PERFORM hashindex._check_administrator();
     PERFORM hashindex._allow_shard_changes();
     IF shares THEN
+        -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
+        FOR dropped IN SELECT t.relation::text FROM hashindex._tables_of(i) t WHERE t.relation <> to_regclass(format('hashindex.%I', hashindex._log_name(i.storage))) LOOP
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', dropped);
+        END LOOP;
         PERFORM hashindex._lock_against_writers(i);
     ELSE
         -- Not by DROP TRIGGER, which only the owner of the table may run.

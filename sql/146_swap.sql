@@ -198,7 +198,7 @@ BEGIN
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
     -- The former log is of the codes that are in use now.
     FOR i IN SELECT x.* FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers ORDER BY x.name = beside LOOP
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i));
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
     END LOOP;
     IF hashindex._is_logged_for(i) THEN
         PERFORM hashindex._create_log(i, format('%I.%I', i.schema_name, i.table_name)::regclass);

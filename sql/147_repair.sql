@@ -156,7 +156,7 @@ BEGIN
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
     ELSIF hashindex._is_logged_for(i) THEN
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i));
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
         PERFORM hashindex._create_log(i, base);
     END IF;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
@@ -246,7 +246,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT t.relation FROM hashindex._tables_of(i) t JOIN pg_class c ON c.oid = t.relation
-    WHERE t.in_use AND c.relname <> i.storage || '_staged' AND (c.relname <> hashindex._log_name(i) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
+    WHERE t.in_use AND c.relname <> i.storage || '_staged' AND (c.relname <> hashindex._log_name(i.storage) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

@@ -251,7 +251,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    log regclass := to_regclass(format('hashindex.%I', hashindex._log_name(i)));
+    log regclass := to_regclass(format('hashindex.%I', hashindex._log_name(i.storage)));
 BEGIN
     IF hashindex._is_logged_for(i) AND has_table_privilege(log, 'SELECT') THEN
         EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
