@@ -396,8 +396,8 @@ AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
     beside hashindex.index := x FROM hashindex._logged_for(i) x;
-    vectors text[] := ARRAY(SELECT DISTINCT c FROM unnest(ARRAY[i.column_name, beside.column_name]) c WHERE c IS NOT NULL ORDER BY c);
-    copied text[] := ARRAY(SELECT DISTINCT c FROM unnest(i.filter_columns || beside.filter_columns) c ORDER BY c);
+    vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
+    copied text[] := i.filter_columns || ARRAY(SELECT c FROM unnest(beside.filter_columns) c WHERE c <> ALL (i.filter_columns));
     read text[] := i.key_columns || vectors || copied;
     filters record;
     changed text;
