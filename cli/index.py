@@ -281,8 +281,8 @@ def swap(
     into a column of their own.
 
     Makes the new codes beside the old ones; run it again to continue an interrupted swap. Compares
-    both on the same queries, and switches at once unless recall would fall. The old codes are kept
-    up to date for 'index rollback' until 'index prune'.
+    both on the same queries, and switches at once unless recall would fall. The old codes stay
+    for 'index rollback' until 'index prune'.
     """
     with opened(database_url, name) as found, progress(f"giving index {name} model {model}"):
         done = pg_hashindex.operations.swap(found, model, k=k, **options)
@@ -556,7 +556,7 @@ def _note_swap(found: IndexRow) -> None:
         model = row.model_name
         if row.swap_state == "previous":
             note(
-                f"the codes of model {model} are kept up to date as {row.name}; return to them: "
+                f"the codes of model {model} stay as {row.name}; return to them: "
                 f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
                 f"{found.name}"
             )

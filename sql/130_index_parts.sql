@@ -101,7 +101,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.storage || '_key') END;
+    RETURN CASE cardinality(i.key_columns) WHEN 1 THEN hashindex._base_type(i.key_types[1]) ELSE format('hashindex.%I', i.triggers || '_key') END;
 END
 $$;
 
@@ -140,6 +140,16 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN i.key_columns || i.column_name || i.filter_columns;
+END
+$$;
+
+-- Catalog rows of the codes beside those in use that the triggers of an index log keys for.
+CREATE OR REPLACE FUNCTION hashindex._logged_for(i hashindex.index) RETURNS SETOF hashindex.index
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY SELECT x.* FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
 END
 $$;
 
@@ -226,11 +236,31 @@ BEGIN
 END
 $$;
 
--- Name of the trigger function of an index that has this storage. Citus does not quote a function's name when it grants or revokes
+-- Name of a trigger function. Citus does not quote a function's name when it grants or revokes
 -- EXECUTE, so these names need no quotes. No index's name has a $.
-CREATE OR REPLACE FUNCTION hashindex._sync_name(storage text) RETURNS text
+CREATE OR REPLACE FUNCTION hashindex._sync_name(triggers text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN 'sync_' || CASE WHEN storage ~ '^[a-z0-9_]+$' THEN storage ELSE translate(lower(storage), '~-', '$$') || '$' || left(md5(storage), 8) END;
+RETURN 'sync_' || CASE WHEN triggers ~ '^[a-z0-9_]+$' THEN triggers ELSE translate(lower(triggers), '~-', '$$') || '$' || left(md5(triggers), 8) END;
+
+-- Whether the triggers belong to the index beside which an index is: they log keys for it. Each index of a distributed table has its own.
+CREATE OR REPLACE FUNCTION hashindex._is_logged_for(i hashindex.index) RETURNS boolean
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM hashindex.index x WHERE x.name = i.swap_of AND x.triggers = i.triggers);
+END
+$$;
+
+-- Name of the function that brings codes of an index up to date.
+CREATE OR REPLACE FUNCTION hashindex._refresh_name(i hashindex.index) RETURNS text
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN 'refresh_' || CASE WHEN hashindex._is_logged_for(i) THEN i.name ELSE i.triggers END;
+END
+$$;
 
 -- A name as a shell takes it for one word of a command.
 CREATE OR REPLACE FUNCTION hashindex._shell_word(word text) RETURNS text

@@ -147,15 +147,17 @@ BEGIN
     ELSE
         PERFORM hashindex._create_function(parts ->> 'refresher', parts, mark || 'makes the codes of keys what the table says');
     END IF;
-    PERFORM hashindex._create_function(
-        CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
-        mark || CASE WHEN in_python
-            THEN format('trigger: takes away the codes of rows that change, so that pg-hashindex index '
-                        'encode %s finds them; the model is evaluated in Python', i.name)
-            ELSE 'trigger: keeps the codes fresh' END
-    );
-    -- Otherwise anybody could put this trigger function on a table of his own.
-    EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+    IF NOT hashindex._is_logged_for(i) THEN
+        PERFORM hashindex._create_function(
+            CASE WHEN distributed THEN 'shards_sync' ELSE 'sync_table' END, parts,
+            mark || CASE WHEN in_python
+                THEN format('trigger: takes away the codes of rows that change, so that pg-hashindex index '
+                            'encode %s finds them; the model is evaluated in Python', i.name)
+                ELSE 'trigger: keeps the codes fresh' END
+        );
+        -- Otherwise anybody could put this trigger function on a table of his own.
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s() FROM PUBLIC', parts ->> 'sync');
+    END IF;
     PERFORM hashindex._create_function(
         'candidates', parts,
         format('%skeys of the n rows of %s whose codes are nearest to the query%s', mark, base, from_python)

@@ -19,7 +19,7 @@ BEGIN
         'column', quote_ident(i.column_name), 'column_literal', quote_literal(i.column_name),
         'tenant', quote_ident(i.tenant_column), 'tenant_literal', quote_literal(i.tenant_column),
         -- The tables of codes and of landmarks.
-        'storage_literal', quote_literal(i.storage),
+        'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
         -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
@@ -85,8 +85,8 @@ BEGIN
     RETURN jsonb_build_object(
         -- The functions of the index. Triggers call refresher, by the name refresh.
         'candidates', format('hashindex.%I', 'candidates_' || i.name), 'search', format('hashindex.%I', 'search_' || i.name),
-        'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.storage)),
-        'refresh', format('hashindex.%I', 'refresh_' || i.storage),
+        'within', format('hashindex.%I', 'within_' || i.name), 'sync', format('hashindex.%I', hashindex._sync_name(i.triggers)),
+        'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
         'refresher', CASE WHEN hashindex._encoded_in_python(i) THEN 'forget' ELSE 'refresh' END,
         -- Defaults of candidates and probes; whether candidates are looked for in lists.
         'n', i.candidates, 'probes', coalesce(i.probes, 1), 'lists', i.access = 'landmarks',
@@ -165,11 +165,6 @@ BEGIN
     RETURN jsonb_build_object(
         -- Whether written rows n have other types than the index keeps, and whether their values fit into those.
         'types_differ', types.differ, 'as_kept', types.kept,
-        -- Columns that the index reads, and their types when its functions were made.
-        'read_columns', quote_literal(hashindex._read_columns(i)::text), 'read_types', quote_literal(ARRAY(
-            SELECT a.atttypid::regtype::text FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY k(name, n)
-            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name ORDER BY k.n
-        )::text),
         -- Owners that the administrator trusts; an error if the table has others.
         'trusted', format('%L, %L', trusted, hashindex._read_columns(i)),
         'require_trust', format(
@@ -316,44 +311,58 @@ BEGIN
 END
 $$;
 
--- Columns beside codes, changes of them and of vectors, and the log that a build reads.
+-- Columns beside codes, changes of them and of vectors, and the logs of keys that codes beside those in use are brought up to date by.
 CREATE OR REPLACE FUNCTION hashindex._change_parts(i hashindex.index) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
+    -- Codes beside those in use: their vectors and copies are read too.
+    beside hashindex.index := x FROM hashindex._logged_for(i) x;
+    vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
+    copied text[] := i.filter_columns || ARRAY(SELECT c FROM unnest(beside.filter_columns) c WHERE c <> ALL (i.filter_columns));
+    read text[] := i.key_columns || vectors || copied;
     filters record;
+    logs record;
 BEGIN
     SELECT coalesce(string_agg(format(', filter_%s', f.n), '' ORDER BY f.n), '') AS targets,
            coalesce(string_agg(format(', r.filter_%s', f.n), '' ORDER BY f.n), '') AS sources,
            coalesce(string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n), '') AS reads,
            coalesce(string_agg(format(', filter_%s = excluded.filter_%s', f.n, f.n), '' ORDER BY f.n), '') AS sets,
-           coalesce(string_agg(format(', filter_%s = r.filter_%s', f.n, f.n), '' ORDER BY f.n), '') AS values,
-           -- Compared byte by byte: json has no =, and values that are equal by = may differ in a filter.
-           coalesce(string_agg(format(' OR record_image_ne(ROW(n.%I), ROW(o.%I))', f.name, f.name), '' ORDER BY f.n), '') AS changed
+           coalesce(string_agg(format(', filter_%s = r.filter_%s', f.n, f.n), '' ORDER BY f.n), '') AS values
     INTO filters FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n);
+    SELECT coalesce(string_agg(format(E'\n    INSERT INTO hashindex.%I (%s) SELECT k.* FROM unnest(hashindex_touched) k;', l.log, hashindex._columns_of(NULL, kept_keys)), ''), '') AS touched,
+           coalesce(string_agg(format(
+               E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', l.log, hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
+           ), '') FILTER (WHERE l.reads), '') AS moved,
+           coalesce(string_agg(format(E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', l.log, kept_keys[1]), ''), '') AS truncated
+    INTO logs FROM (
+        SELECT hashindex._log_name(i.storage) AS log, true AS reads WHERE i.next_generation IS NOT NULL
+        UNION ALL
+        SELECT hashindex._log_name(beside.storage), beside.next_generation IS NOT NULL WHERE beside.name IS NOT NULL
+    ) l;
     RETURN jsonb_build_object(
         -- The columns beside the codes: in an INSERT, of the rows r, of the rows b; in ON CONFLICT; in an UPDATE from r.
         'filter_targets', filters.targets, 'filter_sources', filters.sources, 'filter_reads', filters.reads,
         'filter_sets', filters.sets, 'filter_values', filters.values,
-        -- Whether the old row o and the new row n differ in what the index keeps.
-        'is_changed', hashindex._fill(
-            '((n.{column} OPERATOR({ext}.=) o.{column}) IS NOT TRUE AND (n.{column} IS NOT NULL OR o.{column} IS NOT NULL))',
-            jsonb_build_object('column', quote_ident(i.column_name))
-        ) || filters.changed,
-        -- What a trigger logs for a build: touched keys, moved rows, TRUNCATE.
-        'log_touched', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n    INSERT INTO hashindex.%I (%s) SELECT k.* FROM unnest(hashindex_touched) k;', i.storage || '_touched', hashindex._columns_of(NULL, kept_keys)
-        ) END,
-        -- Any update moves a row: a build that reads the table by ctid may miss it, or read it twice.
-        'log_moved', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (%s) SELECT %s FROM new_rows n;', i.storage || '_touched',
-            hashindex._columns_of(NULL, kept_keys), hashindex._columns_of('n', i.key_columns)
-        ) END,
-        'log_truncate', CASE WHEN i.next_generation IS NULL THEN '' ELSE format(
-            E'\n        INSERT INTO hashindex.%I (%I) VALUES (NULL);', i.storage || '_touched', kept_keys[1]
-        ) END
+        -- Whether the old row o and the new row n differ in what is kept of them; byte by byte in the copies, since json has no =, and values
+        -- that are equal by = may differ in a filter.
+        'is_changed', concat_ws(' OR ',
+            (SELECT string_agg(hashindex._fill(
+                '((n.{column} OPERATOR({ext}.=) o.{column}) IS NOT TRUE AND (n.{column} IS NOT NULL OR o.{column} IS NOT NULL))',
+                jsonb_build_object('column', quote_ident(v))
+            ), ' OR ') FROM unnest(vectors) v),
+            (SELECT string_agg(format('record_image_ne(ROW(n.%I), ROW(o.%I))', c, c), ' OR ') FROM unnest(copied) c)
+        ),
+        -- Columns that the triggers read, and their types when they were made.
+        'read_columns', quote_literal(read::text), 'read_types', quote_literal(ARRAY(
+            SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)
+            LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name ORDER BY k.n
+        )::text),
+        -- What a trigger logs for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
+        -- that reads the table by ctid may miss it, or read it twice.
+        'log_touched', logs.touched, 'log_truncate', logs.truncated, 'log_moved', logs.moved
     );
 END
 $$;

@@ -19,7 +19,6 @@ DECLARE
         WHEN model IS NULL THEN 'model'
     END;
     access text;
-    empty boolean;
 BEGIN
     PERFORM hashindex._check_administrator();
     IF missing IS NOT NULL THEN
@@ -35,13 +34,9 @@ BEGIN
     i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
     i.name := _create_index.name;
     i.storage := i.name;
+    i.triggers := i.name;
     i.model_id := used.id;
     i.metric := coalesce(i.metric, used.metric);
-    i.created_at := now();
-    i.access := 'scan';
-    i.encoded := false;
-    i.ranking := coalesce(i.ranking, (hashindex._rankings(used))[1]);
-    i.generation := hashindex._new_generation(0);
     i.tenant_column := options ->> 'tenant';
     i.filter_columns := hashindex._kept_columns(i, coalesce(i.filter_columns, '{}'));
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
@@ -54,33 +49,51 @@ BEGIN
         RAISE EXCEPTION 'index "%" exists already', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
-    -- An index that was renamed or swapped keeps its storage, and so may own objects with the names that this one would take.
-    IF EXISTS (SELECT FROM hashindex.index x WHERE x.storage = i.name) THEN
+    -- An index that was swapped may own objects with the names that this one would take.
+    IF EXISTS (SELECT FROM hashindex.index x WHERE i.name IN (x.storage, x.triggers)) THEN
         RAISE EXCEPTION 'the codes of another index are kept under the name "%"', i.name
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name.';
     END IF;
-    IF i.metric <> used.metric THEN
-        RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
-            USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
-    END IF;
-
     SELECT n.nspname, c.relname INTO STRICT i.schema_name, i.table_name
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _create_index.table_name;
     i.column_name := _create_index.column_name;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
-
-    i.code_table := i.storage || '_codes';
     PERFORM hashindex._check_distributable(i);
     PERFORM hashindex._check_keeper(i);
-    PERFORM hashindex._check_expressions(_create_index.table_name);
-    PERFORM hashindex._check_filter_columns(i, _create_index.table_name);
-    PERFORM hashindex._check_names(_create_index.table_name);
-    i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
+    PERFORM hashindex._make_generation(i, used, _create_index.table_name);
     access := coalesce(options ->> 'access', hashindex._usual_access(i, used));
+    IF access <> 'scan' OR options ? 'probes' THEN
+        PERFORM hashindex._configure_index(i.name, jsonb_build_object('access', access, 'probes', options -> 'probes'));
+    END IF;
+END
+$$;
+
+-- Makes what a row of the catalog describes: those of an index and of the codes beside it differ in who has the triggers.
+CREATE OR REPLACE FUNCTION hashindex._make_generation(i hashindex.index, used hashindex.model, base regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    empty boolean;
+BEGIN
+    IF i.metric <> used.metric THEN
+        RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
+            USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
+    END IF;
+    PERFORM hashindex._allow_shard_changes();
+    PERFORM hashindex._check_expressions(base);
+    PERFORM hashindex._check_filter_columns(i, base);
+    PERFORM hashindex._check_names(base);
+    i.created_at := now();
+    i.access := 'scan';
+    i.encoded := false;
+    i.ranking := coalesce(i.ranking, (hashindex._rankings(used))[1]);
+    i.candidates := coalesce(i.candidates, hashindex._usual_candidates(i, used));
+    i.generation := hashindex._new_generation(0);
+    i.code_table := i.storage || '_codes';
     INSERT INTO hashindex.index SELECT (i).* ON CONFLICT ON CONSTRAINT index_pkey DO NOTHING;
     -- Another session has created it since it was looked for above.
     IF NOT FOUND THEN
@@ -88,29 +101,32 @@ BEGIN
             USING ERRCODE = 'duplicate_object', HINT = 'Choose another name, or give it another model by a swap.';
     END IF;
 
-    PERFORM hashindex._create_codes(i, _create_index.table_name);
+    PERFORM hashindex._create_codes(i, base);
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex.distribute(i.name);
     ELSE
+        IF i.swap_of IS NOT NULL THEN
+            PERFORM hashindex._create_log(i, base);
+            PERFORM hashindex._tell_writers(i);
+        END IF;
         PERFORM hashindex._create_functions(i);
-        -- The table's owner needs EXECUTE to attach a partition.
-        EXECUTE format(
-            'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.storage),
-            (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(_create_index.table_name) p JOIN pg_class c ON c.oid = p.part)
-        );
-        PERFORM hashindex._create_triggers(i, _create_index.table_name);
-        PERFORM hashindex._set_readers(i);
+        IF i.swap_of IS NULL THEN
+            -- The table's owner needs EXECUTE to attach a partition.
+            EXECUTE format(
+                'GRANT EXECUTE ON FUNCTION hashindex.%I() TO %s', hashindex._sync_name(i.triggers),
+                (SELECT string_agg(DISTINCT c.relowner::regrole::text, ', ') FROM hashindex._parts_of(base) p JOIN pg_class c ON c.oid = p.part)
+            );
+            PERFORM hashindex._create_triggers(i, base);
+            PERFORM hashindex._set_readers(i);
+        END IF;
         -- The triggers encode all rows of a table that is still empty. An older snapshot could miss some that are there.
         IF NOT hashindex._encoded_in_python(i) AND current_setting('transaction_isolation') = 'read committed' THEN
-            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', _create_index.table_name, i.column_name) INTO empty;
+            EXECUTE format('SELECT NOT EXISTS (SELECT FROM %s WHERE %I IS NOT NULL)', base, i.column_name) INTO empty;
             IF empty THEN
                 PERFORM hashindex._mark_encoded(i);
             END IF;
         END IF;
-    END IF;
-    IF access <> 'scan' OR options ? 'probes' THEN
-        PERFORM hashindex._configure_index(i.name, jsonb_build_object('access', access, 'probes', options -> 'probes'));
     END IF;
 END
 $$;
@@ -156,7 +172,7 @@ LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN ARRAY(SELECT format('hashindex_%s_%s', i.storage, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event);
+    RETURN ARRAY(SELECT format('hashindex_%s_%s', i.triggers, event) FROM unnest(ARRAY['insert', 'update', 'delete', 'truncate']) event);
 END
 $$;
 
@@ -169,7 +185,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT t.* FROM pg_trigger t
-    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.storage))) AND NOT hashindex._is_shard(t.tgrelid);
+    WHERE t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers))) AND NOT hashindex._is_shard(t.tgrelid);
 END
 $$;
 
@@ -196,10 +212,10 @@ BEGIN
                 WHEN 'DELETE' THEN 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows'
                 ELSE 'AFTER TRUNCATE ON %s'
             END || ' FOR EACH STATEMENT', missing.part),
-            hashindex._sync_name(i.storage)
+            hashindex._sync_name(i.triggers)
         );
         UPDATE hashindex.index x SET part_oids = x.part_oids || missing.part::oid
-        WHERE x.storage = i.storage AND missing.part <> _create_triggers.table_name AND missing.part::oid <> ALL (x.part_oids);
+        WHERE x.triggers = i.triggers AND missing.part <> _create_triggers.table_name AND missing.part::oid <> ALL (x.part_oids);
     END LOOP;
 END
 $$;

@@ -1,5 +1,6 @@
--- Builds landmarks beside searches and writers, as pg_repack builds a table: it writes a new code table in the order of landmarks,
--- logs the keys that are written meanwhile, and exchanges the tables in a short transaction. pg-hashindex index encode runs these steps.
+-- Builds codes beside searches and writers, as pg_repack builds a table: triggers log the keys that are written while others read the rows
+-- and write the new codes, which then catch up with the log and are exchanged in a short transaction. A build of landmarks writes a code
+-- table in their order; a swap has another model. pg-hashindex index encode runs the steps of a build.
 
 -- Catalog row that an index will have after the build, for making the functions that will be used then.
 CREATE OR REPLACE FUNCTION hashindex._next_of(i hashindex.index) RETURNS hashindex.index
@@ -33,6 +34,8 @@ DECLARE
 BEGIN
     PERFORM hashindex._require(_locked_index.name, administers => true);
     PERFORM hashindex._bind(_locked_index.name);
+    -- The index before the codes beside it, whose triggers serve both.
+    PERFORM FROM hashindex.index x WHERE x.name = (SELECT b.swap_of FROM hashindex.index b WHERE b.name = _locked_index.name) FOR UPDATE;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = _locked_index.name FOR UPDATE;
     RETURN i;
 END
@@ -121,19 +124,70 @@ DECLARE
     ids text := hashindex._columns_of(NULL, hashindex._code_keys(i));
 BEGIN
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass, false);
+    IF hashindex._is_logged_for(i) THEN
+        -- A build that reads all rows needs no word of a TRUNCATE before.
+        PERFORM hashindex._delete_emptied(i);
+    ELSE
+        PERFORM hashindex._create_log(i, NULL);
+    END IF;
     EXECUTE format(
         'CREATE UNLOGGED TABLE hashindex.%I AS SELECT %s, landmark, code FROM hashindex.%I WITH NO DATA',
         i.storage || '_staged', ids, later.code_table
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
-    -- Unlogged, since the build begins again after a crash.
+    PERFORM hashindex._tell_writers(i);
+END
+$$;
+
+-- Name of the table of the keys that were written and that some codes, being built or beside those in use, are not up to date with.
+CREATE OR REPLACE FUNCTION hashindex._log_name(storage text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN storage || '_touched';
+
+-- Makes the log of keys. One of codes that last survives a crash as the table does; a build begins again after a crash, and passes no table.
+CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, base regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    log text := format('hashindex.%I', hashindex._log_name(i.storage));
+BEGIN
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%I AS SELECT %s FROM hashindex.%I c WITH NO DATA',
-        i.storage || '_touched', ids, later.code_table
+        'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
+        log, hashindex._columns_of(NULL, hashindex._code_keys(i)), i.code_table
     );
-    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_touched'), 'keys that were written while it is built');
-    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._adopt(i, 'TABLE', log, 'keys that were written while it is built or not in use');
+END
+$$;
+
+-- Makes the functions again that write the codes of an index and log keys. The caller holds SHARE ROW EXCLUSIVE on the table, so no
+-- statement that writes has begun with the former ones.
+CREATE OR REPLACE FUNCTION hashindex._tell_writers(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x
+    WHERE x.name = CASE WHEN hashindex._is_logged_for(i) THEN i.swap_of ELSE i.name END;
+END
+$$;
+
+-- Deletes the codes of rows that a TRUNCATE removed, if the log tells of one. Codes that are not complete go all: columns of the table
+-- may have changed so that a key could not be logged.
+CREATE OR REPLACE FUNCTION hashindex._delete_emptied(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    emptied boolean;
+BEGIN
+    EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
+                   hashindex._log_name(i.storage), (hashindex._code_keys(i))[1]) INTO emptied;
+    IF emptied THEN
+        EXECUTE format('DELETE FROM hashindex.%I c', i.code_table) || CASE WHEN i.encoded THEN
+            format(' WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s)', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c')) ELSE '' END;
+    END IF;
 END
 $$;
 
@@ -229,7 +283,7 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM {touched} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
         ORDER BY {if tenant}b.{tenant}, {end tenant}s.landmark$order$, parts, jsonb_build_object(
-            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', i.storage || '_touched')
+            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', hashindex._log_name(i.storage))
         )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
@@ -243,33 +297,65 @@ BEGIN
 END
 $$;
 
--- Brings the codes being built up to date for the keys that were written meanwhile; returns how many, or -1 if the table was emptied
--- and the build has to begin again.
-CREATE OR REPLACE FUNCTION hashindex._apply_touched(name text) RETURNS bigint
+-- Brings codes that are being built, or lie beside those in use, up to date for some logged keys; returns how many entries of the log it
+-- took, or -1 if the table was emptied and a build has to begin again.
+CREATE OR REPLACE FUNCTION hashindex._catch_up(name text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 -- row_security = off makes a policy that hides rows an error; otherwise hidden rows would pass for deleted ones.
 SET row_security = off
 AS $$
 DECLARE
-    i hashindex.index := hashindex._require(_apply_touched.name);
-    kept text[] := hashindex._code_keys(i);
+    i hashindex.index := hashindex._require(_catch_up.name);
+    renew text := format('hashindex.%I', 'renew_' || i.storage);
+    is_beside boolean := hashindex._is_logged_for(i);
+    names jsonb := hashindex._name_parts(i) || jsonb_build_object(
+        'log', format('hashindex.%I', hashindex._log_name(i.storage)), 'first', quote_ident((hashindex._code_keys(i))[1])
+    );
     emptied boolean;
     applied bigint;
 BEGIN
-    EXECUTE format('SELECT EXISTS (SELECT FROM hashindex.%I t WHERE t.%I IS NULL)', i.storage || '_touched', kept[1]) INTO emptied;
-    IF emptied THEN
-        RETURN -1;
+    IF NOT (is_beside OR i.next_generation IS NOT NULL) OR to_regclass(names ->> 'log') IS NULL THEN
+        RETURN 0;
     END IF;
-    -- Keys are read before the table, since a key that is written in between is logged again.
     EXECUTE hashindex._fill(
-        -- The mark of a TRUNCATE that came meanwhile stays for the next call.
-        'WITH t AS (DELETE FROM {touched} k WHERE k.{first} IS NOT NULL RETURNING {row k.id} AS id) SELECT count(*), {renew}(array_agg(DISTINCT t.id))::text FROM t',
-        hashindex._name_parts(i), jsonb_build_object(
-            'touched', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident(kept[1]), 'renew', format('hashindex.%I', 'renew_' || i.storage)
+        'SELECT bool_or(t.{first} IS NULL) FROM (SELECT t.{first} FROM {log} t WHERE t.{first} IS NULL UNION ALL (SELECT t.{first} FROM {log} t LIMIT 1)) t', names
+    ) INTO emptied;
+    IF emptied AND i.next_generation IS NOT NULL THEN
+        RETURN -1;
+    ELSIF emptied THEN
+        PERFORM hashindex._delete_emptied(i);
+    ELSIF emptied IS NULL OR i.next_generation IS NOT NULL AND to_regproc(renew) IS NULL THEN
+        -- There are no keys; or a build will leave them out of what it has read, and apply them then.
+        RETURN 0;
+    END IF;
+    -- Keys are read before the table, since a key that is written in between is logged again. The mark of a TRUNCATE that came meanwhile
+    -- stays for the next call. Triggers write the codes in use.
+    EXECUTE hashindex._fill(
+        $apply$
+        WITH t AS (
+            DELETE FROM {log} k WHERE k.ctid = ANY (ARRAY(SELECT l.ctid FROM {log} l WHERE l.{first} IS NOT NULL LIMIT 10000)) RETURNING {row k.id} AS id
+        ), k AS MATERIALIZED (SELECT count(*) AS n, array_agg(DISTINCT t.id) AS keys FROM t)
+        SELECT k.n, concat({if beside}{beside}(k.keys){end beside}{if both}, {end both}{if renew}{renew}(k.keys){end renew}) FROM k$apply$,
+        names, jsonb_build_object(
+            'beside', CASE WHEN is_beside THEN format('hashindex.%I', hashindex._refresh_name(i)) END,
+            'renew', CASE WHEN i.next_generation IS NOT NULL THEN renew END, 'both', is_beside AND i.next_generation IS NOT NULL
         )
     ) INTO applied;
     RETURN applied;
+END
+$$;
+
+-- Brings codes beside those in use up to date for all logged keys that the transaction sees.
+CREATE OR REPLACE FUNCTION hashindex._catch_up_whole(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    i hashindex.index := hashindex._require(_catch_up_whole.name);
+BEGIN
+    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
+    END LOOP;
 END
 $$;
 
@@ -291,6 +377,9 @@ BEGIN
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
+    IF hashindex._is_logged_for(later) THEN
+        PERFORM hashindex._tell_writers(later);
+    END IF;
     PERFORM hashindex._set_readers(later, i);
 END
 $$;
@@ -328,7 +417,7 @@ BEGIN
     UPDATE hashindex.index x SET (next_generation, built_pages, built_from) = (NULL, NULL, NULL)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
-    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._tell_writers(i);
     RETURN true;
 END
 $$;

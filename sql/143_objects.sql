@@ -14,9 +14,9 @@ BEGIN
     SELECT 'function', p.oid, p.oid::regprocedure::text, true FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace AND (
         p.proname IN ('candidates_' || i.name, 'search_' || i.name, 'within_' || i.name) AND p.proargtypes[0] = 'anycompatible'::regtype
-        OR p.proname = hashindex._sync_name(i.storage) AND p.prorettype = 'trigger'::regtype
+        OR p.proname = hashindex._sync_name(i.triggers) AND p.prorettype = 'trigger'::regtype AND NOT hashindex._is_logged_for(i)
         OR p.proname IN ('encode_' || i.storage, 'project_' || i.storage) AND p.proargnames = '{v,or_null}'
-        OR p.proname IN ('refresh_' || i.storage, 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
+        OR p.proname IN (hashindex._refresh_name(i), 'renew_' || i.storage) AND p.proargnames IN ('{keys}', '{keys,rows}')
         OR p.proname = 'nearest_' || i.storage AND p.proargnames[1] = 'number'
     )
     UNION ALL
@@ -24,15 +24,15 @@ BEGIN
         c.relname IN (i.code_table, i.landmark_table, i.storage || '_shards')
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', i.storage || '_touched'
-        ), false
+            i.storage || '_staged', hashindex._log_name(i.storage)
+        ) OR c.relname = hashindex._log_name(i.storage) AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
     WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
       AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|touched|shards)$'
     UNION ALL
     SELECT 'type', t.oid, t.oid::regtype::text, true FROM pg_type t
-    WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typname = i.storage || '_key' AND cardinality(i.key_columns) > 1
+    WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typname = i.triggers || '_key' AND cardinality(i.key_columns) > 1 AND NOT hashindex._is_logged_for(i)
     ORDER BY 1, 3;
 END
 $$;
@@ -67,13 +67,22 @@ SET client_min_messages = warning
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(drop_index.name, administers => true, reads => false);
+    shares boolean := hashindex._is_logged_for(i);
     made record;
 BEGIN
+    PERFORM hashindex._allow_shard_changes();
+    IF shares THEN
+        -- Codes first: a session that has searched by them may then want to write, and would wait for a lock on the table. Writers hold the log.
+        FOR made IN SELECT o.object FROM hashindex._objects_of(i) o WHERE o.kind = 'table' AND o.id <> to_regclass(format('hashindex.%I', hashindex._log_name(i.storage))) LOOP
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', made.object);
+        END LOOP;
+        PERFORM hashindex._lock_against_writers(i);
+    ELSE
+        -- Not by DROP TRIGGER, which only the owner of the table may run.
+        EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.triggers));
+    END IF;
     -- The codes of other models, from swaps, are dropped with it.
     PERFORM hashindex.drop_index(x.name) FROM hashindex.index x WHERE x.swap_of = i.name;
-    PERFORM hashindex._allow_shard_changes();
-    -- Not by DROP TRIGGER, which only the owner of the table may run.
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I() CASCADE', hashindex._sync_name(i.storage));
     -- While we waited for writers, a swap or rollback may have given these codes to another index.
     IF (SELECT x.storage FROM hashindex.index x WHERE x.name = i.name FOR UPDATE) IS DISTINCT FROM i.storage THEN
         RAISE EXCEPTION 'index "%" was swapped meanwhile', i.name USING ERRCODE = 'serialization_failure', HINT = 'Run it again.';
@@ -87,6 +96,9 @@ BEGIN
     END IF;
     DELETE FROM hashindex.claim c WHERE c.name = i.name AND NOT hashindex._holds(c.pid, c.lock);
     DELETE FROM hashindex.index x WHERE x.name = i.name;
+    IF shares AND to_regproc('hashindex.' || quote_ident(hashindex._sync_name(i.triggers))) IS NOT NULL THEN
+        PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
+    END IF;
 END
 $$;
 

@@ -1,7 +1,7 @@
--- Gives an index another model, another column or other filter columns, while it is searched. A second index with a name of its own is made beside it, and encoded,
--- built and kept fresh like any other. Then the two exchange everything but their names: two rows of the catalog, and the
--- functions that search. That locks neither the table nor codes, so no session waits. The former codes stay, kept fresh,
--- until they are pruned.
+-- Gives an index another model, another column or other filter columns, while it is searched. Codes with a name of their own are made beside
+-- those in use, and encoded and built like those of any other index. Meanwhile triggers write the codes in use and log the keys, since writing
+-- both costs more; the codes beside catch up with the log. Then the two exchange everything but their names and triggers, under a short lock.
+-- The former codes stay beside, with a log of the keys written since, until they are pruned.
 
 -- Catalog row of the codes that an index is swapped to (next, ready) or was swapped from (previous).
 CREATE OR REPLACE FUNCTION hashindex._find_swap(index_name text, states text[]) RETURNS hashindex.index
@@ -24,30 +24,33 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    -- A second swap waits here, and then finds the first.
-    i hashindex.index := hashindex._locked_index(begin_swap.name);
+    i hashindex.index;
     before hashindex.model;
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
+    base regclass;
     asked jsonb;
-    next_name text;
     wanted text;
     vectors text;
     filters text[];
 BEGIN
+    IF (hashindex._find_swap(begin_swap.name, '{next,ready}')).name IS NULL THEN
+        PERFORM hashindex._lock_against_writers(hashindex._require(begin_swap.name, administers => true));
+    END IF;
+    -- A second swap waits here, and then finds the first.
+    i := hashindex._locked_index(begin_swap.name);
     SELECT m.* INTO STRICT before FROM hashindex.model m WHERE m.id = i.model_id;
     IF i.swap_of IS NOT NULL THEN
         RAISE EXCEPTION 'index "%" is a part of the swap of index "%"', i.name, i.swap_of
             USING ERRCODE = 'object_in_use', HINT = format('Swap the model of index %s.', i.swap_of);
     END IF;
+    base := format('%I.%I', i.schema_name, i.table_name)::regclass;
     vectors := coalesce(begin_swap.column_name, i.column_name);
     asked := hashindex._checked_options(i.name, used, options);
     options := hashindex._options_of(i) || asked;
     filters := hashindex._kept_columns(i, (jsonb_populate_record(i, options)).filter_columns);
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
-        PERFORM hashindex._check_vector_column(
-            format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, used.dimension
-        );
+        PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension);
         -- With vectors of another dimension, the former codes could neither be compared nor used again.
         RAISE EXCEPTION 'model "%:%" takes vectors of % dimensions, and those of index "%" had %',
             used.name, used.version, used.dimension, i.name, before.dimension
@@ -79,37 +82,44 @@ BEGIN
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
                                 CASE WHEN (beside.model_id, beside.column_name, beside.filter_columns) <> (used.id, vectors, filters) THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
+    PERFORM hashindex._check_vector_column(base, vectors, used.dimension);
+    -- Those that are not named here are the same.
+    beside := i;
     -- Objects get names made from it, so no index may have used it before. 34 bytes leave space for a number within the 40 bytes of
     -- an index's name.
-    SELECT format('%s~%s', s.stem, n) INTO next_name
+    SELECT format('%s~%s', s.stem, n) INTO beside.name
     FROM (SELECT CASE WHEN octet_length(i.name) <= 34 THEN i.name ELSE md5(i.name) END AS stem) s, generate_series(2, 99999) n
-    WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage))
+    WHERE NOT EXISTS (SELECT FROM hashindex.index x WHERE format('%s~%s', s.stem, n) IN (x.name, x.storage, x.triggers))
     ORDER BY n LIMIT 1;
+    beside.storage := beside.name;
+    beside.triggers := CASE WHEN hashindex._is_distributed(i) THEN beside.name ELSE i.triggers END;
+    beside.swap_of := i.name;
+    beside.swap_state := 'next';
+    beside.model_id := used.id;
+    beside.column_name := vectors;
+    beside.filter_columns := filters;
     -- A ranking is kept if the user chose it; a default gives way to the new model's default. So are candidates.
-    IF i.ranking = (hashindex._rankings(before))[1] OR i.ranking <> ALL (hashindex._rankings(used)) THEN
-        options := options - 'ranking';
-    END IF;
-    IF i.candidates = hashindex._usual_candidates(i, before) THEN
-        options := options - 'candidates';
-    END IF;
-    IF wanted <> 'landmarks' THEN
-        options := options - 'probes';
-    END IF;
-    PERFORM hashindex._create_index(
-        next_name, format('%I.%I', i.schema_name, i.table_name)::regclass, vectors, format('%s:%s', used.name, used.version),
-        -- Searches by landmarks begin once it is a part of the swap, since its notice is not for users.
-        options - 'probes' || '{"access": "scan"}',
-        true  -- as they were asked for above
-    );
-    UPDATE hashindex.index x SET swap_of = i.name, swap_state = 'next' WHERE x.name = next_name;
-    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = next_name;
-    PERFORM hashindex._configure_index(next_name, jsonb_build_object('access', wanted, 'probes', options -> 'probes'));
-    RETURN next_name;
+    beside.ranking := CASE WHEN asked ? 'ranking' THEN asked ->> 'ranking'
+        WHEN i.ranking <> (hashindex._rankings(before))[1] AND i.ranking = ANY (hashindex._rankings(used)) THEN i.ranking END;
+    beside.candidates := coalesce((asked ->> 'candidates')::integer, nullif(i.candidates, hashindex._usual_candidates(i, before)));
+    beside.building := NULL;
+    beside.probes := NULL;
+    beside.trained_rows := NULL;
+    beside.landmark_table := NULL;
+    beside.next_generation := NULL;
+    beside.built_pages := NULL;
+    beside.built_from := NULL;
+    PERFORM hashindex._make_generation(beside, used, base);
+    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
+    PERFORM hashindex._configure_index(beside.name, jsonb_build_object(
+        'access', wanted, 'probes', CASE wanted WHEN 'landmarks' THEN options -> 'probes' END
+    ));
+    RETURN beside.name;
 END
 $$;
 
 COMMENT ON FUNCTION hashindex.begin_swap IS
-    'makes a second index with another model, of another column or with other filter columns if they are named, beside an index, to be encoded and then exchanged with it; returns its name';
+    'makes codes of another model, of another column or with other options if they are named, beside those of an index, to be encoded and then exchanged with them; returns their name';
 
 -- Called once all codes are committed: transactions that begin later see all of them.
 CREATE OR REPLACE FUNCTION hashindex.swap_is_ready(name text) RETURNS void
@@ -147,10 +157,17 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    i hashindex.index := hashindex._require(exchange.name, administers => true);
     beside text;
+    is_older boolean;
 BEGIN
-    PERFORM hashindex._locked_index(exchange.name);
-    SELECT x.name INTO beside FROM hashindex.index x
+    -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
+    -- by builds.
+    IF EXISTS (SELECT FROM hashindex._logged_for(i)) THEN
+        PERFORM hashindex._lock_against_writers(i);
+    END IF;
+    i := hashindex._locked_index(i.name);
+    SELECT x.name, x.created_at <> now() INTO beside, is_older FROM hashindex.index x
     WHERE x.swap_of = exchange.name AND x.swap_state = exchange.state FOR UPDATE;
     IF beside IS NULL THEN
         RAISE EXCEPTION 'index "%" has no % codes of another model', exchange.name,
@@ -165,17 +182,28 @@ BEGIN
     ) THEN
         RAISE EXCEPTION 'index "%" is being encoded or built by another session', exchange.name
             USING ERRCODE = 'lock_not_available', HINT = 'Wait for it.';
+    ELSIF is_older AND current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'codes of index "%" are exchanged after the last written keys, which this transaction may not see', exchange.name
+            USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     END IF;
-    -- One statement, since storage is unique.
+    PERFORM hashindex._catch_up_whole(beside);
+    -- One statement, since storage is unique. A rebalance that was cut off is given up.
     UPDATE hashindex.index x
     SET (model_id, column_name, code_table, access, building, ranking, candidates,
-         probes, trained_rows, storage, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
+         probes, trained_rows, storage, triggers, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
         = (o.model_id, o.column_name, o.code_table, o.access, o.building,
-           o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.landmark_table, o.encoded,
-           o.next_generation, o.built_pages, o.built_from, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
+           o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.triggers, o.landmark_table, o.encoded,
+           NULL, NULL, NULL, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
+    -- The former log is of the codes that are in use now.
+    FOR i IN SELECT x.* FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers ORDER BY x.name = beside LOOP
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
+    END LOOP;
+    IF hashindex._is_logged_for(i) THEN
+        PERFORM hashindex._create_log(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
+    END IF;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x
     WHERE x.name IN (exchange.name, beside);
 END

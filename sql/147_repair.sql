@@ -129,11 +129,14 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM hashindex._check_filter_columns(i, base);
-    -- Arguments and answers have the types of columns, which may be others now.
-    FOR typed IN SELECT o.object FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id WHERE p.prorettype <> 'trigger'::regtype LOOP
+    -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
+    FOR typed IN
+        SELECT o.object FROM hashindex.index x, hashindex._objects_of(x) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id
+        WHERE x.triggers = i.triggers AND p.prorettype <> 'trigger'::regtype
+    LOOP
         EXECUTE format('DROP FUNCTION %s', typed);
     END LOOP;
-    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.storage || '_key');
+    EXECUTE format('DROP TYPE IF EXISTS hashindex.%I', i.triggers || '_key');
     SELECT array_agg(n.type ORDER BY o.place) INTO i.key_types
     FROM unnest(i.key_columns) WITH ORDINALITY o(name, place)
     JOIN (SELECT (hashindex._find_key(base, i.key_columns)).*) k ON true
@@ -155,8 +158,11 @@ BEGIN
     PERFORM hashindex._bind(i.name, true);
     IF hashindex._is_distributed(i) THEN
         PERFORM hashindex._distribute_codes(i);
+    ELSIF hashindex._is_logged_for(i) THEN
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
+        PERFORM hashindex._create_log(i, base);
     END IF;
-    PERFORM hashindex._create_functions(i);
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.triggers = i.triggers ORDER BY x.swap_of NULLS FIRST;
     -- The rights were lost with the codes.
     PERFORM hashindex._set_readers(i);
     RETURN true;
@@ -175,7 +181,8 @@ DECLARE
 BEGIN
     FOR marked IN
         SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
-        WHERE CASE WHEN verified THEN t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
+        -- The codes in use are verified after those beside them.
+        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
             AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
@@ -197,6 +204,9 @@ DECLARE
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
     found record;
 BEGIN
+    IF hashindex._is_logged_for(i) THEN
+        RETURN;
+    END IF;
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
@@ -239,7 +249,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
-    WHERE o.in_use AND c.relname !~ '_(staged|touched)$' AND (c.relpersistence = 'u') <> unlogged;
+    WHERE o.in_use AND c.relname <> i.storage || '_staged' AND (c.relname <> hashindex._log_name(i.storage) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

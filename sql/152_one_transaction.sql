@@ -18,7 +18,7 @@ BEGIN
             -- serialization failure that callers of these isolation levels expect.
             {if strict}FOR SHARE OF b{end strict}
         ) s$encode$, hashindex._name_parts(i), jsonb_build_object(
-            'refresh', format('hashindex.%I', 'refresh_' || i.storage), 'has_no_code', hashindex._has_no_code(i),
+            'refresh', format('hashindex.%I', hashindex._refresh_name(i)), 'has_no_code', hashindex._has_no_code(i),
             'given', CASE WHEN id IS NOT NULL THEN hashindex._key_of_text(i, quote_literal(id)) END,
             'strict', current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
         )
@@ -57,6 +57,7 @@ BEGIN
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex._require(i.name);
+    PERFORM hashindex._catch_up_whole(i.name);
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);
@@ -236,7 +237,7 @@ BEGIN
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s%s before it; the migration then changes nothing.', i.name, used.name, used.version,
                                 CASE WHEN filters <> i.filter_columns THEN format(' --filter-columns "%s"', array_to_string(filters, ',')) END);
     ELSIF (beside.model_id, beside.filter_columns) = (used.id, filters) THEN
-        -- The former codes were kept fresh since the last swap, so they need no encoding.
+        -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
         IF beside.name IS NOT NULL THEN

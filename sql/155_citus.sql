@@ -364,7 +364,7 @@ DECLARE
     nearest jsonb;
 BEGIN
     -- The one of a table that is distributed later.
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'refresh_' || i.storage, hashindex._key_type(i));
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', hashindex._refresh_name(i), hashindex._key_type(i));
     PERFORM hashindex._create_function(
         'shards_refresh', parts, format('index %s: makes the codes of keys what a shard says', i.name),
         jsonb_build_object('refresh_shards', hashindex._shard_branches(hashindex._written_versions(i), 'table_literal', 'refresh_codes', parts))
@@ -412,12 +412,19 @@ DECLARE
     base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
     needed regprocedure;
     known boolean;
-    sync text := format('hashindex.%I()', hashindex._sync_name(i.storage));
-    -- A table's owner was trusted when the index was made.
-    is_new boolean := to_regprocedure(sync) IS NULL;
-    trusted text := c.relowner::regrole FROM pg_class c
-        WHERE c.oid = base AND (is_new OR has_function_privilege(c.relowner, to_regprocedure(sync), 'EXECUTE'));
+    sync text;
+    is_new boolean;
+    trusted text;
 BEGIN
+    IF hashindex._is_logged_for(i) THEN
+        -- Codes beside those in use have triggers of their own on shards.
+        UPDATE hashindex.index x SET triggers = x.name WHERE x.name = i.name RETURNING x.* INTO i;
+    END IF;
+    sync := format('hashindex.%I()', hashindex._sync_name(i.triggers));
+    -- A table's owner was trusted when the index was made.
+    is_new := to_regprocedure(sync) IS NULL;
+    trusted := c.relowner::regrole FROM pg_class c
+        WHERE c.oid = base AND (is_new OR has_function_privilege(c.relowner, to_regprocedure(sync), 'EXECUTE'));
     IF NOT EXISTS (SELECT FROM pg_extension e WHERE e.extname = 'citus') THEN
         RAISE EXCEPTION 'index "%" cannot be distributed: Citus is not installed in database %', i.name, current_database()
             USING ERRCODE = 'feature_not_supported', HINT = 'Without Citus an index needs no distribution.';

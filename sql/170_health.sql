@@ -278,6 +278,22 @@ BEGIN
 END
 $$;
 
+-- Logged keys that codes beside those in use are behind by, and the number of these codes by the planner's estimate; NULL for those who may
+-- not read the log.
+CREATE OR REPLACE FUNCTION hashindex._behind(i hashindex.index, OUT behind double precision, OUT codes double precision)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    log regclass := to_regclass(format('hashindex.%I', hashindex._log_name(i.storage)));
+BEGIN
+    IF hashindex._is_logged_for(i) AND has_table_privilege(log, 'SELECT') THEN
+        EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
+        codes := c.reltuples FROM pg_class c WHERE c.oid = to_regclass(format('hashindex.%I', i.code_table));
+    END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION hashindex.health(index_name text, "full" boolean DEFAULT false)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 20
@@ -336,13 +352,14 @@ BEGIN
                repair || ', which also fixes the codes of rows written meanwhile'
         FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
         LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
-            AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.storage)))
+            AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)))
         WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
         UNION ALL
         SELECT 'functions', 'broken', format('hashindex.%I is missing', f.name), NULL, repair
         FROM unnest(
-            ARRAY[hashindex._sync_name(i.storage), 'candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
-            || CASE WHEN base IS NOT NULL THEN ARRAY['refresh_' || i.storage] END
+            ARRAY['candidates_' || i.name, 'search_' || i.name, 'within_' || i.name]
+            || CASE WHEN NOT hashindex._is_logged_for(i) THEN ARRAY[hashindex._sync_name(i.triggers)] END
+            || CASE WHEN base IS NOT NULL THEN ARRAY[hashindex._refresh_name(i)] END
             || CASE WHEN hashindex._is_distributed(i) THEN ARRAY['encode_' || i.storage, 'project_' || i.storage] END
         ) f(name)
         WHERE f.name NOT IN (SELECT p.proname FROM hashindex._objects_of(i) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id)
@@ -352,7 +369,7 @@ BEGIN
         UNION ALL
         SELECT 'functions', 'warning', format('%s shards are new since the functions were made', count(*)), 'searches, and writes to these, take a slower way', repair
         FROM hashindex._shards_of(CASE WHEN hashindex._is_distributed(i) THEN base END) s
-        JOIN pg_proc p ON p.proname = 'refresh_' || i.storage AND strpos(p.prosrc, quote_literal(format('%I.%I', i.schema_name, s.name))) = 0
+        JOIN pg_proc p ON p.proname = hashindex._refresh_name(i) AND strpos(p.prosrc, quote_literal(format('%I.%I', i.schema_name, s.name))) = 0
         WHERE p.pronamespace = 'hashindex'::regnamespace AND p.proargnames = '{keys,rows}'
         HAVING count(*) > 0
         UNION ALL
@@ -384,20 +401,23 @@ BEGIN
     FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
 
     RETURN QUERY
-    SELECT 'swap', CASE WHEN s.left_over THEN 'warning' ELSE 'ok' END, NULL::double precision,
-           CASE WHEN s.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept fresh beside', s.model)
+    SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, s.behind,
+           CASE WHEN s.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
+                    || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', s.behind) ELSE '' END
                 WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
                 ELSE format('a swap to model %s was left %s', s.model,
                             CASE s.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
            CASE WHEN s.swap_state = 'previous' THEN
-                    format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
+                    CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
+                    || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
                 WHEN s.left_over THEN format(
                     'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
                     i.name, hashindex._shell_word(s.model), i.name) END
     FROM (
         SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
-               x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over
-        FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id WHERE x.swap_of = i.name ORDER BY x.swap_state
+               x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
+               l.behind, x.swap_state = 'previous' AND l.behind > greatest(10000, l.codes / 10) AS is_long
+        FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id, hashindex._behind(x) l WHERE x.swap_of = i.name ORDER BY x.swap_state
     ) s;
     IF whole THEN
         RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, coalesce(health.full, false)) h;

@@ -197,11 +197,19 @@ def upgrade() -> None:
         ),
         column(
             "storage",
-            "part of the names of codes, landmarks and triggers; at first the name of the index",
+            "part of the names of codes and landmarks; at first the name of the index",
             sa.Text,
         ),
         column(
-            "swap_of", "index that these codes are to serve, or have served", sa.Text, nullable=True
+            "triggers",
+            "part of the names of triggers and of functions that write codes; stays in a swap",
+            sa.Text,
+        ),
+        column(
+            "swap_of",
+            "index that these codes are to serve, or have served; its triggers log keys for them",
+            sa.Text,
+            nullable=True,
         ),
         column("swap_state", "next, ready, or previous after the swap", sa.Text, nullable=True),
         column(

@@ -1,4 +1,4 @@
-"""The landmarks of an index that wait to be built, as the catalog has it."""
+"""Codes beside those in use, as the catalog has them: what waits to be built or to catch up."""
 
 from contextlib import AbstractContextManager
 
@@ -6,6 +6,30 @@ from ..db.statements import execute
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError
 from .catalog import IndexRow
+
+#: The most logged keys to apply under the lock that a change to other codes takes.
+FEW_KEYS = 1000
+#: How often to catch up with writers that may be as fast.
+MOST_APPLIED = 1000
+
+
+def catch_up_once(index: IndexRow) -> int:
+    """Bring codes beside those in use up to date for some of the keys that triggers have logged.
+
+    Returns how many entries of the log were taken, or -1 if a build has to begin again, since the
+    table was emptied.
+    """
+    row = execute(index.connection, "SELECT hashindex._catch_up($1)", [index.name]).fetchone()
+    return int(row[0]) if row else 0
+
+
+def catch_up(index: IndexRow) -> None:
+    """Bring codes beside those in use up to date, but for the keys that are written meanwhile."""
+    for _ in range(MOST_APPLIED):
+        with index.connection.transaction():
+            execute(index.connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            if catch_up_once(index) < FEW_KEYS:
+                return
 
 
 def waits_for_landmarks(index: IndexRow) -> bool:

@@ -17,13 +17,14 @@ from ..db.throttle import Throttle
 from ..errors import InvalidInputError
 from . import citus, encoding
 from .access import (
+    catch_up,
     configured_otherwise,
     drop_unused,
     end_left_rebalance,
     only_builder,
     waits_for_landmarks,
 )
-from .catalog import IndexRow, read_row
+from .catalog import IndexRow, read_row, read_rows
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .verifying import Verifier
@@ -65,6 +66,7 @@ def encode(
 
         def encode_missing(row: IndexRow) -> int:
             fill = citus.encode_shards if row.distributed else encoding.encode_missing
+            catch_up(row)
             return fill(row, throttle, batch_rows=batch_rows)
 
         landmarks = waits_for_landmarks(index)
@@ -78,6 +80,11 @@ def encode(
             written += encode_missing(read_row(index.connection, index.name))
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
         execute(index.connection, encoded, [index.name])
+        catch_up(index)
+        for previous in read_rows(
+            index.connection, "WHERE (i.swap_of, i.swap_state) = ($1, 'previous')", [index.name]
+        ):
+            catch_up(previous)
     return written + built if coded_by_build else written
 
 

@@ -51,7 +51,8 @@ _CATALOG: LiteralString = """
                ELSE hashindex._base_types(i) END AS base_types,
            i.metric, i.code_table, i.created_at,
            i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
-           i.storage, i.swap_of, i.swap_state, i.filter_columns, i.encoded, i.tenant_column,
+           i.storage, i.triggers, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
+           i.tenant_column,
            CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
            m.network ->> 'kind'::text AS network, hashindex._options_of(i) AS options,
            (
@@ -241,6 +242,7 @@ class IndexRow:
     probes: int | None
     trained_rows: int | None
     storage: str
+    triggers: str
     swap_of: str | None
     swap_state: SwapState | None
     filter_columns: list[str]
@@ -316,7 +318,7 @@ class IndexRow:
             "code_key": key.ids_of("c"),
             "ids": key.ids,
             "whole_key": key.whole(
-                key.ids_of("c"), sql.Identifier("hashindex", f"{self.storage}_key")
+                key.ids_of("c"), sql.Identifier("hashindex", f"{self.triggers}_key")
             ),
             "gone_key": key.ids_of("gone"),
             "given_key": key.from_text(sql.SQL("s.id")),

@@ -19,7 +19,7 @@ from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
-from ..index.access import end_left_rebalance
+from ..index.access import catch_up, end_left_rebalance
 from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row
 from . import swaps
@@ -250,13 +250,15 @@ class _Repairer:
             )
         for index in self._rows():
             self._refuse_faults(index)
-        for index in self._rows():
+        self.work.phase(f"looking at {self.index.name}")
+        # It is unknown which rows were written while triggers were missing. Codes beside those in
+        # use share the triggers, whose marks are removed after the codes in use are verified.
+        unseen = [table for index in self._rows() for table in self._restore(index)]
+        if self.full:
+            unseen = [self.index.qualified_table]
+        for index in reversed(self._rows()):
             self.work.phase(f"looking at {index.name}")
-            # It is unknown which rows were written while triggers were missing.
-            unseen = self._restore(index)
-            if self.full:
-                unseen = [index.qualified_table]
-            self._mend_codes(read_row(self.connection, index.name), unseen)
+            self._mend_codes(index, unseen)
         self._finish_swap()
         return Repaired(self.index.name, tuple(self.done), tuple(self.left))
 
@@ -313,6 +315,7 @@ class _Repairer:
 
     def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
+        catch_up(index)
         verifier = verifier_of(index)(index, self.work)
 
         def drop_gone() -> int:

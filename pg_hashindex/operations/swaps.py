@@ -1,8 +1,9 @@
 """Swap the model of an index that is in use; ``sql/146_swap.sql`` makes the changes.
 
-The new codes belong to a second index beside the first. It has a name of its own, and is encoded
-and built like any other index, so an interrupted run can be continued. Triggers keep the codes of
-both up to date until the old ones are pruned.
+The new codes have a name of their own beside those in use, and are encoded and built like those of
+any other index, so an interrupted run can be continued. Triggers write the codes in use and log the
+keys for the others, which catch up with them: the new ones until the exchange, and the old ones
+before a rollback.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from ..db.statements import execute, one_row
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
+from ..index.access import catch_up
 from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row
 from ..index.options import IndexOptions, checked_options, options_changed_by
@@ -75,8 +77,8 @@ def swap(
 
     The new codes are made beside the old ones, which takes as long as `encode`; call it again
     to continue an interrupted run. Then the recall of both is measured on the same queries, and
-    searches change to the new codes at once. Triggers keep the old codes up to date until
-    `prune`, so that `rollback` can return to them.
+    searches change to the new codes at once. The old codes stay until `prune`, with a log of the
+    keys that are written, so that `rollback` can return to them.
 
     Parameters
     ----------
@@ -160,14 +162,16 @@ def swap(
                 f"repair {index.name} --undo"
             )
         work.phase("switching")
+        catch_up(coming)
         _exchange(now, "ready")
         return Swapped(now.model_name, coming.model_name, before, after, *ranked)
 
 
 def rollback(index: HasRow) -> str:
-    """Return at once to the codes that the index had before the last swap.
+    """Return to the codes that the index had before the last swap.
 
-    The codes that it has now become the previous ones; another rollback returns to them.
+    They first catch up with the keys that were written since. The codes that the index has now
+    become the previous ones; another rollback returns to them.
 
     Returns
     -------
@@ -185,7 +189,6 @@ def rollback(index: HasRow) -> str:
     with _only_swapper(index):
         previous = swap_row(index, ["previous"])
         if previous is not None:
-            # If Python encodes, rows that changed since the swap have no code by the old model yet.
             encode(previous)
         _exchange(index, "previous")
         return read_row(index.connection, index.name).model_name

@@ -187,6 +187,83 @@ def test_dropping_an_index_in_a_swap_leaves_nothing(index, other):
     assert list_indexes(index.connection) == []
 
 
+@pytest.mark.newest
+def test_previous_codes_catch_up_after_a_truncate(index, other, vectors):
+    """The log has the mark of the TRUNCATE, and the keys of the rows that came after it."""
+    connection = index.connection
+    operations.swap(index, "other", force=True)
+    previous = HashIndex.open(connection, "items_idx~2")
+    connection.execute("TRUNCATE items")
+    assert previous.summary().codes == 300
+    connection.execute("INSERT INTO items VALUES (1, 'a', %s)", [Vector(vectors[3])])
+    connection.execute("UPDATE items SET category = 'b'")
+    assert logged(connection) == [(None,), (1,)]
+    reopened(index).encode()
+    assert_fresh(previous)
+    assert logged(connection) == []
+    operations.rollback(index)
+    assert_fresh(reopened(index))
+
+
+def logged(connection):
+    return connection.execute("SELECT id FROM hashindex.items_idx_touched").fetchall()
+
+
+@pytest.mark.newest
+def test_a_long_log_of_previous_codes_is_found_by_the_check(index, other):
+    connection = index.connection
+    operations.swap(index, "other", force=True)
+    statement = (
+        "SELECT status, value, detail, advice FROM hashindex.health('items_idx') "
+        "WHERE check_name = 'swap'"
+    )
+    connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id <= 7")
+    found = connection.execute(statement).fetchone()
+    assert found[:2] == ("ok", 7)
+    connection.execute(
+        "INSERT INTO hashindex.items_idx_touched SELECT 1 FROM generate_series(1, 10000)"
+    )
+    found = connection.execute(statement).fetchone()
+    assert found[:2] == ("warning", 10_007)
+    assert "10007 written keys behind" in found[2]
+    assert found[3].startswith("catch up: pg-hashindex index encode items_idx; or return to them")
+    reopened(index).encode()
+    assert connection.execute(statement).fetchone()[:2] == ("ok", 0)
+    assert_fresh(HashIndex.open(connection, "items_idx~2"))
+
+
+@pytest.mark.newest
+def test_an_old_snapshot_does_not_exchange_codes(index, other):
+    """It may not see the keys that were logged last."""
+    operations.swap(index, "other", force=True)
+    with (
+        pytest.raises(psycopg.errors.ActiveSqlTransaction, match="after the last written keys"),
+        index.connection.transaction(),
+    ):
+        index.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        index.connection.execute("SELECT hashindex.exchange('items_idx', 'previous')")
+    assert reopened(index).model == "other"
+
+
+@pytest.mark.newest
+def test_the_memory_of_a_writer_does_not_grow_with_swaps_of_others(url, index, other):
+    """Sessions keep a function compiled for good, so those of writers stay the same."""
+    with connect(url) as writer:
+
+        def memory():
+            writer.execute("UPDATE items SET embedding = embedding + embedding WHERE id <= 2")
+            query = "SELECT sum(total_bytes)::bigint FROM pg_backend_memory_contexts"
+            return writer.execute(query).fetchone()[0]
+
+        used = []
+        for number in range(20):
+            operations.swap(reopened(index), ("other", "lsh")[number % 2], force=True, queries=1)
+            memory()
+            operations.prune(index)
+            used.append(memory())
+        assert used[-1] < used[4] + 300_000, used
+
+
 def begin(connection, model="other", access=None):
     row = connection.execute(
         "SELECT hashindex.begin_swap('items_idx', %s, options => %s)",
@@ -267,6 +344,8 @@ def test_a_swap_that_was_cut_off_goes_on(index, other, vectors):
     assert coming.swap_state == "next"
     # Some rows are encoded; then the run ended.
     index.connection.execute("UPDATE items SET embedding = embedding + embedding WHERE id < 40")
+    assert coming.summary().codes == 0
+    index.connection.execute("SELECT hashindex._catch_up(%s)", [name])
     assert coming.summary().codes == 39
     done = resume(index)
     assert done is not None

@@ -392,8 +392,8 @@ def swap_hash_model(
 
     Writers wait until the migration ends. For a large table run ``pg-hashindex index swap`` before
     it: if the index has model and filter columns already, nothing is done. Recall is not compared.
-    The old codes are kept up to date, so that a downgrade can return to them, until ``pg-hashindex
-    index prune`` or the next swap drops them.
+    The old codes stay, so that a downgrade can return to them, until ``pg-hashindex index prune``
+    or the next swap drops them.
 
     Parameters
     ----------

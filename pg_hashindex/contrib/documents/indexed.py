@@ -36,7 +36,7 @@ _INDEXES: LiteralString = """
         AND hashindex._is_bound(i) AND (EXISTS (
             SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = to_regclass($4)::oid
                 AND t.tgfoid = to_regproc(
-                    pg_catalog.format('hashindex.%I', hashindex._sync_name(i.storage))
+                    pg_catalog.format('hashindex.%I', hashindex._sync_name(i.triggers))
                 )::oid
         ) OR hashindex._is_distributed(i))
     ORDER BY i.name

@@ -33,7 +33,7 @@ from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import are_trainable
-from ..access import configured_otherwise, drop_unused
+from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListMeans
 from .memory import refuse_too_little
@@ -68,9 +68,6 @@ _BLOCK_ROWS = 20_000
 
 # How often a build begins again because the table was emptied or rewritten.
 _MOST_STARTS = 5
-# The most keys to apply under the lock that the change to the new codes takes.
-_FEW_KEYS = 1000
-_MOST_APPLIED = 100
 
 # Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
 _FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
@@ -714,14 +711,14 @@ class LandmarkBuild:
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
         self.work.phase("applying writes made meanwhile")
-        for _ in range(_MOST_APPLIED):
+        for _ in range(MOST_APPLIED):
             with self.connection.transaction():
                 self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                applied = self._apply_touched()
+                applied = catch_up_once(self.index)
             self.work.advance(max(0, applied))
             if applied < 0:
                 return None
-            if applied < _FEW_KEYS:
+            if applied < FEW_KEYS:
                 break
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.work.phase("waiting for a lock to switch to the new landmarks")
@@ -734,16 +731,11 @@ class LandmarkBuild:
 
     def _finish(self, rows: int) -> bool:
         self._lock_table()
-        if self._apply_touched() < 0:
-            return False
+        while applied := catch_up_once(self.index):
+            if applied < 0:
+                return False
         self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
         return True
-
-    def _apply_touched(self) -> int:
-        (applied,) = self._execute(
-            "SELECT hashindex._apply_touched($1)", [self.index.name]
-        ).fetchone()
-        return int(applied)
 
     def _leaves(self) -> list[_Leaf]:
         return [_Leaf(*row) for row in self._execute(_LEAVES).fetchall()]

@@ -1,0 +1,123 @@
+"""Writes of all kinds at each step of a swap; triggers log their keys for the codes beside."""
+
+import pytest
+from fixtures.checks import assert_fresh
+
+from pg_hashindex import operations, store
+from pg_hashindex.db.connection import connect
+from pg_hashindex.hashers import LSH
+from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.index.landmarks.building import LandmarkBuild
+from pg_hashindex.operations import swaps
+
+pytestmark = [pytest.mark.newest, pytest.mark.slow]
+
+STEPS = {
+    "after the beginning": (swaps, "encode"),
+    "before rows are read": (LandmarkBuild, "_read_rows"),
+    "before codes are put in order": (LandmarkBuild, "_put_in_order"),
+    "before keys are applied": (LandmarkBuild, "_take_over"),
+    "before the comparison": (swaps, "_compare"),
+    "before the exchange": (swaps, "_exchange"),
+}
+
+WRITES = {
+    "truncate": ["TRUNCATE items", "INSERT INTO items SELECT * FROM kept WHERE id % 3 > 0"],
+    "truncate a partition": [
+        "TRUNCATE high",
+        "INSERT INTO items SELECT * FROM kept WHERE id > 280",
+    ],
+    "vacuum full": [
+        "UPDATE items SET note = 'moved' WHERE id % 2 = 0",
+        "DELETE FROM items WHERE id < 20",
+        "VACUUM FULL low",
+    ],
+    "keys": [
+        "UPDATE items SET id = id + 1000 WHERE id % 9 = 0",
+        "UPDATE items SET id = id - 2000, embedding = embedding + embedding WHERE id > 190",
+        "UPDATE items SET embedding = NULL WHERE id % 11 = 0",
+    ],
+    "partitions": [
+        "ALTER TABLE items DETACH PARTITION high",
+        "UPDATE high SET embedding = embedding + embedding WHERE id % 2 = 0",
+        "DELETE FROM high WHERE id > 290",
+        "ALTER TABLE items ATTACH PARTITION high FOR VALUES FROM (151) TO (MAXVALUE)",
+    ],
+}
+
+
+@pytest.fixture
+def index(connection, model, vectors):
+    store.save(connection, LSH(n_bits=20, random_state=5).fit(vectors).to_model("other"))
+    connection.execute(
+        "CREATE TABLE items (id integer PRIMARY KEY, note text, embedding vector(8)) "
+        "PARTITION BY RANGE (id)"
+    )
+    connection.execute("CREATE TABLE low PARTITION OF items FOR VALUES FROM (MINVALUE) TO (151)")
+    connection.execute("CREATE TABLE high PARTITION OF items FOR VALUES FROM (151) TO (MAXVALUE)")
+    connection.cursor().executemany(
+        "INSERT INTO items VALUES (%s, 'a', %s::real[]::vector)",
+        [(number + 1, vector.tolist()) for number, vector in enumerate(vectors)],
+    )
+    connection.execute("CREATE TABLE kept AS TABLE items")
+    index = HashIndex.create(
+        connection, "items_idx", table="items", column="embedding", model="lsh", access="landmarks"
+    )
+    index.encode()
+    return index
+
+
+@pytest.mark.parametrize("written", WRITES)
+@pytest.mark.parametrize("step", STEPS)
+def test_writes_at_a_step_of_a_swap(index, url, monkeypatch, step, written):
+    owner, name = STEPS[step]
+    original = getattr(owner, name)
+    done = []
+
+    def write_first(*arguments, **options):
+        if not done:
+            done.append(step)
+            write(url, written)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, write_first)
+    operations.swap(index, "other", force=True, queries=3)
+    assert done == [step]
+    assert_right(index)
+
+
+@pytest.mark.parametrize("written", WRITES)
+def test_writes_before_a_rollback_and_a_prune(index, url, written):
+    operations.swap(index, "other", force=True, queries=3)
+    write(url, written)
+    operations.rollback(index)
+    assert_right(index)
+    operations.prune(index)
+    assert_right(index)
+
+
+def write(url, written):
+    with connect(url) as writer:
+        for statement in WRITES[written]:
+            writer.execute(statement.encode())
+
+
+def assert_right(index):
+    """Codes in use and beside are those of their rows, and a search finds the nearest rows."""
+    if index.waiting():
+        # Rows of a partition that was attached again come back without a code.
+        index.encode()
+    assert_fresh(index)
+    beside = swaps.swap_row(index.row, ["previous"])
+    if beside is not None:
+        HashIndex.open(index.connection, beside.name).encode()
+        assert_fresh(HashIndex.open(index.connection, beside.name))
+    query = "[1,2,3,4,5,6,7,8]"
+    wanted = index.connection.execute(
+        "SELECT id FROM items WHERE embedding IS NOT NULL ORDER BY embedding <-> %s, id LIMIT 5",
+        [query],
+    ).fetchall()
+    found = index.connection.execute(
+        "SELECT id FROM hashindex.search_items_idx(%s, 5, 1000, 1000)", [query]
+    ).fetchall()
+    assert found == wanted
