@@ -185,8 +185,10 @@ BEGIN
     EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
                    hashindex._log_name(i.storage), (hashindex._code_keys(i))[1]) INTO emptied;
     IF emptied THEN
-        EXECUTE format('DELETE FROM hashindex.%I c', i.code_table) || CASE WHEN i.encoded THEN
-            format(' WHERE NOT EXISTS (SELECT FROM %I.%I b WHERE %s)', i.schema_name, i.table_name, hashindex._same_key(i, 'b', 'c')) ELSE '' END;
+        EXECUTE hashindex._fill(
+            'DELETE FROM {code_table} c{if encoded} WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}){end encoded}',
+            hashindex._name_parts(i), jsonb_build_object('encoded', i.encoded)
+        );
     END IF;
 END
 $$;

@@ -52,14 +52,14 @@ DECLARE
 BEGIN
     IF wrong = '{}' THEN
         ids := CASE WHEN NOT _health_of_filters.full THEN (hashindex._sample_ids(base, i.key_columns, 'true', 2000)).ids END;
-        EXECUTE format(
-            'SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW(%s), ROW(%s))) '
-            'FROM %s JOIN %s c ON %s',
-            (SELECT string_agg(format('b.%I', f.name), ', ' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
-            (SELECT string_agg(format('c.filter_%s', n), ', ' ORDER BY n) FROM generate_subscripts(i.filter_columns, 1) n),
-            CASE WHEN _health_of_filters.full THEN format('%s b', base)
-                 ELSE format('unnest($1) k(id) JOIN %s b ON (%s) = (%s)', base, hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, 'k.id')) END,
-            format('hashindex.%I', i.code_table), hashindex._same_key(i, 'b', 'c')
+        EXECUTE hashindex._fill(
+            $stale$
+            SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
+            FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
+            hashindex._name_parts(i), jsonb_build_object(
+                'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
+                'full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id')
+            )
         ) INTO looked_at, stale USING ids;
         IF stale > 0 THEN
             wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
