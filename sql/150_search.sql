@@ -156,9 +156,7 @@ BEGIN
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
-        IF i.filter_columns <> '{}' THEN
-            kept := hashindex._kept_filter(i, wanted_rows);
-        END IF;
+        kept := CASE WHEN i.filter_columns <> '{}' THEN hashindex._kept_filter(i, wanted_rows) END;
         -- The nearest matching rows are spread over more lists than the nearest rows.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
@@ -177,8 +175,7 @@ BEGIN
             WHERE %s$statement$,
             hashindex._columns_of('c', hashindex._answer_keys(i), kept_keys), 'candidates_' || i.name,
             CASE WHEN of_tenant IS NOT NULL THEN format(', tenant => $7::%s', hashindex._tenant_type(i)) END,
-            hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys),
-            hashindex._columns_of('r', kept_keys),
+            hashindex._key_text('r', kept_keys), hashindex._columns_of('r', kept_keys), hashindex._columns_of('r', kept_keys),
             hashindex._columns_of(base, i.key_columns, kept_keys), vector, hashindex._distance_operator(i.metric), hashindex._vector_type(base::regclass, i.column_name),
             base,
             hashindex._columns_of(base, i.key_columns), CASE
