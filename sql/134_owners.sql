@@ -1,4 +1,4 @@
--- Whose tables may be named in a statement: PostgreSQL runs code of their owners in whoever plans it.
+-- Asks for the owners of a table before a statement names it: PostgreSQL runs their code in whoever plans the statement.
 
 -- The table that has a name now, or NULL: another one may have been put in its place. Not by to_regclass, which fails in a schema that the caller may not use.
 CREATE OR REPLACE FUNCTION hashindex._oid_of(schema_name text, table_name text) RETURNS oid
