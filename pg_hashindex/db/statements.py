@@ -6,7 +6,7 @@ It yields what it wants done to `run` or `run_async`, which do it and send the r
 - a `Statement`: the driver executes it on its connection, and sends its rows; an empty list where
   it returns none. In a pipeline the driver waits for the results first;
 - a function without arguments, which computes for long: the driver calls it, `run_async` in a
-  thread so that other tasks go on, and sends its result;
+  thread so that other tasks run, and sends its result;
 - other `Steps`: the driver runs them to their end, and sends what they return. `run_async` lets one
   task of a connection at a time in, so that two tasks do not load the same model.
 

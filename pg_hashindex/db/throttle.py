@@ -32,7 +32,7 @@ class Throttle:
         """Wait until a batch may follow one of ``rows`` rows; call ``beat`` each second."""
         if self._rate is None:
             return
-        # Lost time is not made up for.
+        # Do not catch up after a stall.
         self._due = max(self._due + rows / self._rate, time.monotonic())
         while (left := self._due - time.monotonic()) > 0:
             beat()
