@@ -1,6 +1,6 @@
 -- Measures the recall of an index on its own table, for whoever has SQL alone: as Answers.recall in quality/measuring.py does, which also times.
 
-CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query anycompatible, k integer DEFAULT 10, tenant text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION hashindex.exact_search(index_name text, query anycompatible, k integer DEFAULT 10)
 RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
@@ -14,14 +14,13 @@ DECLARE
     wanted integer := CASE WHEN k > 0 THEN k ELSE hashindex._refuse('k', k, '1 or more') END;
 BEGIN
     RETURN QUERY SELECT e.* FROM hashindex._exact_search(
-        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, checked, wanted,
-        CASE WHEN exact_search.tenant IS NOT NULL THEN format('%I.%I = %L', i.table_name, i.tenant_column, exact_search.tenant) END
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns, i.column_name, i.metric, checked, wanted
     ) e;
 END
 $$;
 
-COMMENT ON FUNCTION hashindex.exact_search(text, anycompatible, integer, text) IS
-    'nearest rows by exact distance, compared with every row of an index''s table, or of a tenant';
+COMMENT ON FUNCTION hashindex.exact_search(text, anycompatible, integer) IS
+    'nearest rows by exact distance, compared with every row of an index''s table';
 
 CREATE OR REPLACE FUNCTION hashindex.recall(
     index_name text, k integer DEFAULT 10, sample integer DEFAULT 100, candidates integer DEFAULT NULL

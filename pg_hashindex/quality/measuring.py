@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,18 @@ from ..models.quantization import Ranking
 from .queries import Query
 
 _Query = TypeVar("_Query")
+
+# $4 is the tenant, or NULL for the whole table.
+_EXACT: LiteralString = """
+    SELECT e.id, e.distance
+    FROM hashindex.find_index($1) i, hashindex._exact_search(
+        pg_catalog.format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns,
+        i.column_name, i.metric, $2, $3,
+        CASE WHEN $4::text IS NOT NULL THEN
+            pg_catalog.format('%I.%I = %L', i.table_name, i.tenant_column, $4::text)
+        END, 'pg_catalog, pg_temp'
+    ) e
+"""
 
 # Standard errors below a mean that hold .95 of a normal distribution above.
 _DEVIATIONS = 1.645
@@ -269,12 +281,11 @@ class Measuring:
         )
 
     def _exact(self, query: _Asked) -> list[Hit]:
-        # By the function that users have, which checks whose table it is.
-        statement = "SELECT id, distance FROM hashindex.exact_search($1, $2, $3, $4)"
+        # The index is found by a function that checks whose table it is.
         more = query.key_text is not None
         values = [self._index.name, query.vector, self.k + more, query.tenant]
         cursor = RawCursor(self._index.connection, row_factory=tuple_row)
-        rows = cursor.execute(statement, values, prepare=True, binary=True).fetchall()
+        rows = cursor.execute(_EXACT, values, prepare=True, binary=True).fetchall()
         return [Hit(*row) for row in rows if row[0] != query.key_text][: self.k]
 
     def _search(
