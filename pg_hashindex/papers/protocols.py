@@ -225,6 +225,11 @@ _SADIH = Comparison(
     bits=(8, 16, 32, 64, 96, 128),
     measures=_FIRST_1000,
 )
+# FastH and LSH are left out, to save time.
+_BGDH_PACKAGES = replace(
+    _BGDH_50,
+    methods={name: h for name, h in _BGDH_50.methods.items() if h not in ("fasth", "lsh")},
+)
 #: The figures, by the names of their results.
 FIGURES: Mapping[str, Figure] = {
     "sgh_map_usps": Figure("sgh", "Figure 1", "usps", "measure_feature_map"),
@@ -249,7 +254,7 @@ FIGURES: Mapping[str, Figure] = {
     "bgdh_500": Figure("bgdh", "Table 2", "usps", replace(_BGDH, rows={"labelled": 500})),
     "bgdh_250": Figure("bgdh", "Table 3", "usps", replace(_BGDH, rows={"labelled": 250})),
     "bgdh_50": Figure("bgdh", "Table 3", "usps", _BGDH_50),
-    "bgdh_packages": Figure("bgdh", "Table 3", "packages", _BGDH_50, rows=11_000),
+    "bgdh_packages": Figure("bgdh", "Table 3", "packages", _BGDH_PACKAGES, rows=11_000),
     "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
     "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
 }
