@@ -209,7 +209,7 @@ BEGIN
     ELSIF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
-        UPDATE hashindex.index x SET encoded = false WHERE x.storage = 'landmarks' AND x.encoded;
+        UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'landmarks';
         IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
             DELETE FROM hashindex.landmarks_codes_GENERATION;
             RETURN NULL;

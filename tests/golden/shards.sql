@@ -14,29 +14,34 @@ DECLARE
     hashindex_query public.vector := CASE WHEN public.vector_dims($1::public.vector) = 8 THEN $1::public.vector(8) ELSE hashindex._refuse_vector($1::public.vector, 8) END;
     hashindex_n integer := CASE WHEN coalesce($2, 200) > 0 THEN coalesce($2, 200) ELSE hashindex._refuse('n', $2, '1 or more') END;
 BEGIN
-    IF NOT checked AND (row_security_active('public.golden') OR has_column_privilege(to_regclass('hashindex.citus_tests_shards_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = 'citus_tests_shards' AND x.generation = GENERATION AND x.encoded)) THEN
-        RETURN QUERY SELECT e.id::pg_catalog.int8 FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) e;
+    IF NOT checked AND (row_security_active('public.golden')
+            OR has_column_privilege(to_regclass('hashindex.citus_tests_shards_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = 'citus_tests_shards' AND x.generation = GENERATION AND x.encoded)) THEN
+        RETURN QUERY SELECT a.id::pg_catalog.int8 FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_n, $4) a;
         RETURN;
     END IF;
     -- Before the model is read: a caller without rights on codes has none on models.
     DECLARE
         hashindex_projection public.vector := CASE WHEN query_code IS NULL OR hashindex._checked_code(query_code, NULL) IS NULL THEN (SELECT ARRAY(SELECT public.inner_product(f.w, x.v) FROM (SELECT unnest(((hashindex._node_layers_of(MODEL))[2]).weights) AS w OFFSET 0) f)::public.vector OPERATOR(public.+) ((hashindex._node_layers_of(MODEL))[2]).bias FROM (SELECT public.l2_normalize(hashindex_query) AS v OFFSET 0) x) END;
         hashindex_codes bit varying[] := hashindex._asymmetric_codes((hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.||) hashindex_projection OPERATOR(public.-) hashindex._cut_vector(8, '{-0.28272426,0,0.28272426}')), hashindex._steps(24));
-        hashindex_u1 "bit" := hashindex_codes[1];
-        hashindex_u2 "bit" := hashindex_codes[2];
-        hashindex_u3 "bit" := hashindex_codes[3];
-        hashindex_u4 "bit" := hashindex_codes[4];
-        hashindex_u5 "bit" := hashindex_codes[5];
+        u1 "bit" := hashindex_codes[1];
+        u2 "bit" := hashindex_codes[2];
+        u3 "bit" := hashindex_codes[3];
+        u4 "bit" := hashindex_codes[4];
+        u5 "bit" := hashindex_codes[5];
         hashindex_ids pg_catalog.int8[];
+        -- Halves of a statement under a filter, which knows the table by its bare name; codes are chosen between them.
+        hashindex_ranked text := 'SELECT id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE ';
+        hashindex_matching text := ') golden WHERE (' || coalesce($4, 'true') || '
+) ORDER BY golden.hashindex_distance LIMIT $6';
         n_probes integer := CASE WHEN coalesce($3, 80) BETWEEN 1 AND 1000 THEN coalesce($3, 80) ELSE hashindex._refuse('probes', $3, '1 to 1000') END;
         point public.halfvec := CASE WHEN public.vector_norm(hashindex_projection) < 65504 THEN hashindex_projection ELSE public.l2_normalize(hashindex_projection) END::public.halfvec(8);
         effort text := coalesce(current_setting('hnsw.ef_search', true), '40');
         done text;
         lists integer[];
     BEGIN
-        -- Reads the lists of the landmarks nearest to the query. A list is the rows of the code table that have this landmark. Without
-        -- index scans they are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where lists hold too
-        -- few codes, more are read, and finally all.
+        -- Without index scans lists are read by a bitmap scan, for which PostgreSQL asks the disk for many pages at a time. Where they hold
+        -- too few codes, more are read, and finally all.
         WHILE n_probes <= 1000 LOOP
             IF n_probes <= 64 THEN
                 -- Not a SET clause: only superusers may restore one before pgvector is loaded.
@@ -51,28 +56,27 @@ BEGIN
                     SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
+
             done := set_config('enable_indexscan', 'off', true);
             IF $4 IS NULL THEN
-                hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT hashindex_n
-                );
+                hashindex_ids := ARRAY(SELECT c.id FROM (
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE c.landmark = ANY (lists) ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT hashindex_n
+                ) c);
             ELSE
                 -- Without the subquery, the planner would look up statistics.
-                EXECUTE format('SELECT ARRAY(' || 'SELECT golden.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
-) ORDER BY golden.hashindex_distance LIMIT $6' || ')', 'c.landmark = ANY (ARRAY(SELECT unnest($7)))', $4) INTO hashindex_ids
-                USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n, lists;
+                EXECUTE 'SELECT ARRAY(SELECT c.id FROM (' || hashindex_ranked || 'c.landmark = ANY (ARRAY(SELECT unnest($7)))' || hashindex_matching || ') c(id))'
+                INTO hashindex_ids USING u1, u2, u3, u4, u5, hashindex_n, lists;
             END IF;
             IF cardinality(hashindex_ids) = hashindex_n THEN
-                RETURN QUERY SELECT unnest(hashindex_ids);
+                RETURN QUERY SELECT k.* FROM unnest(hashindex_ids) k;
                 RETURN;
             END IF;
             n_probes := 8 * n_probes;
             done := set_config('enable_indexscan', 'on', true);
         END LOOP;
         done := set_config('enable_seqscan', 'on', true);
-        RETURN QUERY EXECUTE format('SELECT golden.id FROM (SELECT c.id AS id, 4 * (c.code OPERATOR(public.<~>) $1) + 2 * (c.code OPERATOR(public.<~>) $2) + (c.code OPERATOR(public.<~>) $3) AS hashindex_distance FROM hashindex.citus_tests_shards_codes_GENERATION c WHERE %1$s) golden WHERE (%2$s
-) ORDER BY golden.hashindex_distance LIMIT $6', 'true', coalesce($4, 'true'))
-        USING hashindex_u1, hashindex_u2, hashindex_u3, hashindex_u4, hashindex_u5, hashindex_n;
+        RETURN QUERY EXECUTE hashindex_ranked || 'true' || hashindex_matching
+        USING u1, u2, u3, u4, u5, hashindex_n;
     EXCEPTION WHEN undefined_table THEN
         -- A build may have dropped these codes meanwhile. The function is another one then.
         IF (to_regclass('hashindex.citus_tests_shards_codes_GENERATION') IS NOT NULL AND to_regclass('hashindex.citus_tests_shards_landmarks_GENERATION') IS NOT NULL) THEN
@@ -107,11 +111,11 @@ AS $function$
 #variable_conflict use_column
 DECLARE
     hashindex_point public.vector := query;
-    hashindex_u1 "bit" := codes[1];
-    hashindex_u2 "bit" := codes[2];
-    hashindex_u3 "bit" := codes[3];
-    hashindex_u4 "bit" := codes[4];
-    hashindex_u5 "bit" := codes[5];
+    u1 "bit" := codes[1];
+    u2 "bit" := codes[2];
+    u3 "bit" := codes[3];
+    u4 "bit" := codes[4];
+    u5 "bit" := codes[5];
     hashindex_ids pg_catalog.int8[];
     hashindex_short boolean := false;
 BEGIN
@@ -120,25 +124,28 @@ BEGIN
             CONTINUE WHEN $2[hashindex_shard] <> $1;
             CASE hashindex_shard
         WHEN 1 THEN
-                hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT $6
-                );
+                hashindex_ids := ARRAY(SELECT c.id FROM (
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD1 c WHERE c.landmark = ANY ($3)
+                    ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT $6
+                ) c);
                 hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
-                RETURN QUERY SELECT public.golden_SHARD1.id::pg_catalog.int8, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
+                RETURN QUERY SELECT (public.golden_SHARD1.id)::pg_catalog.int8, public.golden_SHARD1.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD1
                 WHERE public.golden_SHARD1.id = ANY (hashindex_ids) AND public.golden_SHARD1.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $7;
         WHEN 2 THEN
-                hashindex_ids := ARRAY(
-                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3) ORDER BY 4 * (c.code OPERATOR(public.<~>) hashindex_u1) + 2 * (c.code OPERATOR(public.<~>) hashindex_u2) + (c.code OPERATOR(public.<~>) hashindex_u3) LIMIT $6
-                );
+                hashindex_ids := ARRAY(SELECT c.id FROM (
+                    SELECT c.id FROM hashindex.citus_tests_shards_codes_GENERATION_SHARD2 c WHERE c.landmark = ANY ($3)
+                    ORDER BY 4 * (c.code OPERATOR(public.<~>) u1) + 2 * (c.code OPERATOR(public.<~>) u2) + (c.code OPERATOR(public.<~>) u3) LIMIT $6
+                ) c);
                 hashindex_short := hashindex_short OR cardinality(hashindex_ids) < $6;
-                RETURN QUERY SELECT public.golden_SHARD2.id::pg_catalog.int8, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
+                RETURN QUERY SELECT (public.golden_SHARD2.id)::pg_catalog.int8, public.golden_SHARD2.embedding OPERATOR(public.<=>) hashindex_point
                 FROM public.golden_SHARD2
                 WHERE public.golden_SHARD2.id = ANY (hashindex_ids) AND public.golden_SHARD2.embedding IS NOT NULL
                 ORDER BY 2, 1 LIMIT $7;
             END CASE;
         END LOOP;
+        -- Many tenants have fewer rows than candidates.
         RETURN QUERY SELECT NULL::pg_catalog.int8, CASE WHEN hashindex_short THEN '-1e300' ELSE '-infinity' END::double precision;
     END IF;
 EXCEPTION WHEN undefined_table THEN
@@ -249,7 +256,8 @@ BEGIN
                 EXECUTE 'INSERT INTO ' || hashindex_codes || ' AS c (id, landmark, code) SELECT r.id, ' || hashindex_landmarks
                     || ', public.binary_quantize((r.projection OPERATOR(public.||) r.projection OPERATOR(public.||) r.projection OPERATOR(public.-) hashindex._cut_vector(8, ''{-0.28272426,0,0.28272426}''))) FROM (
                         SELECT b.id AS id, b.embedding::public.vector AS vector, hashindex.project_citus_tests_shards(b.embedding::public.vector) AS projection
-                        FROM ' || $2 || ' b WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
+                        FROM ' || $2 || ' b
+                        WHERE b.id = ANY ($1) AND b.embedding IS NOT NULL OFFSET 0
                     ) r ON CONFLICT (id) DO UPDATE SET landmark = excluded.landmark, code = excluded.code' USING $1;
             END LOOP;
     END CASE;
@@ -265,7 +273,6 @@ CREATE OR REPLACE FUNCTION hashindex.search_citus_tests_shards(query anycompatib
  SET jit TO 'off'
  SET plan_cache_mode TO 'auto'
  SET enable_indexscan TO 'on'
- SET enable_seqscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -283,10 +290,12 @@ DECLARE
     hashindex_distances double precision[];
 BEGIN
     IF $6 IS NOT NULL OR $7 <> '{}' THEN
-        RETURN QUERY SELECT f.id::pg_catalog.int8, f.distance
-        FROM hashindex._filtered_search(hashindex.find_index('citus_tests_shards'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) f;
+        RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance
+        FROM hashindex._filtered_search(hashindex.find_index('citus_tests_shards'), hashindex_query, $2, $3, $4, $5, $6, $7, $8) a;
         RETURN;
-    ELSIF NOT (row_security_active('public.golden') OR has_column_privilege(to_regclass('hashindex.citus_tests_shards_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = 'citus_tests_shards' AND x.generation = GENERATION AND x.encoded)) THEN
+    ELSIF NOT (row_security_active('public.golden')
+            OR has_column_privilege(to_regclass('hashindex.citus_tests_shards_codes_GENERATION'), 'code', 'SELECT') IS NOT TRUE
+            OR NOT EXISTS (SELECT FROM hashindex.node_index x WHERE x.name = 'citus_tests_shards' AND x.generation = GENERATION AND x.encoded)) THEN
         -- One statement calls a function on each node, for all of its shards. Shards of which this function knows no names are searched by
         -- the statements after this block, as they are where lists hold too few codes.
         DECLARE
@@ -328,6 +337,7 @@ BEGIN
                     SELECT l.landmark FROM hashindex.citus_tests_shards_landmarks_GENERATION_SHARD1 l ORDER BY (l.centre OPERATOR(public.<->) point) + 0 LIMIT n_probes
                 );
             END IF;
+
                 EXCEPTION WHEN undefined_table THEN
                     -- A build has dropped these landmarks since this statement began, or this node has no copy of them.
                     NULL;
@@ -357,7 +367,7 @@ BEGIN
                     hashindex_distances[hashindex_found] := r.distance;
                 END LOOP;
                 IF hashindex_found = hashindex_k AND hashindex_answers = cardinality(hashindex_at) THEN
-                    RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+                    RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
                     RETURN;
                 END IF;
             END IF;
@@ -365,14 +375,10 @@ BEGIN
         hashindex_found := 0;
         -- Locks the table first, then codes, in the order that all other functions use.
         hashindex_locked := EXISTS (SELECT FROM public.golden WHERE false);
-        -- All rows of a very small tenant are compared: to rank their codes takes longer.
-        hashindex_keys := NULL;
-        IF coalesce(cardinality(hashindex_keys), 0) NOT BETWEEN 1 AND 300 THEN
-            hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_citus_tests_shards(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
-        END IF;
+        hashindex_keys := ARRAY(SELECT c.id FROM hashindex.candidates_citus_tests_shards(hashindex_query, hashindex_n, $4, NULL, $5, true) c);
         -- A loop, since Citus would keep the rows of a subquery with a limit in a file.
         FOR r IN
-            SELECT public.golden.id::pg_catalog.int8 AS id, public.golden.embedding OPERATOR(public.<=>) hashindex_point AS distance
+            SELECT public.golden.id AS id, public.golden.embedding OPERATOR(public.<=>) hashindex_point AS distance
             FROM public.golden
             WHERE public.golden.id = ANY (hashindex_keys) AND public.golden.embedding IS NOT NULL
             ORDER BY distance, id
@@ -384,12 +390,14 @@ BEGIN
             hashindex_distances[hashindex_found] := r.distance;
         END LOOP;
         IF hashindex_found = hashindex_k THEN
-            RETURN QUERY SELECT unnest(hashindex_ids), unnest(hashindex_distances);
+            RETURN QUERY SELECT k.* FROM unnest(hashindex_ids, hashindex_distances) k;
             RETURN;
         END IF;
     END IF;
     -- Also if codes led to fewer than k rows: rows may lack a code, and rows of codes may have gone with a partition.
-    RETURN QUERY SELECT e.id::pg_catalog.int8, e.distance FROM hashindex._exact_search('public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k) e;
+    RETURN QUERY SELECT a.id::pg_catalog.int8, a.distance FROM hashindex._exact_search(
+        'public.golden'::regclass, '{id}', 'embedding', 'cosine', hashindex_query, hashindex_k
+    ) a;
 END
 $function$;
 

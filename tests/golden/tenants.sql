@@ -232,7 +232,7 @@ BEGIN
     ELSIF NOT hashindex_readable THEN
         -- A statement that named the table of another owner would run his code, and so would a conversion of a value. Codes are deleted
         -- instead, and searches are exact until pg-hashindex index encode has made them again.
-        UPDATE hashindex.index x SET encoded = false WHERE x.storage = 'tenants' AND x.encoded;
+        UPDATE hashindex.index x SET encoded = false WHERE x.encoded AND x.triggers = 'tenants';
         IF TG_OP = 'TRUNCATE' OR NOT hashindex_alike THEN
             DELETE FROM hashindex.tenants_codes_GENERATION;
             RETURN NULL;
