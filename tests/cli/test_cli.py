@@ -161,6 +161,7 @@ def test_downgrade_asks(run, url):
     assert "Aborted" in result.output
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -35,6 +35,7 @@ def test_exit_codes(on, index, case):
     on(*arguments, code=code)
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.newest
 TABLE = ["--table", "items", "--column", "embedding"]
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

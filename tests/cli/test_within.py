@@ -23,6 +23,7 @@ def test_within_a_radius(on, index):
     )
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -231,6 +231,7 @@ def test_the_path_of_the_caller_counts(library, connection, books):
     assert found == exact(books, lambda r: r["id"] < 50)
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("kind", [list, np.asarray, Vector, HalfVector])
 def test_queries_of_any_kind(library, kind):
     near = nearest(Book, Book.embedding, kind(QUERY), index="books_idx", candidates=ROWS)

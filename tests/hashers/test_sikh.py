@@ -65,8 +65,8 @@ def test_distances_tell_the_kernel(pairs, no_redraw):
     u = np.exp(-(distances**2) / 8)
     low = 4 / np.pi**2 * (1 - u)
     high = np.minimum(np.sqrt(1 - u) / 2, 4 / np.pi**2 * (1 - 2 * u / 3))
-    assert (low - 0.03 < found).all()
-    assert (found < high + 0.03).all()
+    assert (low - 0.025 < found).all()
+    assert (found < high + 0.025).all()
 
 
 def test_distances_grow_with_the_rows_up_to_the_width(pairs):

@@ -80,6 +80,7 @@ def test_conditions(index, vectors, codes_first):
     assert by_name == (20,)
 
 
+@pytest.mark.reads
 @pytest.mark.newest
 @pytest.mark.parametrize("probes", [0, -1, 1001])
 def test_probes_out_of_range(index, probes):

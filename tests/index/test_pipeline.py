@@ -18,6 +18,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 def test_answers_in_a_pipeline(index, vectors, search):
     expected = search(index, vectors[2])

@@ -75,6 +75,7 @@ def test_defaults_of_the_index(index, vectors):
     assert [hit.id for hit in index.search(query, 5)] == expected(index, vectors, query, 5, 12)
 
 
+@pytest.mark.reads
 @pytest.mark.newest
 @pytest.mark.parametrize(
     ("change", "message"),

@@ -206,6 +206,7 @@ def test_landmarks_are_of_large_tenants_and_codes_lie_tenant_by_tenant(index):
     assert_whole(index)
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("tenant", [1, 2, 3, 4])
 def test_a_search_within_a_tenant_is_exact_with_all_its_lists(index, tenant):
     for query in QUERIES:
@@ -226,6 +227,7 @@ def test_a_search_reads_few_lists_of_its_tenant(index):
     assert index.connection.execute(few, [Vector(QUERIES[0])]).fetchone() == (20,)
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("tenant", [1, 3, 4, None])
 def test_every_way_to_ask_for_a_tenant_finds_the_same(index, tenant):
     exact = nearest(index, QUERIES[0], 10, of(tenant))
@@ -408,6 +410,7 @@ def test_tenants_of_other_types(make, kind, value):
     assert keys(index.search(QUERIES[0], 10, filter=f"tenant = {literal}", **ALL)) == exact
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("equalities", "tenant"),
     [

@@ -274,6 +274,7 @@ def test_columns_that_are_to_equal_values_are_columns(connection, index, vectors
         )
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     "query",
     [

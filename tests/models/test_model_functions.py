@@ -344,6 +344,7 @@ def test_a_name_that_another_model_has_taken(connection, texts):
     assert len(code(connection, Vector(ROWS[0]), "texts_2")) == 8
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     "name", ['It\'s "A" $$ {ext} %s', "ä" * 27, "with", "a(b) RETURNS c DEFAULT d"]
 )

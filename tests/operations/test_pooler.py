@@ -28,6 +28,7 @@ def left_behind(connection):
     ).fetchone()
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize("command", COMMANDS)
 def test_transaction_mode_is_refused(connection, listed, url, pooled, command):
     before = left_behind(connection)

@@ -117,6 +117,7 @@ def test_within_tenants(connection, items, model):
     assert {point.recall for point in tuned.points if point.candidates >= 100} == {1}
 
 
+@pytest.mark.reads
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
