@@ -47,9 +47,13 @@ def _text(value: Any) -> str:
     return f"\\x{bytes(value).hex()}" if isinstance(value, bytes | memoryview) else str(value)
 
 
-def _is_read(kind: str) -> bool:
+def _bare(kind: str) -> str:
     # quote_all_identifiers quotes them.
-    return kind.replace('"', "").removeprefix("pg_catalog.") in _READ
+    return kind.replace('"', "").removeprefix("pg_catalog.")
+
+
+def _is_read(kind: str) -> bool:
+    return _bare(kind) in _READ
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,11 @@ class Key:
     def shown_from_text(self, text: sql.Composable) -> sql.Composed:
         """Return SQL that selects the key that a text stands for as answers have it."""
         return self.shown(self._parts_of_text(text))
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the key may be a time that Python has no value for."""
+        return any(_bare(kind).startswith(("date", "time")) for kind in self.types)
 
     @property
     def is_read(self) -> bool:

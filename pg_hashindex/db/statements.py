@@ -32,6 +32,8 @@ from psycopg import sql
 from psycopg.pq import PipelineStatus
 from psycopg.rows import class_row, tuple_row
 
+from .times import keep_times
+
 _Connection = psycopg.Connection[Any]
 
 Result = TypeVar("Result")
@@ -90,13 +92,17 @@ def read_as(
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement with its parameters; ``rows`` is a row factory of psycopg."""
+    """A statement with its parameters; ``rows`` is a row factory of psycopg.
+
+    With ``times``, its rows may have times that Python has no values for; see `keep_times`.
+    """
 
     text: Any
     values: Sequence[Any] | None = None
     rows: Any = tuple_row
     binary: bool | None = None
     prepare: bool | None = None
+    times: bool = False
 
 
 #: Statements, whose rows are sent back; functions that compute, whose results are; and other steps,
@@ -116,6 +122,8 @@ def run(connection: _Connection, steps: Steps[Result]) -> Result:
                 found: Any
                 if isinstance(step, Statement):
                     cursor = psycopg.RawCursor(connection, row_factory=step.rows)
+                    if step.times:
+                        keep_times(cursor)
                     cursor.execute(step.text, step.values, prepare=step.prepare, binary=step.binary)
                     _receive(connection)
                     found = cursor.fetchall() if cursor.description else []
@@ -139,6 +147,8 @@ async def run_async(connection: psycopg.AsyncConnection[Any], steps: Steps[Resul
                 found: Any
                 if isinstance(step, Statement):
                     cursor = psycopg.AsyncRawCursor(connection, row_factory=step.rows)
+                    if step.times:
+                        keep_times(cursor)
                     await cursor.execute(
                         step.text, step.values, prepare=step.prepare, binary=step.binary
                     )

@@ -62,4 +62,9 @@ def end_left_rebalance(index: IndexRow) -> bool:
 
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
-    index.change("SELECT hashindex.drop_unused($1)", [index.name])
+    # Only the administrator may drop them; any role that encodes comes here.
+    unused = (
+        "SELECT hashindex.drop_unused(i.name) FROM hashindex.index i WHERE i.name = $1 "
+        "AND EXISTS (SELECT FROM hashindex._objects_of(i) o WHERE NOT o.in_use)"
+    )
+    index.change(unused, [index.name])

@@ -392,18 +392,18 @@ class Searches(Generic[Hits, HybridHits]):
         row.check_trust()
         asked_again = False
         while True:
+            times = row.key.has_times
             try:
                 with translated_errors(row):
                     ready = asked
                     if asked.like:
                         # Not prepared: the column may be given another type.
-                        ready = asked.at(
-                            row, (yield Statement(*asked.row_statement(row), binary=True))
-                        )
+                        found = Statement(*asked.row_statement(row), binary=True, times=times)
+                        ready = asked.at(row, (yield found))
                     if ready.wants_code(row):
                         model = yield row.model_steps()
                         ready = yield partial(ready.encoded, row, model)
-                    query = Statement(*ready.statement(row), binary=True, prepare=True)
+                    query = Statement(*ready.statement(row), binary=True, prepare=True, times=times)
                     return ready.hits(row, (yield query))
             except HashIndexError as error:
                 if self.connection.info.transaction_status == TransactionStatus.INERROR:

@@ -342,6 +342,12 @@ def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expect
         ("double precision", ["0.1", "1e-300"]),
         ("numeric", ["1.50", "NaN"]),
         ("character(5)", ["a", "b  c"]),
+        ("date", ["infinity", "0044-03-15 BC"]),
+        ("date", ["-infinity", "10000-02-29"]),
+        ("timestamp", ["12345-01-02 03:04:05.006", "0001-12-31 23:59:59 BC"]),
+        ("timestamptz", ["infinity", "12345-01-02 03:04:05+00"]),
+        ("time", ["24:00:00", "12:30:00"]),
+        ("timetz", ["24:00:00+05:30", "24:00:00-01:00"]),
     ],
 )
 def test_a_key_that_a_search_gives_finds_its_row(connection, model, on, kind, values, several):
