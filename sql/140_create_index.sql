@@ -58,6 +58,7 @@ BEGIN
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid = _create_index.table_name;
     i.column_name := _create_index.column_name;
+    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(_create_index.table_name, i.column_name, used.dimension);
     SELECT k.key_columns, k.key_types INTO STRICT i.key_columns, i.key_types
     FROM hashindex._find_key(_create_index.table_name, i.key_columns) k;
@@ -83,7 +84,6 @@ BEGIN
         RAISE WARNING 'index "%" ranks by %, and model "%" was trained for %', i.name, i.metric, used.name, used.metric
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
     END IF;
-    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_expressions(base);
     PERFORM hashindex._check_filter_columns(i, base);
     PERFORM hashindex._check_names(base);

@@ -82,6 +82,7 @@ BEGIN
                   HINT = format('Return to them with: pg-hashindex index rollback %s%s.', i.name,
                                 CASE WHEN (beside.model_id, beside.column_name, beside.filter_columns) <> (used.id, vectors, filters) THEN format(', or drop them with: pg-hashindex index prune %s', i.name) END);
     END IF;
+    PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_vector_column(base, vectors, used.dimension);
     -- Those that are not named here are the same.
     beside := i;

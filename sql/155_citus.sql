@@ -416,10 +416,9 @@ DECLARE
     is_new boolean;
     trusted text;
 BEGIN
-    IF hashindex._is_logged_for(i) THEN
-        -- Codes beside those in use have triggers of their own on shards.
-        UPDATE hashindex.index x SET triggers = x.name WHERE x.name = i.name RETURNING x.* INTO i;
-    END IF;
+    -- Codes beside those in use have triggers of their own on shards, and lack the keys that were logged for them.
+    UPDATE hashindex.index x SET (triggers, encoded) = (x.name, false) WHERE i.name IN (x.name, x.swap_of) AND hashindex._is_logged_for(x);
+    i := hashindex._row_of(i.name);
     sync := format('hashindex.%I()', hashindex._sync_name(i.triggers));
     -- A table's owner was trusted when the index was made.
     is_new := to_regprocedure(sync) IS NULL;

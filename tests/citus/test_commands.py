@@ -122,10 +122,13 @@ def test_a_table_that_is_no_longer_distributed(spread):
     now.drop()
 
 
-def test_a_table_that_is_distributed_later(session):
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_table_that_is_distributed_later(session, swapped):
     session.execute(f"SELECT undistribute_table('{TABLE}')".encode())
     plain = create(session)
     plain.encode()
+    if swapped:
+        operations.swap(plain, f"{MODEL}_itq", force=True)
     with pytest.raises(HashIndexError, match="Distribute the table first"):
         plain.distribute()
     changed(
@@ -146,6 +149,15 @@ def test_a_table_that_is_distributed_later(session):
     assert spread.encode() == 2000
     assert_fresh(spread)
     assert faults(spread) == []
+    if swapped:
+        beside = HashIndex.open(session, f"{INDEX}~2")
+        beside.distribute()
+        beside.encode()
+        session.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 100".encode())
+        operations.rollback(spread)
+        for index in (spread, beside):
+            assert_fresh(HashIndex.open(session, index.name))
+        operations.prune(spread)
 
 
 def test_swap_rollback_and_prune(spread):
