@@ -221,7 +221,7 @@ BEGIN
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name AND NOT a.attisdropped
     LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_namespace n ON n.oid = l.collnamespace;
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
-    PERFORM hashindex._adopt(i, 'TYPE', key_type, 'its key');
+    PERFORM hashindex._adopt(i, key_type, 'its key');
     RETURN true;
 END
 $$;

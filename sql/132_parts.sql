@@ -268,8 +268,8 @@ AS $$
 DECLARE
     used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
     projections integer := hashindex._list_projections(used, i.metric);
-    n_landmarks real := CASE WHEN (parts -> 'distributed')::boolean THEN hashindex._rows_of_copy(to_regclass(parts ->> 'landmarks'))
-        ELSE (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(parts ->> 'landmarks')) END;
+    n_landmarks real := CASE WHEN (parts -> 'distributed')::boolean THEN hashindex._rows_of_copy(to_regclass(nullif(parts ->> 'landmarks', '')))
+        ELSE (SELECT c.reltuples FROM pg_class c WHERE c.oid = to_regclass(nullif(parts ->> 'landmarks', ''))) END;
     -- Numbers beyond 65504 do not fit into a halfvec, so longer vectors are normalised, as all are where the metric ignores length.
     point text := CASE WHEN projections > 0 OR i.metric = 'l2' THEN 'CASE WHEN {ext}.vector_norm({v}) < 65504 THEN {v} ELSE {ext}.l2_normalize({v}) END::{ext}.halfvec({numbers})'
         ELSE '{ext}.l2_normalize({v})::{ext}.halfvec({numbers})' END;
@@ -279,7 +279,7 @@ DECLARE
     ));
 BEGIN
     RETURN jsonb_build_object(
-        -- What is compared with landmarks, of the query and of the row r.
+        -- The points of the query and of the row r that are compared with landmarks.
         'point', hashindex._fill(point, own || jsonb_build_object('v', CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END)),
         'row_point', row_parts ->> 'row_point',
         -- Up to how many probes the graph of landmarks is read. Finding one more landmark by the graph takes as long as comparing 18 to 32
@@ -360,7 +360,7 @@ BEGIN
             SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)
             LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name ORDER BY k.n
         )::text),
-        -- What a trigger logs for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
+        -- A trigger logs these for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
         -- that reads the table by ctid may miss it, or read it twice.
         'log_touched', logs.touched, 'log_truncate', logs.truncated, 'log_moved', logs.moved
     );

@@ -158,7 +158,7 @@ BEGIN
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END
     );
-    PERFORM hashindex._adopt(i, 'TABLE', code_table, format(
+    PERFORM hashindex._adopt(i, code_table, format(
         CASE WHEN used.network IS NULL THEN 'codes, kept fresh by triggers on %s'
             ELSE 'codes, written by pg-hashindex index encode, since its model is evaluated in Python; '
                  'triggers on %s take away those of rows that change' END, base

@@ -104,7 +104,7 @@ BEGIN
     );
     -- Keeps centres of up to 4,000 dimensions in their rows: PostgreSQL computes the distance to each landmark found once more.
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN centre SET STORAGE MAIN', later.landmark_table);
-    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
+    PERFORM hashindex._adopt(i, format('hashindex.%I', later.landmark_table), format('landmarks, which rows of %s are listed under', base));
     IF hashindex._is_distributed(i) THEN
         EXECUTE 'SELECT create_reference_table($1::regclass)' USING format('hashindex.%I', later.landmark_table);
     END IF;
@@ -135,7 +135,7 @@ BEGIN
         i.storage || '_staged', ids, later.code_table
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
-    PERFORM hashindex._adopt(i, 'TABLE', format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
+    PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     PERFORM hashindex._tell_writers(i);
 END
 $$;
@@ -157,7 +157,7 @@ BEGIN
         'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
         log, hashindex._columns_of(NULL, hashindex._code_keys(i)), i.code_table
     );
-    PERFORM hashindex._adopt(i, 'TABLE', log, 'keys that were written while it is built or not in use');
+    PERFORM hashindex._adopt(i, log, 'keys that were written while it is built or not in use');
 END
 $$;
 

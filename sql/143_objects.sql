@@ -39,23 +39,22 @@ $$;
 
 -- Makes an object one of an index, as soon as it is there. The administrator owns it: a member of his, or a superuser, creates it as itself.
 -- A table loses what default privileges gave to other roles. The comment says what it is, with the mark of what is made for an index.
-CREATE OR REPLACE FUNCTION hashindex._adopt(i hashindex.index, kind text, object text, description text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex._adopt(i hashindex.index, made regclass, description text) RETURNS void
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     administrator regrole := hashindex._administrator();
-    others text;
+    others text := string_agg(DISTINCT quote_ident(g.role), ', ') FROM hashindex._grants_on(made) g WHERE g.grantee <> administrator;
+    kind text;
 BEGIN
-    EXECUTE format('ALTER %s %s OWNER TO %s', kind, object, administrator);
-    IF kind = 'TABLE' THEN
-        SELECT string_agg(DISTINCT quote_ident(g.role), ', ') INTO others
-        FROM hashindex._grants_on(object::regclass) g WHERE g.grantee <> administrator;
-    END IF;
+    -- A type has a row of pg_class too, without rights.
+    SELECT CASE c.relkind WHEN 'c' THEN 'TYPE' ELSE 'TABLE' END INTO STRICT kind FROM pg_class c WHERE c.oid = made;
+    EXECUTE format('ALTER %s %s OWNER TO %s', kind, made, administrator);
     IF others IS NOT NULL THEN
-        EXECUTE format('REVOKE ALL ON %s FROM %s', object, others);
+        EXECUTE format('REVOKE ALL ON %s FROM %s', made, others);
     END IF;
-    EXECUTE format('COMMENT ON %s %s IS %L', kind, object, format('index %s: %s', i.name, description));
+    EXECUTE format('COMMENT ON %s %s IS %L', kind, made, format('index %s: %s', i.name, description));
 END
 $$;
 

@@ -24,7 +24,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    i hashindex.index;
+    i hashindex.index := hashindex._require(begin_swap.name, administers => true);
     before hashindex.model;
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index;
@@ -34,8 +34,8 @@ DECLARE
     vectors text;
     filters text[];
 BEGIN
-    IF (hashindex._find_swap(begin_swap.name, '{next,ready}')).name IS NULL THEN
-        PERFORM hashindex._lock_against_writers(hashindex._require(begin_swap.name, administers => true));
+    IF (hashindex._find_swap(i.name, '{next,ready}')).name IS NULL THEN
+        PERFORM hashindex._lock_against_writers(i);
     END IF;
     -- A second swap waits here, and then finds the first.
     i := hashindex._locked_index(begin_swap.name);

@@ -295,7 +295,7 @@ BEGIN
         RETURN NULL;
     ELSIF to_regclass(numbers) IS NULL THEN
         EXECUTE format('CREATE TABLE %s (id %s PRIMARY KEY, number integer NOT NULL)', numbers, key_type);
-        PERFORM hashindex._adopt(i, 'TABLE', numbers, 'one row in each shard, by which searches reach its node');
+        PERFORM hashindex._adopt(i, numbers, 'one row in each shard, by which searches reach its node');
         EXECUTE format('GRANT SELECT ON %s TO PUBLIC', numbers);
         EXECUTE 'SELECT create_distributed_table($1::regclass, ''id'', colocate_with => $2)' USING numbers, base;
     END IF;
@@ -418,7 +418,7 @@ DECLARE
 BEGIN
     -- Codes beside those in use have triggers of their own on shards, and lack the keys that were logged for them.
     UPDATE hashindex.index x SET (triggers, encoded) = (x.name, false) WHERE i.name IN (x.name, x.swap_of) AND hashindex._is_logged_for(x);
-    i := hashindex._row_of(i.name);
+    i := hashindex._require(i.name, reads => false);
     sync := format('hashindex.%I()', hashindex._sync_name(i.triggers));
     -- A table's owner was trusted when the index was made.
     is_new := to_regprocedure(sync) IS NULL;

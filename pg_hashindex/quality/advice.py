@@ -20,7 +20,7 @@ from .measuring import Measured, OperatingPoint
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
 
-#: What quickstart makes: a function of a model in pgvector's HNSW, or an index of pg_hashindex.
+#: Quickstart makes a function of a model in pgvector's HNSW, or an index of pg_hashindex.
 Kind = Literal["function", "index"]
 
 #: The method of functions, which cost a few microseconds.

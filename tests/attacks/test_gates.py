@@ -21,10 +21,10 @@ TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*
 OPEN = {
     *("project_with", "encode_with", "project", "encode", "find_model", "orphans"),
     # They do nothing but by functions that ask.
-    *("declare_index", "find_index", "configure_index"),
+    *("declare_index", "find_index", "create_index", "configure_index"),
 }
 #: Those whose caller need not trust the owner of the table, since they read it in no statement.
-UNREAD = {"_configure_index", "drop_unused", "drop_index", "revoke_reader", "health"}
+UNREAD = {"drop_unused", "drop_index", "revoke_reader", "health"}
 
 
 #: Modules that name a table which is not in an index's row, and where who owns it is asked.

@@ -343,6 +343,8 @@ def test_cut_off(start, bare, monkeypatch, step, when):
             whole(*arguments, **options)
         raise KeyboardInterrupt
 
+    # However slow the machine is.
+    monkeypatch.setattr(advice, "SAME_MS", 1e6)
     # 20 candidates are enough, so that the last step has something to do.
     options = ("--as", "index", "--yes", "--recall", "0.5")
     with monkeypatch.context() as patch:

@@ -314,7 +314,9 @@ def test_keys_of_any_type(connection, model, kind, key):
     for access in ("landmarks", "scan"):
         index = HashIndex.open(connection, "items_idx").configure(access=access)  # type: ignore[arg-type]
         assert_fresh(index)
-        assert index.search(row[1], 1) == [(row[0], 0)]
+        # Answers have the text of a key of type character, which is not padded.
+        found = row[0].rstrip() if kind == "char(5)" else row[0]
+        assert index.search(row[1], 1) == [(found, 0)]
         for full in (False, True):
             assert operations.check(index, full=full).status == "ok"
 

@@ -83,9 +83,9 @@ def test_defaults_of_the_index(index, vectors):
         ({"candidates": 0}, "candidates is 0; it must be 1 or more"),
         ({"probes": 3}, "probes are for access path landmarks, and index .* has access path scan"),
         ({"access": "landmarks", "probes": 1001}, "probes is 1001; it must be 1 to|in a column"),
-        ({"access": "tree"}, 'access path "tree" is unknown.*Use scan'),
+        ({"access": "tree"}, "access 'tree' of index .* is unknown; use one of: scan, landmarks"),
         ({"ranking": "weighted"}, "cannot be served by model .*Use one of: asymmetric, hamming"),
-        ({"ranking": "best"}, 'ranking "best" cannot be served'),
+        ({"ranking": "best"}, "ranking 'best' of index .* is unknown; use one of: hamming, "),
     ],
 )
 def test_defaults_that_are_refused(index, change, message):
