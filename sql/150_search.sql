@@ -138,7 +138,6 @@ DECLARE
     found record;
     path text;
     n double precision;
-    whole integer;
 BEGIN
     IF k IS NULL OR k < 1 THEN
         PERFORM hashindex._refuse('k', k, '1 or more');
@@ -190,9 +189,8 @@ BEGIN
             hashindex._is_comparable(i.metric, '$1')
         );
         LOOP
-            whole := least(n, 2147483647);
             path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k, wanted_tenant;
+            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, kept, query_code, k, wanted_tenant;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
