@@ -143,16 +143,6 @@ BEGIN
 END
 $$;
 
--- Catalog rows of the codes beside those in use that the triggers of an index log keys for.
-CREATE OR REPLACE FUNCTION hashindex._logged_for(i hashindex.index) RETURNS SETOF hashindex.index
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY SELECT x.* FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
-END
-$$;
-
 -- Columns that an index keeps beside its codes: the tenant's comes first.
 CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
@@ -223,16 +213,6 @@ BEGIN
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
     PERFORM hashindex._adopt(i, 'TYPE', key_type, 'its key');
     RETURN true;
-END
-$$;
-
--- Whether a table is divided into partitions; false if it is NULL.
-CREATE OR REPLACE FUNCTION hashindex._is_partitioned(relation regclass) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND c.relkind = 'p');
 END
 $$;
 
@@ -333,17 +313,6 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN m.network IS NOT NULL FROM hashindex.model m WHERE m.id = i.model_id;
-END
-$$;
-
--- Whether the model of an index keeps codes of its training rows, which only Python looks up. The parts of a model without a network are
--- learned codes.
-CREATE OR REPLACE FUNCTION hashindex._has_learned_codes(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id);
 END
 $$;
 

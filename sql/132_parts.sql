@@ -80,7 +80,7 @@ AS $$
 DECLARE
     base regclass := to_regclass(parts ->> 'table');
     distributed boolean := parts -> 'distributed';
-    partitioned boolean := hashindex._is_partitioned(base);
+    partitioned boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p');
 BEGIN
     RETURN jsonb_build_object(
         -- The functions of the index. Triggers call refresher, by the name refresh.
@@ -319,7 +319,7 @@ AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
     -- Codes beside those in use: their vectors and copies are read too.
-    beside hashindex.index := x FROM hashindex._logged_for(i) x;
+    beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
     vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
     copied text[] := i.filter_columns || ARRAY(SELECT c FROM unnest(beside.filter_columns) c WHERE c <> ALL (i.filter_columns));
     read text[] := i.key_columns || vectors || copied;

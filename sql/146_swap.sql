@@ -163,7 +163,7 @@ DECLARE
 BEGIN
     -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
     -- by builds.
-    IF EXISTS (SELECT FROM hashindex._logged_for(i)) THEN
+    IF EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers) THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);

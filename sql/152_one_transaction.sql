@@ -115,7 +115,7 @@ BEGIN
         RETURN written;
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.code_table);
-    IF written > 0 AND hashindex._has_learned_codes(i) THEN
+    IF written > 0 AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id) THEN
         RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
             USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', i.name,
                                 (SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = i.model_id));

@@ -97,13 +97,14 @@ BEGIN
     ELSIF found.column_name <> ALL (i.key_columns) THEN
         RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key %', base, found.column_name, hashindex._named(i.key_columns)
             USING ERRCODE = 'feature_not_supported', HINT = format('Distribute the table by a column of its key, or use a key with column "%s".', found.column_name);
-    ELSIF hashindex._is_partitioned(base) THEN
+    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p') THEN
         RAISE EXCEPTION 'table % is distributed and has partitions too', base
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a distributed table without partitions: shards divide it already.';
     ELSIF hashindex._encoded_in_python(i) THEN
         RAISE EXCEPTION 'the model of index "%" is evaluated in Python, and rows of a distributed table are encoded by SQL', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a model that SQL evaluates.';
-    ELSIF hashindex._has_learned_codes(i) THEN
+    -- The parts of a model without a network are learned codes of its training rows.
+    ELSIF EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id) THEN
         RAISE EXCEPTION 'the model of index "%" has learned codes, and rows of a distributed table are encoded by SQL, which hashes', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Train the model with --codes hashed.';
     END IF;
