@@ -143,6 +143,26 @@ BEGIN
 END
 $$;
 
+-- The filter columns, whose copies an index keeps beside its codes, as they are now in the table and in the table of codes: numbers and
+-- types of columns, which are NULL where a column is gone.
+CREATE OR REPLACE FUNCTION hashindex._copies_of(i hashindex.index)
+RETURNS TABLE (n bigint, name text, copy text, number smallint, copy_number smallint, type text, copy_type text, type_id oid, is_same boolean)
+LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT f.n, f.name, 'filter_' || f.n, now.attnum, kept.attnum,
+        format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod), kept.atttypid,
+        (now.atttypid, now.atttypmod, now.attcollation) IS NOT DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    LEFT JOIN pg_attribute now ON now.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND now.attname = f.name
+        AND now.attnum > 0 AND NOT now.attisdropped
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND kept.attname = 'filter_' || f.n
+    ORDER BY f.n;
+END
+$$;
+
 -- Columns that an index keeps beside its codes: the tenant's comes first.
 CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

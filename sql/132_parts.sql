@@ -22,8 +22,9 @@ BEGIN
         'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
-        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
+        -- Lists: the key's columns in the table, in the table of codes and in answers; the filter columns and their copies; what is read of a row.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
+        'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
         'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
@@ -152,8 +153,7 @@ BEGIN
     FROM (
         SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
         UNION ALL
-        SELECT 100 + f.n, f.name, c.atttypid FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute c ON c.attrelid = to_regclass(parts ->> 'code_table') AND c.attname = 'filter_' || f.n
+        SELECT 100 + c.n, c.name, c.type_id FROM hashindex._copies_of(i) c WHERE c.type_id IS NOT NULL
     ) k
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name AND NOT a.attisdropped
     CROSS JOIN LATERAL (

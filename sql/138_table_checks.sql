@@ -77,7 +77,7 @@ END
 $$;
 
 -- Refuses filter columns that cannot be kept beside codes, and a column that cannot be the tenants, which are kept too.
-CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_copies(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$

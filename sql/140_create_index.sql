@@ -85,7 +85,7 @@ BEGIN
     END IF;
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._check_expressions(base);
-    PERFORM hashindex._check_filter_columns(i, base);
+    PERFORM hashindex._check_copies(i, base);
     PERFORM hashindex._check_names(base);
     i.created_at := now();
     i.access := 'scan';

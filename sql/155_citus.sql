@@ -513,7 +513,7 @@ BEGIN
     EXECUTE hashindex._fill(
         $encode$
         INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
-        SELECT {each b.key}, {if landmarks}l.landmark{else landmarks}NULL::integer{end landmarks}, {row_code}{row_filters}
+        SELECT {each b.key}, {if landmarks}l.landmark{else landmarks}NULL::integer{end landmarks}, {row_code}{filter_reads}
         FROM {table} b CROSS JOIN LATERAL {project}(b.{column}::{ext}.vector, true) r(projection)
 {if landmarks}
         -- A small tenant has no landmark.
@@ -524,7 +524,6 @@ BEGIN
         WHERE b.{column} IS NOT NULL AND r.projection IS NOT NULL AND {has_no_code}{pages}
         -- A trigger may write the code of a newer vector meanwhile.
         ON CONFLICT ({each id}) DO NOTHING$encode$, parts, jsonb_build_object(
-            'row_filters', coalesce((SELECT string_agg(format(', b.%I', f.name), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)), ''),
             'point_of_row', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)),
             'pages', concat(' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid')
         )

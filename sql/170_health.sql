@@ -56,10 +56,7 @@ BEGIN
             $stale$
             SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
             FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-            hashindex._name_parts(i), jsonb_build_object(
-                'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
-                'full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id')
-            )
+            hashindex._name_parts(i), jsonb_build_object('full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
         ) INTO looked_at, stale USING ids;
         IF stale > 0 THEN
             wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
@@ -70,9 +67,7 @@ BEGIN
         coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
         CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
              ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
-                 SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
-             ) THEN format('pg-hashindex index repair %s', i.name)
+        CASE WHEN stale IS NULL AND wrong <> '{}' AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL) THEN format('pg-hashindex index repair %s', i.name)
              WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
              WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
                  || 'drop the index, and create it again with filter columns that the table has' END;
@@ -111,7 +106,7 @@ BEGIN
             'VACUUM %s; if you need the disk space back, VACUUM FULL, which blocks searches while it runs', code_table) END
         FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
 
-    IF i.filter_columns <> '{}' THEN
+    IF EXISTS (SELECT FROM hashindex._copies_of(i)) THEN
         RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, _health_of_codes.full) h;
     END IF;
     IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
