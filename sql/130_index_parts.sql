@@ -158,18 +158,8 @@ BEGIN
     FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
     LEFT JOIN pg_attribute now ON now.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND now.attname = f.name
         AND now.attnum > 0 AND NOT now.attisdropped
-    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND kept.attname = 'filter_' || f.n
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass('hashindex.' || quote_ident(i.code_table)) AND kept.attname = 'filter_' || f.n
     ORDER BY f.n;
-END
-$$;
-
--- Columns that an index keeps beside its codes: the tenant's comes first.
-CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN i.tenant_column IS NULL THEN filter_columns ELSE i.tenant_column || array_remove(filter_columns, i.tenant_column) END;
 END
 $$;
 
