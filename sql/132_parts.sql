@@ -374,11 +374,20 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     parts jsonb := hashindex._name_parts(i);
+    versions hashindex.index[];
 BEGIN
     parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, parts);
     parts := parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
     IF (parts -> 'distributed')::boolean THEN
-        parts := parts || hashindex._shard_parts(i);
+        versions := hashindex._written_versions(i);
+        parts := parts || jsonb_build_object(
+            -- Functions that encode and project a vector on any node.
+            'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
+            -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
+            'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
+            'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
+            'landmark_tables', quote_literal(ARRAY(SELECT 'hashindex.' || quote_ident(v.landmark_table) FROM unnest(versions) v)::text)
+        );
     END IF;
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || '{"tenant_argument": "$7"}'),

@@ -202,27 +202,6 @@ BEGIN
 END
 $$;
 
--- Values of the placeholders in templates for a distributed table, besides those of a plain one.
-CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    versions hashindex.index[] := hashindex._written_versions(i);
-BEGIN
-    RETURN jsonb_build_object(
-        -- Functions that encode and project a vector on any node.
-        'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
-        -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
-        'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
-        'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
-        'landmark_tables', quote_literal(ARRAY(
-            SELECT CASE WHEN v.landmark_table IS NOT NULL THEN format('hashindex.%I', v.landmark_table) END FROM unnest(versions) v
-        )::text)
-    );
-END
-$$;
-
 -- Empties a table of codes, and distributes it like the table of its index, with which it is co-located.
 CREATE OR REPLACE FUNCTION hashindex._distribute_codes(i hashindex.index) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -493,7 +472,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
-    PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
+    PERFORM hashindex._index_lists(later);
     PERFORM hashindex._distribute_codes(later);
     PERFORM hashindex._create_functions(i);
 END
