@@ -1,14 +1,16 @@
 -- Trains models in SQL, for those without Python, and stores them as Python does. pg_hashindex/hashers explains the methods.
 
--- Refuses options of a training that are wrong whatever the table holds.
+-- The options of a training that has those which were given, or an error: projections and cuts, and the dimension of the vectors.
 CREATE OR REPLACE FUNCTION hashindex._check_training(
-    name text, table_name regclass, column_name text, method text, bits integer, cuts integer, metric text, sample integer, seed bigint
+    name text, table_name regclass, column_name text, method text, INOUT bits integer, INOUT cuts integer, metric text, sample integer,
+    seed bigint, trust_owner boolean, OUT dimension integer
 )
-RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
+    -- As given; bits are projections further down.
+    length integer := bits;
     missing text := CASE
         WHEN name IS NULL THEN 'name' WHEN table_name IS NULL THEN 'table_name' WHEN column_name IS NULL THEN 'column_name'
     END;
@@ -34,12 +36,43 @@ BEGIN
     ELSIF seed IS NULL OR seed < 0 THEN
         RAISE EXCEPTION 'seed is %; it must be 0 or more', seed USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF trust_owner IS NOT TRUE THEN
+        PERFORM hashindex._check_owners(table_name, '{}');
+    END IF;
+    PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
+    EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, table_name, column_name) INTO dimension;
+    IF dimension IS NULL THEN
+        RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
+    END IF;
+    -- As in Python.
+    cuts := coalesce(cuts, CASE method
+        WHEN 'sign' THEN 1
+        WHEN 'thermometer' THEN coalesce(bits / dimension, CASE WHEN dimension < 768 THEN 3 ELSE 1 END)
+        ELSE CASE WHEN bits % 3 <> 0 THEN 1 ELSE 3 END
+    END);
+    bits := CASE WHEN method = 'thermometer' THEN dimension ELSE bits / cuts END;
+    IF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
+        PERFORM hashindex._refuse('bits', bits, dimension || ' or left out: sign gives one bit for each dimension');
+    ELSIF method = 'thermometer' AND (cuts NOT IN (1, 3, 5) OR length <> dimension * cuts) THEN
+        PERFORM hashindex._refuse('bits', length, format('1, 3 or 5 times %s, or left out: thermometer gives a bit for each dimension and cut', dimension));
+    ELSIF method = 'thermometer' AND dimension * cuts > 16000 THEN
+        PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
+    ELSIF method = 'itq' AND dimension > 4000 THEN
+        RAISE EXCEPTION 'column "%" of % has % dimensions; itq in SQL takes 4000 at most', column_name, table_name, dimension
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use lsh, or train in Python.';
+    END IF;
+    IF bits NOT BETWEEN 1 AND least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)) THEN
+        PERFORM hashindex._refuse('bits', length, '1 to ' || cuts * least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)));
+    END IF;
 END
 $$;
 
--- The principal directions of rows, turned at random. They are found in the covariance matrix, of blocks of rows whose columns fit into a
--- vector.
-CREATE OR REPLACE FUNCTION hashindex._principal_directions(rows {ext}.vector[], mean {ext}.vector, scale double precision, directions {ext}.vector[])
+-- Directions that rows are projected on: random ones, or for itq the principal directions of the rows, turned at random. These are found in
+-- the covariance matrix, of blocks of rows whose columns fit into a vector.
+CREATE OR REPLACE FUNCTION hashindex._directions(
+    rows {ext}.vector[], mean {ext}.vector, scale double precision, method text, bits integer, seed bigint
+)
 RETURNS {ext}.vector[]
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -48,10 +81,23 @@ AS $$
 DECLARE
     covariance {ext}.vector[];
     block {ext}.vector[];
+    -- Normal numbers from hashes of their places (Box and Muller), which leave the session's random() as it is.
+    directions {ext}.vector[] := ARRAY(
+        SELECT ARRAY(
+            SELECT sqrt(-2 * ln((((h.n >> 32) & 4294967295)::double precision + 0.5) / 4294967296))
+                * cos(2 * pi() * (h.n & 4294967295)::double precision / 4294967296)
+            FROM generate_series(1, {ext}.vector_dims(mean)) j CROSS JOIN LATERAL hashint8extended(i::bigint * {ext}.vector_dims(mean) + j, seed) h(n)
+            ORDER BY j
+        )::{ext}.vector
+        FROM generate_series(1, bits) i ORDER BY i
+    );
     turned {ext}.vector[] := directions;
     direction {ext}.vector;
     grain {ext}.vector;
 BEGIN
+    IF method = 'lsh' THEN
+        RETURN directions;
+    END IF;
     FOR n IN 1..cardinality(rows) BY 5000 LOOP
         WITH columns AS MATERIALIZED (
             SELECT e.place, array_agg(e.value / scale)::{ext}.vector AS v
@@ -219,8 +265,6 @@ AS $$
 #variable_conflict use_variable
 DECLARE
     started timestamptz := clock_timestamp();
-    -- As given; bits are projections further down.
-    length integer := bits;
     cut_values real[] := '{0}';
     rows_in_table double precision;
     dimension integer;
@@ -236,36 +280,8 @@ DECLARE
     version integer;
 BEGIN
     PERFORM hashindex._check_administrator();
-    PERFORM hashindex._check_training(name, table_name, column_name, method, bits, cuts, metric, sample, seed);
-    IF trust_owner IS NOT TRUE THEN
-        PERFORM hashindex._check_owners(table_name, '{}');
-    END IF;
-    PERFORM hashindex._check_vector_column(table_name, column_name, NULL);
-    EXECUTE format('SELECT {ext}.vector_dims(b.%I) FROM %s b WHERE b.%I IS NOT NULL LIMIT 1', column_name, table_name, column_name) INTO dimension;
-    IF dimension IS NULL THEN
-        RAISE EXCEPTION '% has no row with a vector in column "%"', table_name, column_name
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'Load the rows first.';
-    END IF;
-    -- As in Python.
-    cuts := coalesce(cuts, CASE method
-        WHEN 'sign' THEN 1
-        WHEN 'thermometer' THEN coalesce(bits / dimension, CASE WHEN dimension < 768 THEN 3 ELSE 1 END)
-        ELSE CASE WHEN bits % 3 <> 0 THEN 1 ELSE 3 END
-    END);
-    bits := CASE WHEN method = 'thermometer' THEN dimension ELSE bits / cuts END;
-    IF method = 'sign' AND coalesce(bits, dimension) <> dimension THEN
-        PERFORM hashindex._refuse('bits', bits, dimension || ' or left out: sign gives one bit for each dimension');
-    ELSIF method = 'thermometer' AND (cuts NOT IN (1, 3, 5) OR length <> dimension * cuts) THEN
-        PERFORM hashindex._refuse('bits', length, format('1, 3 or 5 times %s, or left out: thermometer gives a bit for each dimension and cut', dimension));
-    ELSIF method = 'thermometer' AND dimension * cuts > 16000 THEN
-        PERFORM hashindex._refuse('cuts', cuts, '1: a code has 16000 bits at most');
-    ELSIF method = 'itq' AND dimension > 4000 THEN
-        RAISE EXCEPTION 'column "%" of % has % dimensions; itq in SQL takes 4000 at most', column_name, table_name, dimension
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'Use lsh, or train in Python.';
-    END IF;
-    IF bits NOT BETWEEN 1 AND least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)) THEN
-        PERFORM hashindex._refuse('bits', length, '1 to ' || cuts * least(16000 / cuts, (CASE method WHEN 'itq' THEN dimension END)));
-    END IF;
+    SELECT o.* INTO bits, cuts, dimension
+    FROM hashindex._check_training(name, table_name, column_name, method, bits, cuts, metric, sample, seed, trust_owner) o;
 
     -- A sample that depends on nothing but the seed and the places of rows. Reading a large table whole would take minutes, so whole
     -- pages of it are drawn. At most 256 MB are held.
@@ -307,21 +323,8 @@ BEGIN
     END IF;
 
     IF method IN ('lsh', 'itq') THEN
-        -- Normal numbers from hashes of their places (Box and Muller), which leave the session's random() as it is.
-        directions := ARRAY(
-            SELECT ARRAY(
-                SELECT sqrt(-2 * ln((((h.n >> 32) & 4294967295)::double precision + 0.5) / 4294967296))
-                    * cos(2 * pi() * (h.n & 4294967295)::double precision / 4294967296)
-                FROM generate_series(1, dimension) j CROSS JOIN LATERAL hashint8extended(i::bigint * dimension + j, seed) h(n)
-                ORDER BY j
-            )::{ext}.vector
-            FROM generate_series(1, bits) i ORDER BY i
-        );
+        directions := hashindex._directions(rows, mean, scale, method, bits, seed);
     END IF;
-    IF method = 'itq' THEN
-        directions := hashindex._principal_directions(rows, mean, scale, directions);
-    END IF;
-
     layers := CASE WHEN metric = 'cosine' THEN ARRAY[ROW('normalize', NULL, NULL, NULL, NULL)::hashindex.layer] ELSE '{}' END
         || CASE WHEN method IN ('sign', 'thermometer')
             THEN ROW('shift', NULL, array_fill(0::real, ARRAY[dimension])::{ext}.vector OPERATOR({ext}.-) mean, NULL, NULL)::hashindex.layer

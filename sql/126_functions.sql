@@ -4,16 +4,6 @@
 -- a path set, which would cost 5 us a call. Each layer reads a variable or the result of the layer before it: the argument is read once,
 -- since every operator that meets a TOASTed value would detoast it again.
 
--- First line of the body of each function of a model, which tells whose it is, also in a restored database.
-CREATE OR REPLACE FUNCTION hashindex._function_marker(used hashindex.model) RETURNS text
-LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN format('model %s:%s %s', used.name, used.version, used.checksum);
-END
-$$;
-
 -- Name of a function of a model: version 1 has that of the model, later versions have their number behind it.
 CREATE OR REPLACE FUNCTION hashindex._function_name(used hashindex.model, verb text) RETURNS text
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
@@ -24,7 +14,7 @@ BEGIN
 END
 $$;
 
--- Functions that were made of a model.
+-- Functions that were made of a model: the first line of a body tells whose it is, also in a restored database.
 CREATE OR REPLACE FUNCTION hashindex._functions_of_model(used hashindex.model) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
@@ -33,19 +23,8 @@ BEGIN
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
     WHERE p.pronamespace = 'hashindex'::regnamespace
       AND p.proname IN (hashindex._function_name(used, 'code'), hashindex._function_name(used, 'project'))
-      AND starts_with(p.prosrc, format(E'-- %s\n', hashindex._function_marker(used)))
+      AND starts_with(p.prosrc, format(E'-- model %s:%s %s\n', used.name, used.version, used.checksum))
     ORDER BY p.oid;
-END
-$$;
-
--- Functions made of models and for indexes, which are not members of the extension.
-CREATE OR REPLACE FUNCTION hashindex._made_functions() RETURNS SETOF regprocedure
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN QUERY SELECT o.id::regprocedure FROM hashindex.index i, hashindex._objects_of(i) o WHERE o.kind = 'function'
-    UNION ALL SELECT f FROM hashindex.model m, hashindex._functions_of_model(m) f;
 END
 $$;
 
@@ -103,7 +82,7 @@ DECLARE
     taken regprocedure;
     code text := format('hashindex.%I', hashindex._function_name(used, 'code'));
     project text := format('hashindex.%I', hashindex._function_name(used, 'project'));
-    parts jsonb := jsonb_build_object('ext', '{ext}', 'marker', hashindex._function_marker(used));
+    parts jsonb := jsonb_build_object('ext', '{ext}', 'marker', format('model %s %s', named, used.checksum));
     steps text;
     projection text;
     made record;

@@ -143,23 +143,23 @@ BEGIN
 END
 $$;
 
--- Catalog rows of the codes beside those in use that the triggers of an index log keys for.
-CREATE OR REPLACE FUNCTION hashindex._logged_for(i hashindex.index) RETURNS SETOF hashindex.index
+-- The filter columns, whose copies an index keeps beside its codes, as they are now in the table and in the table of codes: numbers and
+-- types of columns, which are NULL where a column is gone.
+CREATE OR REPLACE FUNCTION hashindex._copies_of(i hashindex.index)
+RETURNS TABLE (n bigint, name text, copy text, number smallint, copy_number smallint, type text, copy_type text, type_id oid, is_same boolean)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    RETURN QUERY SELECT x.* FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
-END
-$$;
-
--- Columns that an index keeps beside its codes: the tenant's comes first.
-CREATE OR REPLACE FUNCTION hashindex._kept_columns(i hashindex.index, filter_columns text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN CASE WHEN i.tenant_column IS NULL THEN filter_columns ELSE i.tenant_column || array_remove(filter_columns, i.tenant_column) END;
+    RETURN QUERY
+    SELECT f.n, f.name, 'filter_' || f.n, now.attnum, kept.attnum,
+        format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod), kept.atttypid,
+        (now.atttypid, now.atttypmod, now.attcollation) IS NOT DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
+    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
+    LEFT JOIN pg_attribute now ON now.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND now.attname = f.name
+        AND now.attnum > 0 AND NOT now.attisdropped
+    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass('hashindex.' || quote_ident(i.code_table)) AND kept.attname = 'filter_' || f.n
+    ORDER BY f.n;
 END
 $$;
 
@@ -223,16 +223,6 @@ BEGIN
     EXECUTE format('CREATE TYPE %s AS (%s)', key_type, columns);
     PERFORM hashindex._adopt(i, key_type, 'its key');
     RETURN true;
-END
-$$;
-
--- Whether a table is divided into partitions; false if it is NULL.
-CREATE OR REPLACE FUNCTION hashindex._is_partitioned(relation regclass) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM pg_class c WHERE c.oid = relation AND c.relkind = 'p');
 END
 $$;
 
@@ -333,17 +323,6 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     RETURN m.network IS NOT NULL FROM hashindex.model m WHERE m.id = i.model_id;
-END
-$$;
-
--- Whether the model of an index keeps codes of its training rows, which only Python looks up. The parts of a model without a network are
--- learned codes.
-CREATE OR REPLACE FUNCTION hashindex._has_learned_codes(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN NOT hashindex._encoded_in_python(i) AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id);
 END
 $$;
 

@@ -22,8 +22,9 @@ BEGIN
         'storage_literal', quote_literal(i.storage), 'triggers_literal', quote_literal(i.triggers),
         'code_table', format('hashindex.%I', i.code_table), 'code_table_literal', quote_literal(format('hashindex.%I', i.code_table)),
         'landmarks', coalesce('hashindex.' || quote_ident(i.landmark_table), ''),
-        -- Lists: the key's columns in the table, in the table of codes and in answers; what is read of a row.
+        -- Lists: the key's columns in the table, in the table of codes and in answers; the filter columns and their copies; what is read of a row.
         'key', i.key_columns, 'id', hashindex._code_keys(i), 'shown', hashindex._answer_keys(i),
+        'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
         'read', ARRAY(SELECT r.name FROM unnest(hashindex._read_columns(i)) WITH ORDINALITY r(name, n) GROUP BY r.name ORDER BY min(r.n)),
         -- Whether the key has several columns; its type as one value, and its text of row b.
         'several', cardinality(i.key_columns) > 1, 'key_type', hashindex._key_type(i), 'key_text', hashindex._key_text('b', i.key_columns),
@@ -80,7 +81,7 @@ AS $$
 DECLARE
     base regclass := to_regclass(parts ->> 'table');
     distributed boolean := parts -> 'distributed';
-    partitioned boolean := hashindex._is_partitioned(base);
+    partitioned boolean := EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p');
 BEGIN
     RETURN jsonb_build_object(
         -- The functions of the index. Triggers call refresher, by the name refresh.
@@ -152,8 +153,7 @@ BEGIN
     FROM (
         SELECT u.n, u.name, u.type::regtype::oid AS kept FROM unnest(i.key_columns, hashindex._base_types(i)) WITH ORDINALITY u(name, type, n)
         UNION ALL
-        SELECT 100 + f.n, f.name, c.atttypid FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute c ON c.attrelid = to_regclass(parts ->> 'code_table') AND c.attname = 'filter_' || f.n
+        SELECT 100 + c.n, c.name, c.type_id FROM hashindex._copies_of(i) c WHERE c.type_id IS NOT NULL
     ) k
     LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(parts ->> 'table') AND a.attname = k.name AND NOT a.attisdropped
     CROSS JOIN LATERAL (
@@ -319,7 +319,7 @@ AS $$
 DECLARE
     kept_keys text[] := hashindex._code_keys(i);
     -- Codes beside those in use: their vectors and copies are read too.
-    beside hashindex.index := x FROM hashindex._logged_for(i) x;
+    beside hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers;
     vectors text[] := i.column_name || array_remove(ARRAY[nullif(beside.column_name, i.column_name)], NULL);
     copied text[] := i.filter_columns || ARRAY(SELECT c FROM unnest(beside.filter_columns) c WHERE c <> ALL (i.filter_columns));
     read text[] := i.key_columns || vectors || copied;
@@ -374,11 +374,20 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     parts jsonb := hashindex._name_parts(i);
+    versions hashindex.index[];
 BEGIN
     parts := parts || hashindex._key_parts(i, parts) || hashindex._search_parts(i, parts);
     parts := parts || hashindex._rights_parts(i, parts) || hashindex._code_parts(i, parts) || hashindex._list_parts(i, parts) || hashindex._change_parts(i);
     IF (parts -> 'distributed')::boolean THEN
-        parts := parts || hashindex._shard_parts(i);
+        versions := hashindex._written_versions(i);
+        parts := parts || jsonb_build_object(
+            -- Functions that encode and project a vector on any node.
+            'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
+            -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
+            'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
+            'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
+            'landmark_tables', quote_literal(ARRAY(SELECT 'hashindex.' || quote_ident(v.landmark_table) FROM unnest(versions) v)::text)
+        );
     END IF;
     RETURN parts || jsonb_build_object(
         'nearest_landmarks', hashindex._fill(hashindex._template('nearest_landmarks'), parts || '{"tenant_argument": "$7"}'),

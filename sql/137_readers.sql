@@ -100,9 +100,7 @@ DECLARE
     grantee text := quote_ident(nullif(role, ''));
     -- Copies of filter columns that the role may not read stay hidden.
     filters text[] := ARRAY(
-        SELECT 'filter_' || f.n FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND NOT a.attisdropped
-        WHERE has_column_privilege(role, base, a.attnum, 'SELECT') ORDER BY f.n
+        SELECT c.copy FROM hashindex._copies_of(i) c WHERE has_column_privilege(role, base, c.number, 'SELECT') ORDER BY c.n
     );
 BEGIN
     EXECUTE format('REVOKE ALL ON %s FROM %s', concat_ws(', ', codes, landmarks), grantee);
@@ -111,7 +109,7 @@ BEGIN
             PERFORM hashindex._follow_policies(i);
         END IF;
         EXECUTE format('GRANT SELECT%s ON %s TO %s', CASE
-            WHEN cardinality(filters) < cardinality(i.filter_columns) THEN format(' (%s)', array_to_string(
+            WHEN EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.copy <> ALL (filters)) THEN format(' (%s)', array_to_string(
                 ARRAY(SELECT a.attname FROM pg_attribute a WHERE a.attrelid = to_regclass(codes)
                         AND a.attname = ANY (hashindex._code_keys(i) || '{landmark,code,length,fit}'::text[])
                       ORDER BY a.attnum) || filters, ', '
@@ -212,12 +210,10 @@ BEGIN
         WHERE reason IS NULL AND NOT r.reveals AND (t.relrowsecurity OR c.relrowsecurity)
           AND NOT (t.relrowsecurity AND hashindex._follows_policies(base, codes))
         UNION ALL
-        SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), f.name),
+        SELECT format('role %s may read the copy of column "%s", and not the column itself', quote_ident(r.role), c.name),
             format('pg-hashindex index grant %s %s', named, hashindex._shell_word(r.role)) || CASE WHEN r.reveals THEN ' --reveal-codes' ELSE '' END
-        FROM hashindex._readers_of(i) r CROSS JOIN unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-        JOIN pg_attribute kept ON kept.attrelid = codes AND kept.attname = 'filter_' || f.n
-        JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name
-        WHERE has_column_privilege(r.role, codes, kept.attnum, 'SELECT') AND NOT has_column_privilege(r.role, base, a.attnum, 'SELECT')
+        FROM hashindex._readers_of(i) r CROSS JOIN hashindex._copies_of(i) c
+        WHERE has_column_privilege(r.role, codes, c.copy_number, 'SELECT') AND NOT has_column_privilege(r.role, base, c.number, 'SELECT')
         UNION ALL
         -- Nothing here grants these.
         SELECT format('role %s may read %s', quote_ident(g.role), c.oid::regclass), format('REVOKE SELECT ON %s FROM %I', c.oid::regclass, g.role)

@@ -77,7 +77,7 @@ END
 $$;
 
 -- Refuses filter columns that cannot be kept beside codes, and a column that cannot be the tenants, which are kept too.
-CREATE OR REPLACE FUNCTION hashindex._check_filter_columns(i hashindex.index, base regclass) RETURNS void
+CREATE OR REPLACE FUNCTION hashindex._check_copies(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
@@ -93,14 +93,13 @@ BEGIN
               AND (o.opcintype = a.atttypid OR t.typtype = 'e' AND o.opcintype = 'anyenum'::regtype OR a.atttypid = 'varchar'::regtype AND o.opcintype = 'text'::regtype)
         ) THEN format('tenant column "%s" of %s is of type %s, whose values have no order', f.name, base, format_type(a.atttypid, a.atttypmod))
         WHEN f.name = i.column_name OR f.name = ANY (i.key_columns) AND (f.name = i.tenant_column AND cardinality(i.key_columns) > 1) IS NOT TRUE THEN format('filter column "%s" is the key or the vector of the index', f.name)
-        WHEN f.name = ANY (i.filter_columns[:f.n - 1]) THEN format('filter column "%s" is named twice', f.name)
+        WHEN EXISTS (SELECT FROM hashindex._copies_of(i) o WHERE o.name = f.name AND o.n < f.n) THEN format('filter column "%s" is named twice', f.name)
         -- Triggers do not see it change.
         WHEN a.attgenerated = 'v' THEN format('filter column "%s" of %s is a virtual generated column', f.name, base)
         WHEN hashindex._is_foreign_type(a.atttypid) THEN
             format('filter column "%s" of %s is of type %s, which is not built in', f.name, base, format_type(a.atttypid, a.atttypmod))
     END AS fault INTO wrong
-    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-    LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attname = f.name AND a.attnum > 0 AND NOT a.attisdropped
+    FROM hashindex._copies_of(i) f LEFT JOIN pg_attribute a ON a.attrelid = base AND a.attnum = f.number
     LEFT JOIN pg_type t ON t.oid = a.atttypid
     ORDER BY fault LIMIT 1;
     IF wrong IS NOT NULL THEN

@@ -31,14 +31,12 @@ BEGIN
     i.trusted_owners := ARRAY(SELECT DISTINCT u.mark FROM hashindex._untrusted_owners(_create_index.table_name, '{}') u ORDER BY 1);
     used := hashindex.find_model(model);
     options := hashindex._checked_options(name, used, options);
-    i := jsonb_populate_record(i, options - '{access,probes}'::text[]);
+    i := hashindex._with_options(i, options);
     i.name := _create_index.name;
     i.storage := i.name;
     i.triggers := i.name;
     i.model_id := used.id;
     i.metric := coalesce(i.metric, used.metric);
-    i.tenant_column := options ->> 'tenant';
-    i.filter_columns := hashindex._kept_columns(i, coalesce(i.filter_columns, '{}'));
     -- No command needs to quote such a name, and names made from it (the longest is hashindex_NAME_truncate) are never cut. A swap makes
     -- names with ~.
     IF i.name !~ '^[A-Za-z0-9_][A-Za-z0-9_~-]{0,39}$' THEN
@@ -85,7 +83,7 @@ BEGIN
             USING HINT = format('Train a model for %s, or leave the metric out.', i.metric);
     END IF;
     PERFORM hashindex._check_expressions(base);
-    PERFORM hashindex._check_filter_columns(i, base);
+    PERFORM hashindex._check_copies(i, base);
     PERFORM hashindex._check_names(base);
     i.created_at := now();
     i.access := 'scan';
@@ -149,7 +147,7 @@ BEGIN
             SELECT string_agg(format('b.%I::%s AS %I', k.name, k.type, k.kept), ', ' ORDER BY k.n)
             FROM unnest(i.key_columns, hashindex._base_types(i), hashindex._code_keys(i)) WITH ORDINALITY k(name, type, kept, n)
         ), used.n_bits,
-        (SELECT string_agg(format(', b.%I AS filter_%s', f.name, f.n), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)),
+        (SELECT string_agg(format(', b.%I AS %I', c.name, c.copy), '' ORDER BY c.n) FROM hashindex._copies_of(i) c),
         base
     );
     EXECUTE format(

@@ -246,16 +246,16 @@ $$;
 -- they are read: with 405 lists and a filter that keeps a tenth of the rows, a search takes .78 of the time. A text may be longer than
 -- a b-tree holds. More than four columns would make the index as large as the codes. The tenant, filter_1, comes first among them, of
 -- whatever length: it alone leads to codes without a landmark.
-CREATE OR REPLACE FUNCTION hashindex._index_lists(code_table text, has_tenant boolean) RETURNS void
-LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+CREATE OR REPLACE FUNCTION hashindex._index_lists(i hashindex.index) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 BEGIN
-    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', code_table, (
+    EXECUTE format('CREATE INDEX ON hashindex.%I (landmark%s)', i.code_table, (
         SELECT string_agg(format(', %I', fixed.attname), '' ORDER BY fixed.attnum) FROM (
             SELECT a.attname, a.attnum FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = format('hashindex.%I', code_table)::regclass AND NOT a.attisdropped
-              AND (has_tenant AND a.attname = 'filter_1' OR starts_with(a.attname, 'filter_') AND a.attlen > 0) AND (t.typtype = 'e' OR EXISTS (
+            WHERE a.attrelid = format('hashindex.%I', i.code_table)::regclass AND NOT a.attisdropped
+              AND (i.tenant_column IS NOT NULL AND a.attname = 'filter_1' OR starts_with(a.attname, 'filter_') AND a.attlen > 0) AND (t.typtype = 'e' OR EXISTS (
                   SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod
                   WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = a.atttypid
               ))
@@ -289,7 +289,7 @@ BEGIN
         )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
-    PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
+    PERFORM hashindex._index_lists(later);
     EXECUTE format('ANALYZE hashindex.%I', later.code_table);
     -- The staged codes stay until the build ends: if they are gone, a crash has emptied the log of keys too.
     PERFORM hashindex._create_function(

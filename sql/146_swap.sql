@@ -48,7 +48,7 @@ BEGIN
     vectors := coalesce(begin_swap.column_name, i.column_name);
     asked := hashindex._checked_options(i.name, used, options);
     options := hashindex._options_of(i) || asked;
-    filters := hashindex._kept_columns(i, (jsonb_populate_record(i, options)).filter_columns);
+    filters := (hashindex._with_options(i, options)).filter_columns;
     IF used.dimension <> before.dimension AND vectors = i.column_name THEN
         PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension);
         -- With vectors of another dimension, the former codes could neither be compared nor used again.
@@ -164,7 +164,7 @@ DECLARE
 BEGIN
     -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
     -- by builds.
-    IF EXISTS (SELECT FROM hashindex._logged_for(i)) THEN
+    IF EXISTS (SELECT FROM hashindex.index x WHERE x.swap_of = i.name AND x.triggers = i.triggers) THEN
         PERFORM hashindex._lock_against_writers(i);
     END IF;
     i := hashindex._locked_index(i.name);

@@ -96,18 +96,11 @@ CREATE OR REPLACE FUNCTION hashindex._filter_faults(i hashindex.index) RETURNS S
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
-DECLARE
-    base regclass := to_regclass(format('%I.%I', i.schema_name, i.table_name));
 BEGIN
     RETURN QUERY
-    SELECT format('filter column "%s" of %s ', f.name, base) || CASE WHEN now.attname IS NULL THEN 'is gone, so that writes fail'
-        ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail',
-                    format_type(now.atttypid, now.atttypmod), format_type(kept.atttypid, kept.atttypmod)) END
-    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-    LEFT JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name AND now.attnum > 0 AND NOT now.attisdropped
-    LEFT JOIN pg_attribute kept ON kept.attrelid = to_regclass(format('hashindex.%I', i.code_table)) AND kept.attname = 'filter_' || f.n
-    WHERE (now.atttypid, now.atttypmod, now.attcollation) IS DISTINCT FROM (kept.atttypid, kept.atttypmod, kept.attcollation)
-    ORDER BY f.n;
+    SELECT format('filter column "%s" of %s ', c.name, to_regclass(format('%I.%I', i.schema_name, i.table_name))) || CASE WHEN c.number IS NULL THEN 'is gone, so that writes fail'
+        ELSE format('is of type %s now, and was of %s, so that filters are checked in the table and writes may fail', c.type, c.copy_type) END
+    FROM hashindex._copies_of(i) c WHERE NOT c.is_same ORDER BY c.n;
 END
 $$;
 
@@ -123,12 +116,11 @@ DECLARE
 BEGIN
     -- Filter columns that are gone stay as they are: filters are checked in the table.
     IF NOT EXISTS (SELECT FROM hashindex._table_faults(i) f WHERE f.repairable) AND NOT (
-        EXISTS (SELECT FROM hashindex._filter_faults(i))
-        AND i.filter_columns <@ ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped)
+        EXISTS (SELECT FROM hashindex._filter_faults(i)) AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL)
     ) THEN
         RETURN false;
     END IF;
-    PERFORM hashindex._check_filter_columns(i, base);
+    PERFORM hashindex._check_copies(i, base);
     -- Arguments and answers have the types of columns, which may be others now. Codes beside share the type of the key.
     FOR typed IN
         SELECT o.object FROM hashindex.index x, hashindex._objects_of(x) o JOIN pg_proc p ON o.kind = 'function' AND p.oid = o.id

@@ -138,7 +138,6 @@ DECLARE
     found record;
     path text;
     n double precision;
-    whole integer;
 BEGIN
     IF k IS NULL OR k < 1 THEN
         PERFORM hashindex._refuse('k', k, '1 or more');
@@ -156,7 +155,7 @@ BEGIN
     share := least(1, greatest(expected.matching, 1) / greatest(rows, 1));
     -- Compare the cost of reading and checking all rows with 2 ms and 5 us for each row that is looked up.
     IF may_read_codes AND expected.cost + expected.matching * hashindex._row_cost(dimension) > 2000 + 5 * wanted::double precision / share THEN
-        kept := CASE WHEN i.filter_columns <> '{}' THEN hashindex._kept_filter(i, wanted_rows) END;
+        kept := CASE WHEN EXISTS (SELECT FROM hashindex._copies_of(i)) THEN hashindex._kept_filter(i, wanted_rows) END;
         -- The nearest matching rows are spread over more lists than the nearest rows.
         lists := least(1000, ceil(lists * sqrt(1 / share)));
         n := CASE WHEN kept IS NULL THEN ceil(needed / share) ELSE wanted END;
@@ -190,9 +189,8 @@ BEGIN
             hashindex._is_comparable(i.metric, '$1')
         );
         LOOP
-            whole := least(n, 2147483647);
             path := set_config('search_path', filter_path, true);
-            EXECUTE statement INTO found USING checked, whole, lists, kept, query_code, k, wanted_tenant;
+            EXECUTE statement INTO found USING checked, least(n, 2147483647)::integer, lists, kept, query_code, k, wanted_tenant;
             path := pg_catalog.set_config('search_path', own_path, true);
             EXIT WHEN found.matching >= wanted OR found.given < n;
             -- The next batch would take most of the table, which costs more than reading all of it.
@@ -240,7 +238,6 @@ SET search_path FROM CURRENT
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     name text := regexp_replace(i.table_name, '(\W)', '\\\1', 'g');
     schema text := regexp_replace(i.schema_name, '(\W)', '\\\1', 'g');
     literal text := CASE WHEN filter !~ '\\|\$|--|/\*' THEN '|''[^'']*''' ELSE '' END;
@@ -259,13 +256,10 @@ BEGIN
     END IF;
     SELECT format(
         'SELECT %s%s FROM hashindex.%I c', hashindex._columns_of('c', hashindex._code_keys(i), i.key_columns),
-        string_agg(format(', c.filter_%s AS %I', f.n, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
+        string_agg(format(', c.%I AS %I', f.copy, f.name), '' ORDER BY f.n) FILTER (WHERE f.name <> ALL (i.key_columns)), i.code_table
     ) INTO source
-    FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)
-    JOIN pg_attribute now ON now.attrelid = base AND now.attname = f.name
-    JOIN pg_attribute kept ON kept.attrelid = format('hashindex.%I', i.code_table)::regclass AND kept.attname = 'filter_' || f.n
     -- A column whose type has changed since may compare differently.
-    WHERE (now.atttypid, now.atttypmod, now.attcollation) = (kept.atttypid, kept.atttypmod, kept.attcollation);
+    FROM hashindex._copies_of(i) f WHERE f.is_same AND f.number IS NOT NULL;
     -- Candidates are searched under our path, so every name must be qualified or built in to mean the same as under the caller's.
     PERFORM hashindex._estimate(format('SELECT FROM (%s) %I WHERE (%s)', source, i.table_name, bare), 'pg_catalog, pg_temp');
     RETURN bare;

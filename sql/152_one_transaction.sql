@@ -115,7 +115,7 @@ BEGIN
         RETURN written;
     END IF;
     EXECUTE format('ANALYZE hashindex.%I', i.code_table);
-    IF written > 0 AND hashindex._has_learned_codes(i) THEN
+    IF written > 0 AND EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id) THEN
         RAISE WARNING 'rows of index "%" got hashed codes: only Python looks up the learned codes of its model', i.name
             USING HINT = format('Give rows their learned codes: pg-hashindex index swap %s --model %s', i.name,
                                 (SELECT hashindex._shell_word(format('%s:%s', m.name, m.version)) FROM hashindex.model m WHERE m.id = i.model_id));
@@ -214,7 +214,8 @@ DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
     beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
-    filters text[] := hashindex._kept_columns(i, coalesce(swap_model.filter_columns, i.filter_columns));
+    options jsonb := jsonb_strip_nulls(jsonb_build_object('filter_columns', swap_model.filter_columns));
+    filters text[] := (hashindex._with_options(i, options)).filter_columns;
 BEGIN
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
         AND ((beside.model_id, beside.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
@@ -223,7 +224,7 @@ BEGIN
                        CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
-    filters := hashindex._kept_columns(i, coalesce(swap_model.filter_columns, i.filter_columns));
+    filters := (hashindex._with_options(i, options)).filter_columns;
     IF (i.model_id, i.filter_columns) = (used.id, filters) THEN
         RETURN false;
     ELSIF hashindex._is_at_work('swap', i.name) THEN
@@ -244,7 +245,7 @@ BEGIN
             -- First, so that we wait for readers of the table before any writer waits for us.
             PERFORM hashindex.drop_index(beside.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => jsonb_build_object('filter_columns', filters));
+        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => options);
         beside := hashindex._find_swap(i.name, '{next,ready}');
         PERFORM hashindex.encode_rows(beside.name);
         -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.

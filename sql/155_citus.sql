@@ -97,13 +97,14 @@ BEGIN
     ELSIF found.column_name <> ALL (i.key_columns) THEN
         RAISE EXCEPTION 'table % is distributed by "%", and codes are found by the key %', base, found.column_name, hashindex._named(i.key_columns)
             USING ERRCODE = 'feature_not_supported', HINT = format('Distribute the table by a column of its key, or use a key with column "%s".', found.column_name);
-    ELSIF hashindex._is_partitioned(base) THEN
+    ELSIF EXISTS (SELECT FROM pg_class c WHERE c.oid = base AND c.relkind = 'p') THEN
         RAISE EXCEPTION 'table % is distributed and has partitions too', base
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a distributed table without partitions: shards divide it already.';
     ELSIF hashindex._encoded_in_python(i) THEN
         RAISE EXCEPTION 'the model of index "%" is evaluated in Python, and rows of a distributed table are encoded by SQL', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Use a model that SQL evaluates.';
-    ELSIF hashindex._has_learned_codes(i) THEN
+    -- The parts of a model without a network are learned codes of its training rows.
+    ELSIF EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = i.model_id) THEN
         RAISE EXCEPTION 'the model of index "%" has learned codes, and rows of a distributed table are encoded by SQL, which hashes', i.name
             USING ERRCODE = 'feature_not_supported', HINT = 'Train the model with --codes hashed.';
     END IF;
@@ -198,27 +199,6 @@ BEGIN
         END IF;
     END IF;
     RETURN ARRAY[i];
-END
-$$;
-
--- Values of the placeholders in templates for a distributed table, besides those of a plain one.
-CREATE OR REPLACE FUNCTION hashindex._shard_parts(i hashindex.index) RETURNS jsonb
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    versions hashindex.index[] := hashindex._written_versions(i);
-BEGIN
-    RETURN jsonb_build_object(
-        -- Functions that encode and project a vector on any node.
-        'encode', format('hashindex.%I', 'encode_' || i.storage), 'project', format('hashindex.%I', 'project_' || i.storage),
-        -- Tables that triggers write, of the codes in use and of those that are built; and their landmarks.
-        'all_code_tables', (SELECT string_agg(format('hashindex.%I', v.code_table), ', ') FROM unnest(versions) v),
-        'code_tables', quote_literal(ARRAY(SELECT format('hashindex.%I', v.code_table) FROM unnest(versions) v)::text),
-        'landmark_tables', quote_literal(ARRAY(
-            SELECT CASE WHEN v.landmark_table IS NOT NULL THEN format('hashindex.%I', v.landmark_table) END FROM unnest(versions) v
-        )::text)
-    );
 END
 $$;
 
@@ -491,7 +471,7 @@ DECLARE
 BEGIN
     PERFORM hashindex._allow_shard_changes();
     PERFORM hashindex._create_codes(later, format('%I.%I', i.schema_name, i.table_name)::regclass);
-    PERFORM hashindex._index_lists(later.code_table, i.tenant_column IS NOT NULL);
+    PERFORM hashindex._index_lists(later);
     PERFORM hashindex._distribute_codes(later);
     PERFORM hashindex._create_functions(i);
 END
@@ -511,7 +491,7 @@ BEGIN
     EXECUTE hashindex._fill(
         $encode$
         INSERT INTO {code_table} ({each id}, landmark, code{filter_targets})
-        SELECT {each b.key}, {if landmarks}l.landmark{else landmarks}NULL::integer{end landmarks}, {row_code}{row_filters}
+        SELECT {each b.key}, {if landmarks}l.landmark{else landmarks}NULL::integer{end landmarks}, {row_code}{filter_reads}
         FROM {table} b CROSS JOIN LATERAL {project}(b.{column}::{ext}.vector, true) r(projection)
 {if landmarks}
         -- A small tenant has no landmark.
@@ -522,7 +502,6 @@ BEGIN
         WHERE b.{column} IS NOT NULL AND r.projection IS NOT NULL AND {has_no_code}{pages}
         -- A trigger may write the code of a newer vector meanwhile.
         ON CONFLICT ({each id}) DO NOTHING$encode$, parts, jsonb_build_object(
-            'row_filters', coalesce((SELECT string_agg(format(', b.%I', f.name), '' ORDER BY f.n) FROM unnest(i.filter_columns) WITH ORDINALITY f(name, n)), ''),
             'point_of_row', replace(parts ->> 'row_point', 'r.vector', format('b.%I::{ext}.vector', i.column_name)),
             'pages', concat(' AND b.ctid >= ''(' || first_page || ',0)''::tid', ' AND b.ctid < ''(' || last_page || ',0)''::tid')
         )

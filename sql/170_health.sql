@@ -56,10 +56,7 @@ BEGIN
             $stale$
             SELECT count(*), count(*) FILTER (WHERE record_image_ne(ROW({each b.filters}), ROW({each c.copies})))
             FROM {if full}{table} b{else full}unnest($1) k(id) JOIN {table} b ON ({each b.key}) = ({drawn_key}){end full} JOIN {code_table} c ON {same b.key c.id}$stale$,
-            hashindex._name_parts(i), jsonb_build_object(
-                'filters', i.filter_columns, 'copies', ARRAY(SELECT 'filter_' || n FROM generate_subscripts(i.filter_columns, 1) n ORDER BY n),
-                'full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id')
-            )
+            hashindex._name_parts(i), jsonb_build_object('full', _health_of_filters.full, 'drawn_key', hashindex._key_of_text(i, 'k.id'))
         ) INTO looked_at, stale USING ids;
         IF stale > 0 THEN
             wrong := ARRAY[format('the filter columns of %s codes, of %s, are not as in the table: filters leave their rows out',
@@ -70,30 +67,52 @@ BEGIN
         coalesce(nullif(stale, 0), cardinality(wrong))::double precision,
         CASE WHEN wrong = '{}' THEN format('the filter columns of %s codes are as in the table', looked_at)
              ELSE array_to_string(wrong, '; ') END,
-        CASE WHEN stale IS NULL AND wrong <> '{}' AND i.filter_columns <@ ARRAY(
-                 SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = base AND a.attnum > 0 AND NOT a.attisdropped
-             ) THEN format('pg-hashindex index repair %s', i.name)
+        CASE WHEN stale IS NULL AND wrong <> '{}' AND NOT EXISTS (SELECT FROM hashindex._copies_of(i) c WHERE c.number IS NULL) THEN format('pg-hashindex index repair %s', i.name)
              WHEN stale > 0 AND NOT hashindex._is_distributed(i) THEN format('pg-hashindex index repair %s --full', i.name)
              WHEN wrong <> '{}' THEN CASE WHEN i.tenant_column IS NOT NULL THEN format('if the tenants were renamed: pg-hashindex index rebind %s --tenant COLUMN; else ', i.name) ELSE '' END
                  || 'drop the index, and create it again with filter columns that the table has' END;
 END
 $$;
 
--- Health: the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's statistics tell whether the codes of a list are
--- still stored together.
-CREATE OR REPLACE FUNCTION hashindex._health_of_lists(i hashindex.index, "full" boolean, codes double precision)
+-- Health: the disk space of codes, the filter columns, and the lists of landmarks, each of the codes of one, and those of tenants. PostgreSQL's
+-- statistics tell whether the codes of a list are still stored together.
+CREATE OR REPLACE FUNCTION hashindex._health_of_codes(i hashindex.index, "full" boolean, codes double precision)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 SET jit = off
 AS $$
 DECLARE
-    share double precision := CASE WHEN _health_of_lists.full THEN 1 ELSE hashindex._sample_share(format('hashindex.%I', i.code_table)::regclass, 100000) END;
+    code_table regclass := format('hashindex.%I', i.code_table)::regclass;
+    share double precision := CASE WHEN _health_of_codes.full THEN 1 ELSE hashindex._sample_share(code_table, 100000) END;
     found record;
     landmarks bigint;
     together double precision;
     wrong text[];
 BEGIN
+    -- Some free space is normal, since it is used again. A row has a pointer of 4 bytes, a page a header of 24.
+    EXECUTE format(
+        'SELECT pg_table_size($2)::double precision AS used, '
+        '       coalesce($1 * (ceil(avg(pg_column_size(c.*)) / 8) * 8 + 4) * 8192 / 8168, 0) AS needed '
+        'FROM %s c TABLESAMPLE SYSTEM (%s)',
+        code_table, 100 * hashindex._sample_share(code_table, 100)
+    ) INTO found USING codes, code_table;
+    RETURN QUERY SELECT 'bloat', CASE WHEN b.bloated THEN 'warning' ELSE 'ok' END,
+        greatest(1, found.used / greatest(found.needed, 8 * 1024 ^ 2)),
+        CASE WHEN b.bloated THEN format('%s takes %s MB, and would need %s', code_table, round((found.used / 1e6)::numeric, 1),
+                                        round((found.needed / 1e6)::numeric, 1))
+             ELSE 'the codes take little more disk space than they need' END,
+        CASE WHEN b.bloated THEN format(
+            'VACUUM %s; if you need the disk space back, VACUUM FULL, which blocks searches while it runs', code_table) END
+        FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
+
+    IF EXISTS (SELECT FROM hashindex._copies_of(i)) THEN
+        RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, _health_of_codes.full) h;
+    END IF;
+    IF i.access <> 'landmarks' OR to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NULL THEN
+        RETURN;
+    END IF;
+
     EXECUTE format('SELECT count(*) FROM hashindex.%I', i.landmark_table) INTO landmarks;
     EXECUTE format(
         'WITH lists AS (SELECT c.landmark, count(*) AS n FROM %s c TABLESAMPLE SYSTEM (%s) GROUP BY c.landmark) '
@@ -102,7 +121,7 @@ BEGIN
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NULL), 0) AS unlisted, '
         '       coalesce(sum(l.n) FILTER (WHERE l.landmark IS NOT NULL AND k.landmark IS NULL), 0) AS lost '
         'FROM lists l LEFT JOIN hashindex.%I k USING (landmark)',
-        format('hashindex.%I', i.code_table), 100 * share, i.landmark_table
+        code_table, 100 * share, i.landmark_table
     ) INTO found USING codes / greatest(landmarks, 1);
     IF i.tenant_column IS NOT NULL THEN
         -- Codes of a small tenant are in no list, and those of a large one belong to different landmarks than their neighbours.
@@ -146,7 +165,7 @@ BEGIN
 END
 $$;
 
--- Health: rows without codes, codes without rows, and the disk space of codes; then of filter columns and lists.
+-- Health: rows without codes and codes without rows; then what the codes hold.
 CREATE OR REPLACE FUNCTION hashindex._health_of_rows(i hashindex.index, "full" boolean)
 RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
@@ -172,7 +191,6 @@ DECLARE
     strays double precision;
     about text := '';
     basis text := '';
-    found record;
 BEGIN
     SELECT _health_of_rows.full OR sum(hashindex._relation_bytes(p.part)) <= 128 * 1024 ^ 2,
            sum(c.relallvisible) >= 0.8 * nullif(sum(c.relpages) FILTER (WHERE c.relpages > 0), 0)
@@ -252,45 +270,47 @@ BEGIN
              ELSE format('%s%s of %s codes%s, of rows that are gone or have no vector: they take places among the candidates',
                          about, strays, round(codes), basis) END,
         CASE WHEN strays > 0 THEN 'pg-hashindex index repair ' || i.name END;
-
-    -- Some free space is normal, since it is used again. A row has a pointer of 4 bytes, a page a header of 24.
-    EXECUTE format(
-        'SELECT pg_table_size($2)::double precision AS used, '
-        '       coalesce($1 * (ceil(avg(pg_column_size(c.*)) / 8) * 8 + 4) * 8192 / 8168, 0) AS needed '
-        'FROM %s c TABLESAMPLE SYSTEM (%s)',
-        code_table, 100 * hashindex._sample_share(code_table, 100)
-    ) INTO found USING codes, code_table;
-    RETURN QUERY SELECT 'bloat', CASE WHEN b.bloated THEN 'warning' ELSE 'ok' END,
-        greatest(1, found.used / greatest(found.needed, 8 * 1024 ^ 2)),
-        CASE WHEN b.bloated THEN format('%s takes %s MB, and would need %s', code_table, round((found.used / 1e6)::numeric, 1),
-                                        round((found.needed / 1e6)::numeric, 1))
-             ELSE 'the codes take little more disk space than they need' END,
-        CASE WHEN b.bloated THEN format(
-            'VACUUM %s; if you need the disk space back, VACUUM FULL, which blocks searches while it runs', code_table) END
-        FROM (SELECT found.used > 2 * found.needed AND found.used - found.needed > 8 * 1024 ^ 2 AS bloated) b;
-
-    IF i.filter_columns <> '{}' THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_filters(i, _health_of_rows.full) h;
-    END IF;
-    IF i.access = 'landmarks' AND to_regclass('hashindex.' || quote_ident(i.landmark_table)) IS NOT NULL THEN
-        RETURN QUERY SELECT h.* FROM hashindex._health_of_lists(i, _health_of_rows.full, codes) h;
-    END IF;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_codes(i, _health_of_rows.full, codes) h;
 END
 $$;
 
--- Logged keys that codes beside those in use are behind by, and the number of these codes by the planner's estimate; NULL for those who may
--- not read the log.
-CREATE OR REPLACE FUNCTION hashindex._behind(i hashindex.index, OUT behind double precision, OUT codes double precision)
+-- Health: the codes beside those in use, and the logged keys that they are behind by: NULL for those who may not read the log.
+CREATE OR REPLACE FUNCTION hashindex._health_of_swaps(i hashindex.index)
+RETURNS TABLE (check_name text, status text, value double precision, detail text, advice text)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    log regclass := to_regclass(format('hashindex.%I', hashindex._log_name(i.storage)));
+    x hashindex.index;
+    log regclass;
+    behind double precision;
 BEGIN
-    IF hashindex._is_logged_for(i) AND has_table_privilege(log, 'SELECT') THEN
-        EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
-        codes := c.reltuples FROM pg_class c WHERE c.oid = to_regclass(format('hashindex.%I', i.code_table));
-    END IF;
+    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name ORDER BY o.swap_state LOOP
+        log := to_regclass(format('hashindex.%I', hashindex._log_name(x.storage)));
+        behind := NULL;
+        IF hashindex._is_logged_for(x) AND has_table_privilege(log, 'SELECT') THEN
+            EXECUTE format('SELECT count(*) FROM %s', log) INTO behind;
+        END IF;
+        RETURN QUERY
+        SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, behind,
+               CASE WHEN x.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
+                        || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
+                    WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
+                    ELSE format('a swap to model %s was left %s', s.model,
+                                CASE x.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
+               CASE WHEN x.swap_state = 'previous' THEN
+                        CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
+                        || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
+                    WHEN s.left_over THEN format(
+                        'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
+                        i.name, hashindex._shell_word(s.model), i.name) END
+        FROM (
+            SELECT format('%s:%s', m.name, m.version) AS model, x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
+                   -- A tenth of the codes, by the planner's estimate.
+                   x.swap_state = 'previous' AND behind > greatest(10000, c.reltuples / 10) AS is_long
+            FROM hashindex.model m LEFT JOIN pg_class c ON c.oid = to_regclass(format('hashindex.%I', x.code_table)) WHERE m.id = x.model_id
+        ) s;
+    END LOOP;
 END
 $$;
 
@@ -400,25 +420,7 @@ BEGIN
            f.advice
     FROM checks c LEFT JOIN found f USING (name) WHERE c.well IS NOT NULL ORDER BY c.place;
 
-    RETURN QUERY
-    SELECT 'swap', CASE WHEN s.left_over OR s.is_long THEN 'warning' ELSE 'ok' END, s.behind,
-           CASE WHEN s.swap_state = 'previous' THEN format('the codes of model %s, which the index had before, are kept beside', s.model)
-                    || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', s.behind) ELSE '' END
-                WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
-                ELSE format('a swap to model %s was left %s', s.model,
-                            CASE s.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
-           CASE WHEN s.swap_state = 'previous' THEN
-                    CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
-                    || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)
-                WHEN s.left_over THEN format(
-                    'finish it: pg-hashindex index swap %s --model %s; or give it up: pg-hashindex index repair %s --undo',
-                    i.name, hashindex._shell_word(s.model), i.name) END
-    FROM (
-        SELECT x.swap_state, format('%s:%s', m.name, m.version) AS model,
-               x.swap_state <> 'previous' AND NOT hashindex._is_at_work('swap', i.name) AS left_over,
-               l.behind, x.swap_state = 'previous' AND l.behind > greatest(10000, l.codes / 10) AS is_long
-        FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id, hashindex._behind(x) l WHERE x.swap_of = i.name ORDER BY x.swap_state
-    ) s;
+    RETURN QUERY SELECT h.* FROM hashindex._health_of_swaps(i) h;
     IF whole THEN
         RETURN QUERY SELECT h.* FROM hashindex._health_of_rows(i, coalesce(health.full, false)) h;
     END IF;

@@ -266,6 +266,11 @@ class IndexRow:
         return self
 
     @property
+    def copies(self) -> dict[str, str]:
+        """The filter columns, by the names of their copies beside the codes."""
+        return {f"filter_{n}": name for n, name in enumerate(self.filter_columns, 1)}
+
+    @property
     def encoded_in(self) -> EvaluatedIn:
         """The maker of codes: triggers ("sql"), or `HashIndex.encode` alone ("python")."""
         return "sql" if self.network is None else "python"

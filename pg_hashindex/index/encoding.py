@@ -179,12 +179,11 @@ class _Encoder:
             "most": sql.SQL("1"),
             "unchanged": sql.SQL("true" if in_sql else "b.xmin::text = s.version"),
             "filter_targets": sql.SQL("").join(
-                sql.SQL(", {}").format(sql.Identifier(f"filter_{n}"))
-                for n in range(1, 1 + len(index.filter_columns))
+                sql.SQL(", {}").format(sql.Identifier(copy)) for copy in index.row.copies
             ),
             "filter_values": sql.SQL("").join(
-                sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(f"filter_{n}"))
-                for n, name in enumerate(index.filter_columns, 1)
+                sql.SQL(", b.{} AS {}").format(sql.Identifier(name), sql.Identifier(copy))
+                for copy, name in index.row.copies.items()
             ),
         }
 

@@ -120,11 +120,11 @@ class Verifier:
                 last = batch.ids[-1]
 
     def _take_other_filters(self, table: str) -> int:
-        columns = self.index.filter_columns
-        if not columns or self.filter_faults():
+        copies = self.index.row.copies
+        if not copies or self.filter_faults():
             return 0
-        kept = [sql.Identifier("c", f"filter_{n}") for n in range(1, 1 + len(columns))]
-        filters = [sql.Identifier("b", name) for name in columns]
+        kept = [sql.Identifier("c", copy) for copy in copies]
+        filters = [sql.Identifier("b", name) for name in copies.values()]
         comma = sql.SQL(", ")
         return int(
             self._execute(

@@ -4,14 +4,19 @@ SELECT set_config('role', current_setting('hashindex.role_before'), true);
 
 DO $$
 DECLARE
+    verb text;
     made regprocedure;
 BEGIN
-    FOR made IN SELECT f FROM hashindex._made_functions() f LOOP
-        EXECUTE format('ALTER EXTENSION pg_hashindex ADD FUNCTION %s', made);
-    END LOOP;
-    PERFORM hashindex.rebuild_functions();
-    FOR made IN SELECT f FROM hashindex._made_functions() f LOOP
-        EXECUTE format('ALTER EXTENSION pg_hashindex DROP FUNCTION %s', made);
+    FOREACH verb IN ARRAY ARRAY['ADD', 'DROP'] LOOP
+        FOR made IN
+            SELECT o.id FROM hashindex.index i, hashindex._objects_of(i) o WHERE o.kind = 'function'
+            UNION ALL SELECT f FROM hashindex.model m, hashindex._functions_of_model(m) f
+        LOOP
+            EXECUTE format('ALTER EXTENSION pg_hashindex %s FUNCTION %s', verb, made);
+        END LOOP;
+        IF verb = 'ADD' THEN
+            PERFORM hashindex.rebuild_functions();
+        END IF;
     END LOOP;
 END
 $$;

@@ -87,6 +87,17 @@ def test_every_function_says_what_it_does(with_indexes):
     assert [name for above, name in found if not above.startswith("-- ")] == []
 
 
+def test_no_function_is_longer_than_120_lines():
+    found = re.findall(
+        r"^CREATE OR REPLACE FUNCTION hashindex\.(\w+)(.*?\n(?:RETURN .*?;|END;|\$\$;))$",
+        "\n".join(sql_files.text(file) for file in FILES),
+        re.M | re.S,
+    )
+    assert len(found) > 100
+    lengths = {name: text.count("\n") + 1 for name, text in found}
+    assert {name: length for name, length in lengths.items() if length > 120} == {}
+
+
 def test_every_table_type_and_the_schema_say_what_they_are(with_indexes):
     found = catalog(with_indexes)
     ours = [row for row in found["relations"] if row[0].startswith("hashindex.")]
