@@ -45,7 +45,7 @@ def splits(folder: Path) -> Iterator[tuple[str, Split]]:
 
 
 def nearest(split: Split) -> NDArray[np.intp]:
-    """Return the rows of the greatest cosine to each query that is asked, intp (ASKED, K)."""
+    """Return the rows of the greatest cosine to each of the first queries, intp (ASKED, K)."""
     X, Q = (np.asarray(rows, np.float32) for rows in (split.database, split.queries[:ASKED]))
     cosines = Q @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T
     return np.argpartition(-cosines, K, axis=1)[:, :K]

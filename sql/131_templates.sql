@@ -10,7 +10,7 @@ RETURN ARRAY(
     FROM jsonb_array_elements_text(parts -> substring(word FROM '[^.]*$')) WITH ORDINALITY l(name, n) ORDER BY l.n
 );
 
--- What a template writes for the columns of a key, so that one column and several are one text:
+-- List forms for the columns of a key, so that one column and several are one text:
 --   {each c.id}             c.id_1, c.id_2
 --   {each c.id as key}      c.id_1 AS tenant_id, c.id_2 AS item
 --   {same b.key c.id}       b.tenant_id = c.id_1 AND b.item = c.id_2
@@ -124,7 +124,7 @@ DECLARE
     in_python boolean := hashindex._encoded_in_python(i);
     distributed boolean := hashindex._is_distributed(i);
     base text := format('%I.%I', i.schema_name, i.table_name);
-    -- What the search of a distributed table says of its shards.
+    -- Searched shards, as the plan of a distributed table's search reports them.
     searched_shards jsonb := '{"shards": false}';
     renamed text;
     mark text := format('index %s: ', i.name);

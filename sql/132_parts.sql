@@ -1,5 +1,5 @@
 -- Values of the placeholders in the templates of an index's functions, by what they are about. Names are quoted; types are read from
--- PostgreSQL's catalog. A value that is also asked about, {if name}, is NULL, empty or false where there is none.
+-- PostgreSQL's catalog. The value of a condition, {if name}, is NULL, empty or false where there is none.
 
 -- The table, the index, and lists of the columns of its key.
 CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index) RETURNS jsonb
@@ -279,7 +279,7 @@ DECLARE
     ));
 BEGIN
     RETURN jsonb_build_object(
-        -- What is compared with landmarks, of the query and of the row r.
+        -- Vectors that are compared with landmarks: the query's and that of row r.
         'point', hashindex._fill(point, own || jsonb_build_object('v', CASE WHEN projections > 0 THEN 'hashindex_projection' ELSE 'hashindex_query' END)),
         'row_point', row_parts ->> 'row_point',
         -- Up to how many probes the graph of landmarks is read. Finding one more landmark by the graph takes as long as comparing 18 to 32
@@ -360,7 +360,7 @@ BEGIN
             SELECT a.atttypid::regtype::text FROM unnest(read) WITH ORDINALITY k(name, n)
             LEFT JOIN pg_attribute a ON a.attrelid = to_regclass(format('%I.%I', i.schema_name, i.table_name)) AND a.attname = k.name ORDER BY k.n
         )::text),
-        -- What a trigger logs for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
+        -- The log of a trigger, for codes being built or beside: touched keys, TRUNCATE; and moved rows, since any update moves one: a build
         -- that reads the table by ctid may miss it, or read it twice.
         'log_touched', logs.touched, 'log_truncate', logs.truncated, 'log_moved', logs.moved
     );

@@ -1,4 +1,4 @@
--- What a new index has where its options do not say: access path and candidates.
+-- Defaults of a new index: access path and candidates.
 
 -- Access path of a new index if none is named. From 10,000 rows on, reading some lists of codes is faster than reading all codes. Codes
 -- that rank labels do so among all rows, and lists hold rows with near vectors. For inner products the nearest rows have like directions

@@ -91,7 +91,7 @@ class Verifier:
         return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
     def filter_faults(self) -> list[str]:
-        """Tell which filter columns the table no longer has as the codes have them."""
+        """Return the filter columns whose type changed, or that the table has lost."""
         return [row[0] for row in self._execute(_FILTER_FAULTS, [self.index.name]).fetchall()]
 
     def verify(self, table: str) -> int:

@@ -19,7 +19,7 @@ from ..quality.queries import draw
 
 # Lists of a statement, each of about 30 rows, which are compared with 16 times as many.
 _BLOCK_LISTS = 200
-# Rows turned to find the radius, and the share of copies whose codes are to be within it.
+# Rows sampled to choose the radius, and the share of copies whose codes are to be within it.
 _TURNED_ROWS = 500
 _WITHIN_RADIUS = 0.99
 

@@ -124,7 +124,7 @@ class Health:
 
     @property
     def worst(self) -> Advice | None:
-        """What to do about the first of the worst findings; None where all is well."""
+        """Advice on the first of the worst findings; None if there is none."""
         for level in ("broken", "warning"):
             for one in self.findings:
                 if one.status == level:

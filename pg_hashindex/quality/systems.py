@@ -1,4 +1,4 @@
-"""What can be searched: a column exactly, by an index of pgvector, or by one of pg_hashindex.
+"""Systems that are searched: a column exactly, by an index of pgvector, or by one of pg_hashindex.
 
 Each is a `System`: ``create`` are the statements that make it, ``settings`` the ways to ask it, and
 ``search`` is the statement that asks it.
@@ -57,7 +57,7 @@ class VectorColumn:
     type
         ``vector`` or ``halfvec``.
     key
-        What answers begin with, as the table is asked for it.
+        Expression of the key in the SELECT list.
     key_names
         The same of a subquery.
     divided
@@ -202,12 +202,12 @@ class Vectors(System):
 
     @property
     def type(self) -> str:
-        """What is indexed: ``vector``, ``halfvec`` or ``bit``."""
+        """Type of the index's expression: ``vector``, ``halfvec`` or ``bit``."""
         return self.of.type
 
     @property
     def operator(self) -> str:
-        """What orders the indexed by the distance to the same of the query."""
+        """Order by the distance between the indexed expression and that of the query."""
         return OPERATORS[self.metric]
 
     @property

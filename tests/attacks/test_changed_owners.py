@@ -16,7 +16,7 @@ pytestmark = pytest.mark.newest
 
 _WRITING = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE"
 _TRAP = "CREATE INDEX trap ON {} (id) WHERE mallory.springs(1)"
-#: What gets another owner, what that role does then, and what undoes it.
+#: Object with another owner, the attack of that owner, and its undoing.
 CHANGES = {
     "table": ("TABLE shop.docs", _TRAP.format("shop.docs"), "DROP INDEX shop.trap"),
     "partition": ("TABLE shop.low", _TRAP.format("shop.low"), "DROP INDEX shop.trap"),

@@ -153,7 +153,7 @@ def test_a_filter_on_a_column_of_tenants_takes_the_typed_route(url, simple):
 
 
 def test_nodes_come_back_as_they_were(store):
-    found = store.get_nodes(["007", "003", "nobody"])
+    found = store.get_nodes(["007", "003", "stranger"])
     assert [node.model_dump() for node in found] == [
         {**NODES[i].model_dump(), "embedding": None} for i in (3, 7)
     ]
@@ -329,7 +329,7 @@ def test_rows_that_others_write_are_nodes(url, connection):
     assert found.similarities == [3.0]
 
 
-#: What is wrong, the query and the options. They share a store, which none of them changes.
+#: The fault, the query and the options. They share a store, which none of them changes.
 REFUSED = [
     ("unknown options: filter", {}, {"filter": 1}),
     ("mode svm", {"mode": VectorStoreQueryMode.SVM}, {}),

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.newest
 
 @pytest.fixture
 def batches(other, always, monkeypatch):
-    """What another session sees of the work before each batch is written."""
+    """The work as another session sees it before each batch is written."""
     found = []
     write = encoding._Encoder._write
 

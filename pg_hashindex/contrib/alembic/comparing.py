@@ -200,7 +200,7 @@ def _is_another(spec: IndexSpec, found: Existing) -> bool:
     if (spec.schema, spec.table, spec.column) != (was.schema, was.table, was.column):
         return True
     fixed = [name for name, option in OPTIONS.items() if not option.changed_by]
-    # What is left out was chosen when the index was made, or it has none.
+    # An omitted option was chosen when the index was made, or it has none.
     lost = any(
         name in was.options and not OPTIONS[name].usual for name in {*fixed} - {*spec.options}
     )
