@@ -79,7 +79,7 @@ class Verifier:
         self.index, self.work = index, work
         self.connection = index.connection
         self.model = index.loaded_model
-        self.names = index.names | {"codes": index.codes, "current": index.is_current}
+        self.names = index.names_with_codes() | {"current": index.is_current}
         self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 

@@ -62,6 +62,8 @@ class VectorColumn:
         The same of a subquery.
     divided
         Whether the table has partitions.
+    ties
+        Order of rows at the same distance, after a comma; any by default.
     """
 
     schema: str | None
@@ -71,6 +73,7 @@ class VectorColumn:
     key: sql.Composable
     key_names: sql.Composable
     divided: bool = False
+    ties: LiteralString = ""
 
     @classmethod
     def written(cls, connection: Connection, table: str, column: str, model: StoredModel) -> Self:
@@ -123,6 +126,7 @@ class VectorColumn:
             "column": self.column,
             "key": self.key,
             "key_names": self.key_names,
+            "ties": sql.SQL(self.ties),
             "distance": sql.SQL("{} {} {}").format(
                 self.column, self.operator(OPERATORS[metric]), asked
             ),
@@ -187,7 +191,7 @@ class Exact(System):
         # "+ 0" hides the order from indexes.
         return self.of.statement(
             "SELECT {key}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table}{where} "
-            "ORDER BY distance LIMIT {n}",
+            "ORDER BY distance{ties} LIMIT {n}",
             self.metric,
             n,
             conditions,

@@ -11,6 +11,7 @@ from pg_hashindex import operations
 from pg_hashindex.contrib.documents.table import DocumentTable, Entry
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.systems import Exact
 
 pytestmark = pytest.mark.newest
 
@@ -195,7 +196,7 @@ def test_the_table_of_a_vector_store(connection, keeper, mallory):
         lambda: store.read(keeper, ["a"]),
         lambda: store.delete(keeper, ["a"]),
         lambda: store.matching(keeper, None),
-        lambda: store.nearest(keeper, store.query([1.0] * 8), 1, "l2", None),
+        lambda: store.nearest(keeper, Exact(store.column, "l2"), store.query([1.0] * 8), 1, None),
         lambda: store.by_words(keeper, "text", 1, None, None),
     ):
         with pytest.raises(HashIndexError) as refused:

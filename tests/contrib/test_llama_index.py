@@ -22,7 +22,6 @@ from llama_index.core.vector_stores.types import (
 )
 
 from pg_hashindex import connect
-from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.llama_index import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
 
@@ -64,7 +63,7 @@ def store(request, url, monkeypatch):
     if request.param == "indexed":
         made.train_index(method="lsh", n_bits=16, force=True)
         # Whatever is answered is answered by the index.
-        monkeypatch.delattr(DocumentTable, "nearest")
+        monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
     elif request.param == "function":
         made.train_index(force=True)
     yield made
