@@ -26,7 +26,7 @@ test: .venv/installed
 	@echo "The tests take under 14 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
 	$(BIN)/pytest -n 2 --dist worksteal -m "not faults and not documents"
 
-# What is killed, cut off, locked or moved; the embedded server; Citus.
+# Kills, cuts, locks and moves; the embedded server; Citus.
 test-faults: .venv/installed
 	$(BIN)/pytest -n 2 --dist worksteal -m faults
 

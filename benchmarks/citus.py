@@ -296,7 +296,7 @@ def main() -> None:
             report["results"].append(entry := dict(place))
         missing = [step for step in STEPS if step not in entry]
         if missing and not run.is_loaded():
-            # What was measured belongs to a table that is gone.
+            # The figures belong to a table that is gone.
             entry.clear()
             entry.update(place)
         for step in arguments.steps:

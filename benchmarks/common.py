@@ -1,4 +1,4 @@
-"""What all benchmarks share: folders, the machine, files of results, and tables."""
+"""Common parts of all benchmarks: folders, the machine, files of results, and tables."""
 
 import argparse
 import json

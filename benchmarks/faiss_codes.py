@@ -13,6 +13,7 @@ import numpy as np
 from common import DATA_FOLDER, RESULTS, machine, parser, write
 from numpy.typing import NDArray
 
+from pg_hashindex.metrics.search import recall_of
 from pg_hashindex.models.quantization import Ranking
 from pg_hashindex.training import train
 
@@ -69,7 +70,7 @@ def main() -> None:
     entries = []
     for name, size, first in sorted(lines, key=lambda line: line[1]):
         recall = {
-            str(n): round(float((first[:, :n, None] == truth[:, None]).sum() / truth.size), 4)
+            str(n): round(recall_of((first[:, :n, None] == truth[:, None]).sum(axis=(1, 2)), K), 4)
             for n in CANDIDATES
         }
         entries.append({"code": name, "bytes": size, "recall": recall})

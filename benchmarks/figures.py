@@ -1,7 +1,7 @@
 """Measure every figure of README and docs, part after part, alone on the machine.
 
 ``python benchmarks/figures.py`` runs the parts that no run has measured with this code; ``--list``
-shows them. A part ends after 40 minutes at the latest; call it again to go on with what is left.
+shows them. A part ends after 40 minutes at the latest; call it again to continue.
 `figures.json` keeps how each part was measured. The tables are then written by `tables.py`.
 """
 
@@ -20,7 +20,7 @@ from common import RESULTS, ROOT, circumstances, machine, parser
 from pg_hashindex.papers.protocols import FIGURES
 
 MARKS = RESULTS / "figures.json"
-#: What a figure depends on, beside its benchmark.
+#: Dependencies of each figure, beside its benchmark.
 MEASURED = ("pg_hashindex", "cli", "sql", "alembic")
 MOST_SECONDS = 40 * 60
 #: The most that others may take of a core, and the seconds for which they are watched.
@@ -166,7 +166,7 @@ def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:
         running.wait()
         if isinstance(error, KeyboardInterrupt):
             raise
-        print(f"{part.name}: cut off after {MOST_SECONDS // 60} minutes; call again to go on")
+        print(f"{part.name}: cut off after {MOST_SECONDS // 60} minutes; call again to continue")
     mark["minutes"] = round((time.monotonic() - began) / 60, 1)
     marks[part.name] = mark
     common.write(MARKS, marks)

@@ -24,6 +24,7 @@ from pg_hashindex import store
 from pg_hashindex.db.connection import Connection, connect
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.metrics import mean_average_precision
+from pg_hashindex.metrics.search import recall_of
 from pg_hashindex.models import codes as packed
 from pg_hashindex.models.model import Model
 from pg_hashindex.papers import Split, Truth
@@ -45,7 +46,7 @@ def splits(folder: Path) -> Iterator[tuple[str, Split]]:
 
 
 def nearest(split: Split) -> NDArray[np.intp]:
-    """Return the rows of the greatest cosine to each query that is asked, intp (ASKED, K)."""
+    """Return the rows of the greatest cosine to each of the first queries, intp (ASKED, K)."""
     X, Q = (np.asarray(rows, np.float32) for rows in (split.database, split.queries[:ASKED]))
     cosines = Q @ (X / np.linalg.norm(X, axis=1, keepdims=True)).T
     return np.argpartition(-cosines, K, axis=1)[:, :K]
@@ -65,7 +66,8 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
     index.encode()
     rows = connection.execute("SELECT code::text FROM hashindex.items_idx_codes ORDER BY id")
     stored = packed.pack(np.array([list(row[0]) for row in rows]) == "1")
-    taken = {"P@100": 0.0, f"P@{K}": 0.0, f"recall@{K}": 0.0}
+    taken = {"P@100": 0.0, f"P@{K}": 0.0}
+    right = []
     for same, near, row in zip(relevant, nearest(split), split.queries, strict=False):
         query = Vector(row)
         candidates = connection.execute(
@@ -74,8 +76,9 @@ def measure(connection: Connection, model: Model, split: Split) -> dict[str, Any
         found = [hit.id for hit in index.search(query, K)]
         taken["P@100"] += float(same[[row[0] for row in candidates]].mean()) / ASKED
         taken[f"P@{K}"] += float(same[found].mean()) / ASKED
-        taken[f"recall@{K}"] += float(np.isin(near, found).mean()) / ASKED
+        right.append(np.isin(near, found).sum())
     index.drop()
+    taken[f"recall@{K}"] = recall_of(right, K)
     return {"MAP": mean_average_precision(model.encode(split.queries), stored, relevant), **taken}
 
 

@@ -376,7 +376,7 @@ def _text(given: Record) -> str:
 # Running ------------------------------------------------------------------------------------------
 
 FIRST, FIRST_5000 = Measures((50, 100)), Measures(top=(5_000,))
-#: Of each table its parts, and what is measured.
+#: Parts and measures of each table.
 TABLES: dict[str, tuple[Callable[[int | None], Iterator[Part]], Measures]] = {
     "hashing": (hashing, FIRST),
     "semi_supervised": (few, FIRST_5000),

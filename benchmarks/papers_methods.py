@@ -189,7 +189,7 @@ def grid(**values: tuple[Any, ...]) -> list[Parameters]:
     return [dict(zip(values, given, strict=True)) for given in product(*values.values())]
 
 
-#: What is tried of each method beside its program's settings.
+#: Parameters tried for each method beside its program's settings.
 CANDIDATES: dict[str, list[Parameters]] = {
     "usplh": [
         *grid(

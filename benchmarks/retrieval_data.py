@@ -44,7 +44,7 @@ ROUNDING = 1e-6
 class DataSet:
     """A data set of unit vectors, with cosine distance.
 
-    ``rows``: Row i gets the key i. ``fresh``: Queries that are asked once a system, when its
+    ``rows``: Row i gets the key i. ``fresh``: Queries that run once a system, when its
     caches are cold. ``new_rows``: To be inserted, with keys from n on. ``buckets``: 0 to 99,
     for filters.
     """

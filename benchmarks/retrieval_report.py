@@ -79,7 +79,7 @@ def _inserted(name: str) -> Figures:
     return lambda parts, system: [parts["inserts"]["systems"][system][name]]
 
 
-# What is compared: our system, and whether the ratio is HNSW's over ours.
+# Compared systems, and whether the ratio is HNSW's over pg_hashindex's.
 _COMPARED: dict[str, tuple[Figures, str, bool]] = {
     "p50 at .95 in memory, ms": (_searched, OURS, False),
     "p50, filter of 10 %, columns, ms": (_within("10"), FILTER_COLUMNS, False),

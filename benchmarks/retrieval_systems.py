@@ -137,7 +137,7 @@ class System(ABC):
     def statement(self, k: int, setting: Setting, share: int | None = None) -> str:
         """Write the search for the neighbours of $1, as rows that start with the key.
 
-        With a share only among the rows that the filter of so many per cent lets through.
+        With a share only among the rows that the filter of that share lets through.
         """
 
 

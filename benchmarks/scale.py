@@ -323,7 +323,7 @@ class Run:
         return result
 
     def _build_hnsw(self, most: float, watch: Watch) -> Entry:
-        """Build HNSW, and stop it after so many seconds; return how far it came, and when."""
+        """Build HNSW, and stop it after ``most`` seconds; return how far it came, and when."""
         statement = self.theirs.statements.create(self.theirs.index)[0]
         progress: list[list[float]] = []
         with self.database.session() as building, self.database.session() as watching:
@@ -394,7 +394,7 @@ class Run:
         print(f"{time.strftime('%H:%M:%S')} {self.rows:,} rows: {part}", flush=True)
 
     def _refuse(self, part: str) -> None:
-        """End the program where the disk would be full, or the part before is missing."""
+        """End the program if the disk would be full, or the part before is missing."""
         free = shutil.disk_usage(self.args.data).free
         needed = self.rows * WRITTEN[part] + LOG if part in WRITTEN else 0
         if free - needed < FREE:

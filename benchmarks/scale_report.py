@@ -14,7 +14,7 @@ Parts = Mapping[str, Any]
 SIZES = (10**7, 3 * 10**7, 10**8)
 #: The recall of the picture and of what is extrapolated.
 TARGET = "0.95"
-#: What stands before a figure that was not measured.
+#: Mark of a figure that was not measured.
 EXTRAPOLATED = "~"
 
 
@@ -122,13 +122,13 @@ def _at(
 
 
 def _power(points: Any, rows: int) -> float:
-    """Return the value at so many rows of the power of the rows that is nearest to points."""
+    """Return the value at ``rows`` of the power of the rows that is nearest to points."""
     slope, start = np.polyfit(*np.log(points), 1)
     return float(np.exp(start) * rows**slope)
 
 
 def _straight(points: Any, rows: int) -> float:
-    """Return the value at so many rows of the straight line that is nearest to points."""
+    """Return the value at ``rows`` of the straight line that is nearest to points."""
     return float(np.polyval(np.polyfit(*points, 1), rows))
 
 
@@ -178,7 +178,7 @@ def _rates(writes: Mapping[str, float], what: str) -> str:
     return f"{writes[f'single{what}']:,.0f} / {writes[f'batches{what}']:,.0f}"
 
 
-#: What is shown, and how it is written.
+#: Figures of the report, and their formats.
 FIGURES: dict[str, Callable[[Parts, int], str]] = {
     "load: s / CPU s": _command("load"),
     "build: s / CPU s": _command("build"),
@@ -228,7 +228,7 @@ def search_cpu(parts: Parts, system: str) -> float:
     return float(of_system(parts, system)[TARGET]["cpu_ms"])
 
 
-#: What is extrapolated: its value, the law of its growth, and its digits.
+#: Extrapolated figures: value, law of growth, and digits.
 LAWS: Sequence[
     tuple[str, Callable[[Parts, int], float], Callable[[Any, int], float], int]
 ] = (

@@ -1,4 +1,4 @@
-"""What a server and its machine do while something runs."""
+"""Load of a server and its machine during a run."""
 
 import os
 import re
@@ -67,7 +67,7 @@ class Watch:
         seconds, server, own, busy = (
             after - before for before, after in zip(self._began, ended, strict=True)
         )
-        #: What was seen.
+        #: Samples so far.
         self.figures: dict[str, Any] = {
             "seconds": round(seconds, 2),
             "server_cpu_s": round(server, 2),

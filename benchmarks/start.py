@@ -24,6 +24,7 @@ from retrieval_server import load, served
 
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import make_hasher
+from pg_hashindex.metrics.search import recall_of
 
 TIMES = 9
 PEER = "import numpy, psycopg"
@@ -102,8 +103,8 @@ def curve(X: np.ndarray) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"rows": fitted_on, "rounds": rounds, "cpu_s": spent}
         for n in CANDIDATES:
             nearest = np.argpartition(distances, n, axis=1)[:, :n]
-            same = (nearest[:, :, None] == truth[:, None, :]).any(axis=1)
-            entry[f"recall_{n}"] = float(same.mean())
+            same = nearest[:, :, None] == truth[:, None, :]
+            entry[f"recall_{n}"] = recall_of(same.sum(axis=(1, 2)), truth.shape[1])
         found.append(entry)
     return found
 

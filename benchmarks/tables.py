@@ -405,7 +405,7 @@ def preset_changes() -> str:
 
 
 def reference_rows() -> str:
-    """What the programs' settings score more than the reference, by measure."""
+    """Gain of the programs' settings over the reference, by measure."""
     heads = ["label MAP", "label P@100", "label PH2"]
     heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
     found = [one for one in presets("reference") if one["codes"] == "hashed"]
@@ -423,7 +423,7 @@ def reference_rows() -> str:
 
 
 def chosen_defaults() -> str:
-    """What the defaults, and the settings that other data sets chose, gain over the program."""
+    """Gain over the program, of the defaults and of settings that other data sets chose."""
     cells = []
     for part in read("defaults")["chosen"]:
         method = part["method"]
@@ -860,14 +860,14 @@ def scale() -> str:
 
 
 def scale_phases() -> str:
-    """Where the CPU time of a build goes."""
+    """CPU time of a build, by part."""
     whole = read("scale")
     head = [f"{rows / 1e6:g} million" for rows in scale_report.parts_by_rows(whole)]
     return table(["phase", *head], scale_report.phases(whole)) if head else NOT_YET
 
 
 def scale_sizes() -> str:
-    """What was measured, and what is to be expected of more rows."""
+    """Measured figures, and expected ones for more rows."""
     head = [f"{rows / 1e6:g} million" for rows in scale_report.SIZES]
     return table(["rows", *head], scale_report.extrapolated(read("scale")))
 
@@ -882,7 +882,7 @@ def tenant_searches() -> str:
 
 
 def tenant_builds() -> str:
-    """What an index with tenants takes beside one without, and beside HNSW."""
+    """Costs of an index with tenants, of one without, and of HNSW."""
     entry = read("tenants").get("runs", {}).get("zipf 300000", {})
     if not entry:
         return NOT_YET
@@ -916,7 +916,7 @@ def ann_benchmarks() -> str:
 
 
 def vectordbbench() -> str:
-    """What the harness printed of each system, with one setting."""
+    """Output of the harness for each system, with one setting."""
     found = read("vectordbbench").get("results", [])
     lines = [
         [

@@ -39,6 +39,7 @@ from retrieval_server import SETTINGS, Session, copy_rows, running
 from retrieval_systems import run_command
 
 from pg_hashindex.db.connection import connect
+from pg_hashindex.metrics.search import recall_of
 from pg_hashindex.metrics.truth import NearestRows
 from pg_hashindex.quality.measuring import Prepared
 from pg_hashindex.server.demo import new_database
@@ -280,16 +281,17 @@ class Bench:
         best: Tried | None = None
         for setting in line:
             with self._asked(setting) as search:
-                recalls: list[float] = []
+                right: list[int] = []
                 start = time.perf_counter()
                 for place, (vector, exact) in enumerate(zip(self.vectors, truth, strict=True)):
                     distances = np.array([row[1] for row in search(vector)])
-                    recalls.append((distances[:, None] <= exact[-1]).sum() / len(exact))
+                    right.append(int((distances <= exact[-1]).sum()))
                     # A setting that takes 50 ms a query has lost.
                     if place >= 10 and time.perf_counter() - start > 0.05 * place:
                         break
-                seconds = (time.perf_counter() - start) / len(recalls)
-                tried = Tried(setting, float(np.minimum(recalls, 1).mean()), seconds)
+                seconds = (time.perf_counter() - start) / len(right)
+                wanted = [len(exact) for exact in truth[: len(right)]]
+                tried = Tried(setting, recall_of(right, wanted), seconds)
             if best is None or tried.recall > best.recall:
                 best = tried
             if tried.recall >= TARGET:

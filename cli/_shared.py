@@ -157,7 +157,7 @@ seed_option = click.option(
 )
 
 
-#: Said of a distance that neither the caller nor an index named.
+#: Suffix of an assumed metric, which neither the caller nor an index named.
 ASSUMED = " (assumed; --metric sets it)"
 
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     "--fail-under",
     type=Share(),
     metavar="RECALL",
-    help="Exit code 1 where an index finds less with the settings of now, also under a filter.",
+    help="Exit code 1 if recall with current settings is below this, also under a filter.",
 )
 @of_database
 def doctor(

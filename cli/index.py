@@ -438,7 +438,7 @@ def _drop_orphans(database_url: str, as_json: bool) -> None:
 @click.option(
     "--reveal-codes",
     is_flag=True,
-    help="Also where they then learn more than the table tells them: codes of rows that row "
+    help="Even if the codes reveal more than the role may read: codes of rows that row "
     "security hides, or vectors that the model keeps as anchors.",
 )
 @click.option(

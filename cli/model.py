@@ -48,7 +48,7 @@ _GOOD_RECALL = 0.9
 # Rows that the printed query of a model's function compares exactly.
 _CANDIDATES = 60
 # Supervision besides labels.
-_TEACHERS = ("pairs", "triplets", "graph", "graph_features")
+_SUPERVISION_OPTIONS = ("pairs", "triplets", "graph", "graph_features")
 _DIMENSION = """
     SELECT a.atttypmod FROM pg_catalog.pg_attribute a
     WHERE a.attrelid = to_regclass($1)::oid AND a.attname = $2 AND a.atttypmod > 0
@@ -194,7 +194,7 @@ def train_model(
 
     --verbose prints what `model show` does.
     """
-    known = {what: others.pop(what) for what in ("labels", *_TEACHERS)}
+    known = {what: others.pop(what) for what in ("labels", *_SUPERVISION_OPTIONS)}
     taught = [what for what, given in known.items() if given is not None]
     if key_columns is not None and (file is not None or not {*taught} - {"labels"}):
         raise click.UsageError(
@@ -246,7 +246,7 @@ def train_model(
     if drawn is not None:
         # Train without a connection, since servers and proxies close idle ones.
         shape = f"{len(drawn.X)} rows of {drawn.X.shape[1]} dimensions"
-        teachers = {what: getattr(drawn, what) for what in ("y", *_TEACHERS)}
+        teachers = {what: getattr(drawn, what) for what in ("y", *_SUPERVISION_OPTIONS)}
         with progress(f"training {method} on {shape}"):
             trained = train(drawn.X, name, method, **teachers, **options)
     with connected(database_url) as connection:
@@ -283,7 +283,7 @@ def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
 
 
 def _warn_of_recall(stored: store.StoredModel) -> None:
-    """Say what to try next, if too few true neighbours are among the candidates."""
+    """Suggest options if recall is low."""
     recall = stored.training.get("recall")
     if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
         return

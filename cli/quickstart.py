@@ -91,7 +91,8 @@ def quickstart(
 
     Makes the simplest that serves the table, and says which and why. Asks before it changes
     anything. If a run was cut off, run it again: it continues where it stopped, and changes nothing
-    if all is there. Exit code 1 if the recall is not reached, or the exact query is faster.
+    if the index is complete. Exit code 1 if the recall is not reached, or the exact query is
+    faster.
     """
     with connected(database_url) as connection:
         steps.refuse_read_only(connection)

@@ -64,7 +64,7 @@ class TooLargeError(InvalidInputError):
 
 
 class NotFittedError(HashIndexError, ValueError):
-    """A hasher was asked to project or encode before ``fit``."""
+    """A hasher projects or encodes only after ``fit``."""
 
 
 class TrainingError(HashIndexError):

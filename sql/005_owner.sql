@@ -54,7 +54,7 @@ BEGIN
                 SELECT FROM pg_depend d WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = to_regnamespace('hashindex')
                   AND d.classid <> 'pg_extension'::regclass
             )) AND NOT EXISTS (
-                -- It was asked when the current role installed the extension.
+                -- It was checked when the current role installed the extension.
                 SELECT FROM pg_extension e JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
                 WHERE e.extname = 'pg_hashindex' AND pg_has_role(e.extowner, me.rolname, 'USAGE')
                   AND d.classid = 'pg_class'::regclass AND d.objid = to_regclass('hashindex.alembic_version')

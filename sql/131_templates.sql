@@ -97,16 +97,19 @@ AS $$
 DECLARE
     whole text := hashindex._fill(hashindex._template(template), parts, own);
     head text := hashindex._fill(split_part(hashindex._template(template), '$body$', 1), parts || own);
-    -- The signature has the arguments: another function of that name may exist.
-    named text[] := regexp_match(head, 'CREATE OR REPLACE FUNCTION (hashindex\.(?:"(?:[^"]|"")*"|\w+))(\(.*\))\s+RETURNS');
-    signature text := named[1] || regexp_replace(named[2], ' DEFAULT [^,()]+(\([^()]*\))?', '', 'g');
+    before tid[] := ARRAY(SELECT p.ctid FROM pg_proc p WHERE p.pronamespace = 'hashindex'::regnamespace);
+    made regprocedure;
 BEGIN
     EXECUTE head || quote_literal(substr(whole, length(head) + 7, length(whole) - length(head) - 12));
-    EXECUTE format('COMMENT ON FUNCTION %s IS %L', signature, comment);
-    EXECUTE format('ALTER FUNCTION %s OWNER TO %s', signature, hashindex._administrator()::regrole);
+    -- Other functions of that name may exist: this is the one whose row in the catalog is new.
+    SELECT p.oid INTO STRICT made FROM pg_proc p
+    WHERE p.pronamespace = 'hashindex'::regnamespace
+      AND position(format('CREATE OR REPLACE FUNCTION hashindex.%I(', p.proname) IN head) > 0 AND p.ctid <> ALL (before);
+    EXECUTE format('COMMENT ON FUNCTION %s IS %L', made, comment);
+    EXECUTE format('ALTER FUNCTION %s OWNER TO %s', made, hashindex._administrator()::regrole);
     -- DROP EXTENSION is then refused for the sake of the triggers, and takes them along by CASCADE. Citus refuses this statement.
     IF EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_hashindex') AND to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
-        EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION pg_hashindex', signature);
+        EXECUTE format('ALTER FUNCTION %s DEPENDS ON EXTENSION pg_hashindex', made);
     END IF;
 END
 $$;

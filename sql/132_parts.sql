@@ -1,5 +1,5 @@
 -- Values of the placeholders in the templates of an index's functions, by what they are about. Names are quoted; types are read from
--- PostgreSQL's catalog. A value that is also asked about, {if name}, is NULL, empty or false where there is none.
+-- PostgreSQL's catalog. The value of a condition, {if name}, is NULL, empty or false where there is none.
 
 -- The table, the index, and lists of the columns of its key.
 CREATE OR REPLACE FUNCTION hashindex._name_parts(i hashindex.index) RETURNS jsonb

@@ -56,7 +56,7 @@ $$;
 
 -- Refuses a table if its owner, or that of a partition or a schema, could run code as the caller and is not trusted. PostgreSQL runs
 -- functions of a table's owner, in partial indexes, policies and CHECK constraints, in whoever plans a query on the table: so this is
--- asked before a statement names it.
+-- checked before a statement names it.
 CREATE OR REPLACE FUNCTION hashindex._check_owners(
     base oid, trusted text[], remedy text DEFAULT '--trust-owner (trust_owner => true)', columns text[] DEFAULT NULL
 )

@@ -105,7 +105,7 @@ BEGIN
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION '%', wrong USING ERRCODE = 'invalid_parameter_value', HINT = CASE WHEN wrong ~ '(^tenant column| of tenants$)'
             THEN 'Name a column of a built-in type, such as integer, uuid or text.'
-            ELSE 'Leave it out: filters on any column work without being kept beside codes. What is kept is of built-in types, or of enums '
+            ELSE 'Leave it out: filters on any column work without being kept beside codes. Kept columns have built-in types, or enums '
                 'that the administrator owns.' END;
     END IF;
 END
@@ -123,7 +123,7 @@ BEGIN
 END
 $$;
 
--- How a table gets a key, of the wanted columns if they are named. Advice that PostgreSQL would refuse is none: a partitioned table has
+-- Hint: how to add a key, of the wanted columns if they are named. No hint if PostgreSQL would refuse it: a partitioned table has
 -- no unique key without the columns that it is partitioned by, and no table has two primary keys.
 CREATE OR REPLACE FUNCTION hashindex._key_hint(base regclass, wanted text[]) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE

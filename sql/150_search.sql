@@ -1,7 +1,7 @@
 -- Searches any index by its name, with keys as text and filters as SQL text or JSON. An application that needs no filter calls
 -- the index's own function, hashindex.search_<index>, which is typed and keeps its plan.
 
--- Condition on a row r of answers: its distance is a number, or that of the query from itself is none either. pgvector's indexes leave
+-- Condition on a row r of answers: keep NaN distances only if the query itself yields NaN. pgvector's indexes leave
 -- out vectors of zeros by cosine: their distance is NaN.
 CREATE OR REPLACE FUNCTION hashindex._is_comparable(metric text, query text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -11,7 +11,7 @@ RETURN CASE metric
     )
     ELSE 'true' END;
 
--- Nearest rows of a table that match a filter, by exact distance; whose table it is, the caller has asked. The one exact query, which
+-- Nearest rows of a table that match a filter, by exact distance; the caller has checked the table's owner. The one exact query, which
 -- searches fall back to. It needs no row of the catalog: an older snapshot may not see it.
 CREATE OR REPLACE FUNCTION hashindex._exact_search(
     base regclass, key_columns text[], column_name text, metric text, query {ext}.vector, k integer,

@@ -4,7 +4,7 @@ import gc
 
 from hypothesis import settings
 
-# A busy machine is no failure.
+# A busy machine is not a failure.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -32,7 +32,7 @@ pytest_plugins = (
 )
 
 
-#: What other jobs than `make test` run, by the folder or the file of the test.
+#: Folders and files of tests that other jobs than `make test` run.
 JOBS = {
     "faults": {"citus", "faults", "moving", "server", "servers"},
     "documents": {

@@ -104,7 +104,7 @@ def test_packages_are_joined_with_the_words_of_their_names(papers):
 
 
 def test_a_table_continues_and_replaces_what_is_stale(papers, monkeypatch, tmp_path, capsys):
-    """What was measured with other settings is measured again, in its place."""
+    """Figures of other settings are measured again, in place."""
     module = papers()
     X, y = clustered()
     numbers = {"query": range(40), "database": range(40, 400), "train": range(40, 400)}
@@ -552,7 +552,7 @@ def test_a_part_is_cut_off(scale):
 
 
 def scaled(rows, cpu, hnsw):
-    """Return the parts of so many rows: 800 bytes of table and 200 of index for each."""
+    """Return the parts of ``rows``: 800 bytes of table and 200 of index for each."""
     point = {"p50_ms": 4.0, "p95_ms": 8.0, "cpu_ms": cpu / 100, "recall": 0.96, "reached": True}
     return {
         "load": {"seconds": 2, "client_cpu_s": 1, "server_cpu_s": 1, "table_bytes": 800 * rows},
@@ -703,7 +703,7 @@ def test_a_part_that_did_not_end_goes_on_and_one_that_did_is_kept(figures, tmp_p
     assert (tmp_path / "kept").read_text() == "value --again"
 
 
-def test_a_busy_machine_measures_nothing_unless_it_is_asked_to(figures, monkeypatch):
+def test_a_busy_machine_measures_nothing_unless_forced_to(figures, monkeypatch):
     monkeypatch.setattr(figures, "busy_cores", lambda: 0.4)
     with pytest.raises(SystemExit, match=r"0\.40 of a core"):
         figures.main()

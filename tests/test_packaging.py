@@ -21,7 +21,7 @@ from pg_hashindex import hashers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# Where each top folder of the repository stands once installed.
+# Installed place of each top folder of the repository.
 INSTALLED = {
     "pg_hashindex": "pg_hashindex",
     "cli": "pg_hashindex/cli",

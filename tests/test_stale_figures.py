@@ -77,7 +77,7 @@ def test_figures_of_the_papers(figure):
         stale |= {
             (name, key, then.get(key, "none"), value)
             for key, value in now.items()
-            # What was chosen on rows held back is not a setting.
+            # A choice on rows held back is not a setting.
             if key not in compared.choices.get(name, ()) and then.get(key, "none") != value
         }
     assert stale == set(), f"{AGAIN}: python benchmarks/papers.py {figure}"

@@ -20,7 +20,7 @@ START = "service postgresql start"
 
 
 class Postgres(BaseANN):
-    """What the systems share: a table of the vectors, and one statement for each query.
+    """Base of the systems: a table of the vectors, and one statement for each query.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Postgres(BaseANN):
         A distance of ann-benchmarks.
     """
 
-    #: The index whose size is told.
+    #: The index whose size is reported.
     relation = "items_idx"
 
     def __init__(self, metric, parameters):

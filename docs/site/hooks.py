@@ -1,4 +1,4 @@
-"""What the site needs beyond its pages: documents from above, the notebook, methods, no network.
+"""Parts of the site beside its pages: documents from above, the notebook, methods, no network.
 
 README.md, CHANGELOG.md and CONTRIBUTING.md stay where people look for them. The last two are pages
 of the site all the same; links to any of them, and from them, are turned round here, so that they

@@ -1,4 +1,4 @@
-"""What Citus says of a table that it keeps on its nodes; our schema need not be installed."""
+"""Read from Citus how it distributes a table; works without schema ``hashindex``."""
 
 from typing import LiteralString, NamedTuple
 

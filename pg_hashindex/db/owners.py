@@ -1,4 +1,4 @@
-"""Whose tables, and whose schema: asked before anything is read.
+"""Check the owners of schema and tables before reading.
 
 PostgreSQL runs functions of a table's owner (in partial indexes, policies and CHECK constraints) as
 the role that plans a query on the table, and a superuser's session runs whatever the owner of
@@ -87,7 +87,7 @@ def settings_kept(connection: Connection) -> Iterator[None]:
 def ask_schema(connection: Connection) -> None:
     """Refuse a superuser's session the schema ``hashindex`` of another role, before it is read.
 
-    A session of another role is asked too, since a superuser may have lowered it by ``SET ROLE``.
+    A session of another role is checked too, since a superuser may have lowered it by ``SET ROLE``.
     Every other role trusts the administrator, as docs/security.md says.
     """
     if _must_ask(connection):
@@ -97,7 +97,7 @@ def ask_schema(connection: Connection) -> None:
 
 
 def _must_ask(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Return whether the owner of the schema matters to a session, and was not asked for yet."""
+    """Return whether the owner of the schema matters to a session, and is not checked yet."""
     return connection not in _ASKED and connection not in _TRUSTING
 
 

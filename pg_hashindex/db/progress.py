@@ -18,7 +18,7 @@ from tqdm import tqdm
 # Shown beside the name: the share, a short bar, numbers, times and the rate.
 _BAR_COLUMNS = 50
 _BARS: ContextVar[bool] = ContextVar("whether bars are drawn", default=False)
-_TELL: ContextVar[Callable[[str], object] | None] = ContextVar("what is told steps", default=None)
+_TELL: ContextVar[Callable[[str], object] | None] = ContextVar("step listener", default=None)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ _SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
 
 
 class Part(NamedTuple):
-    """What stands after a table, and a condition, to read a share of its rows."""
+    """TABLESAMPLE clause and condition that read a share of a table's rows."""
 
     clause: sql.Composable = sql.SQL("")
     condition: sql.Composable = sql.SQL("true")

@@ -134,8 +134,8 @@ def upgrade(
         there, which is refused otherwise. By default the current role, or a member of it. A schema
         that is there refuses a superuser, unless its owner is one.
     patience
-        Seconds to try again for, while transactions keep the schema in use; 60 by default. No
-        attempt waits for a lock for longer than a moment, so that no writer queues behind it.
+        Seconds to try again for, while transactions keep the schema in use; 60 by default. Each
+        attempt waits for a lock for 100 ms at most, so that no writer queues behind it.
 
     Returns
     -------

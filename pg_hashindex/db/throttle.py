@@ -13,7 +13,7 @@ _LONGEST_SLEEP = 1.0
 
 
 class Throttle:
-    """Keeps work below a number of rows a second; None for no limit."""
+    """Limits rows per second, None for no limit; does not catch up after a stall."""
 
     def __init__(self, rows_per_second: float | None) -> None:
         if rows_per_second is not None and not 0 < rows_per_second < math.inf:

@@ -278,7 +278,7 @@ class CGHash(Hasher):
         n_triplets: int,
         rng: np.random.Generator,
     ) -> WeakFunction:
-        """Find a function unlike all so far, though none is worth its price any more."""
+        """Find the best unused function, ignoring its price."""
         for attempt in range(_FURTHER_TRIES + _RANDOM_TRIES):
             if attempt < _FURTHER_TRIES:
                 part = rng.random(n_triplets) < _FURTHER_PART

@@ -149,7 +149,7 @@ def rebalance(
 
 
 def verifier_of(index: IndexRow) -> type[Verifier]:
-    """Return the object that compares the codes of an index with its rows."""
+    """Return the verifier of an index."""
     return citus.ShardVerifier if index.distributed else Verifier
 
 

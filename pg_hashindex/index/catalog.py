@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from ..db import rows
 from ..db.citus import is_distributed, read_sizes
 from ..db.connection import Connection
 from ..db.keys import Key
@@ -77,16 +78,14 @@ _CURRENT: LiteralString = """
 """
 
 _WAITING: LiteralString = """
-    SELECT count(*) FROM {table} b {part}
-    WHERE b.{column} IS NOT NULL {fits}
-      AND NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+    SELECT count(*) FROM {table} b {clause}
+    WHERE {condition} AND b.{column} IS NOT NULL {fits} AND {has_no_code}
 """
 
 # Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
 FIRST_MISSING: LiteralString = """
     SELECT {key_text} FROM (
-        SELECT {as_ids} FROM {table} b
-        WHERE NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))
+        SELECT {as_ids} FROM {table} b WHERE {has_no_code}
         ORDER BY {key} OFFSET 0
     ) c JOIN {table} b ON ({key}) = ({code_key})
     WHERE b.{column} IS NOT NULL {fits}
@@ -309,6 +308,17 @@ class IndexRow:
             ),
         } | self._key_names
 
+    def names_with_codes(self, codes: sql.Composable | None = None) -> dict[str, sql.Composable]:
+        """`names`, a table of ``codes``, the current one by default, and `has_no_code` in it."""
+        codes = codes or self.codes
+        return self.names | {"codes": codes, "has_no_code": self.has_no_code(codes)}
+
+    def has_no_code(self, codes: sql.Composable) -> sql.Composed:
+        """Return the condition that a row b of the table has no code among these."""
+        return sql.SQL("NOT EXISTS (SELECT FROM {codes} c WHERE ({code_key}) = ({key}))").format(
+            codes=codes, **self._key_names
+        )
+
     @property
     def _tenant_text(self) -> sql.Composed:
         return sql.SQL("b.{}::text").format(sql.Identifier(self.tenant_column or ""))
@@ -459,16 +469,14 @@ class IndexRow:
         with translated_errors(self):
             return bool(one_row(self.connection, usual, [self.name])[0])
 
-    def waiting(self, *, codes: sql.Composable | None = None, percent: float | None = None) -> int:
+    def waiting(self, *, codes: sql.Composable | None = None, share: float = 1.0) -> int:
         """Count the rows that have a vector and no code, and so are not found by searches.
 
-        With ``codes`` by another table of codes; with ``percent`` in that part of the pages alone.
+        With ``codes`` by another table of codes; with ``share`` in that part of the pages alone.
         """
-        part: sql.Composable = sql.SQL("")
-        if percent is not None:
-            part = sql.SQL("TABLESAMPLE SYSTEM ({})").format(sql.Literal(percent))
         with translated_errors(self):
-            names = self.names | {"codes": codes or self.codes, "part": part}
+            part = rows.part(self.connection, self.table, share)._asdict()
+            names = self.names_with_codes(codes) | part
             (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
 
@@ -476,8 +484,7 @@ class IndexRow:
         """Name rows that have no code because their tenant is longer than an index holds."""
         if self.tenant_column is None:
             return
-        names = self.names | {
-            "codes": self.codes,
+        names = self.names_with_codes() | {
             "fits": sql.SQL("AND NOT hashindex._fits({})").format(self._tenant_text),
             "most": sql.Literal(_MOST_NAMED + 1),
         }
@@ -496,7 +503,7 @@ class IndexRow:
 
     def summary(self) -> IndexSummary:
         """Count rows and codes, and measure their size; reads the whole table."""
-        names = self.names | {"codes": self.codes}
+        names = self.names_with_codes()
         name = sql.Literal(self.name)
         codes_name = sql.Literal(names["codes"].as_string(self.connection))
         if self.distributed:
@@ -514,7 +521,7 @@ class IndexRow:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
-                    waiting=sql.SQL(_WAITING).format(**names, part=sql.SQL("")),
+                    waiting=sql.SQL(_WAITING).format(**names, **rows.Part()._asdict()),
                 ),
             )
         return found
@@ -522,12 +529,12 @@ class IndexRow:
     def _summary_of_shards(self) -> IndexSummary:
         codes = self.codes.as_string(self.connection)
         with translated_errors(self):
-            rows, vector_bytes = one_row(self.connection, _ROWS_IN_SHARDS, names=self.names)
+            n_rows, vector_bytes = one_row(self.connection, _ROWS_IN_SHARDS, names=self.names)
             if not is_distributed(self.connection, codes):
                 # The table was distributed since, and `distribute` makes all codes again.
                 size = "SELECT pg_total_relation_size($1::regclass)"
                 (code_bytes,) = one_row(self.connection, size, [codes])
-                return IndexSummary(rows, 0, code_bytes, 0, vector_bytes, rows)
+                return IndexSummary(n_rows, 0, code_bytes, 0, vector_bytes, n_rows)
             count = "SELECT pg_catalog.count(*) FROM {codes}"
             (n_codes,) = one_row(self.connection, count, names={"codes": self.codes})
             code_bytes, access_bytes = sum(read_sizes(self.connection, codes)), 0
@@ -535,7 +542,7 @@ class IndexRow:
                 name = landmarks.as_string(self.connection)
                 access_bytes = sum(read_sizes(self.connection, name))
             waiting = self.waiting()
-            return IndexSummary(rows, n_codes, code_bytes, access_bytes, vector_bytes, waiting)
+            return IndexSummary(n_rows, n_codes, code_bytes, access_bytes, vector_bytes, waiting)
 
     def lists(self) -> ListSummary | None:
         """Count the codes in the lists of landmarks; reads all codes. None without landmarks."""

@@ -142,8 +142,7 @@ class _Shards:
         self.index, self.connection = index, index.connection
         # Keys of rows whose numbers are too large for the model.
         self.left_out: list[str] = []
-        self._names = index.names | {
-            "codes": coming or index.codes,
+        self._names = index.names_with_codes(coming) | {
             "entry": sql.SQL("hashindex._next_of(i)" if coming else "i"),
         }
 

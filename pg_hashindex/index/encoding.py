@@ -73,9 +73,7 @@ _PATIENCE = 60.0
 _ROWS: LiteralString = """
     SELECT {key_text}, b.{column}, {version} FROM {table} b
     WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
-      AND NOT EXISTS (
-          SELECT FROM {codes} c WHERE ({code_key}) = ({key}) AND ({code_key}) >= ({start})
-      )
+      AND {has_no_code_from_start}
     ORDER BY {key} LIMIT $2
 """
 
@@ -171,9 +169,14 @@ class _Encoder:
         # Keys of rows that are too large for the model, in the order in which they were met.
         self._left_out: dict[str, None] = {}
         in_sql = index.encoded_in == "sql"
-        self.names = index.names | {
-            "codes": sql.Identifier("hashindex", index.code_table),
-            "start": index.key.from_text(sql.SQL("$1::text")),
+        codes = sql.Identifier("hashindex", index.code_table)
+        start = index.key.from_text(sql.SQL("$1::text"))
+        later = sql.SQL("(SELECT {ids} FROM {codes} WHERE ({ids}) >= ({start}))").format(
+            ids=index.key.ids, codes=codes, start=start
+        )
+        self.names = index.names_with_codes(codes) | {
+            "start": start,
+            "has_no_code_from_start": index.has_no_code(later),
             "version": sql.SQL("NULL" if in_sql else "b.xmin::text"),
             "current": index.is_current,
             "most": sql.SQL("1"),
@@ -242,8 +245,8 @@ class _Encoder:
             if not exactly:
                 (pages,) = self._execute(_PAGES_OF_TABLE).fetchone()
                 if pages > 2 * _COUNTED_PAGES:
-                    percent: float = 100 * _COUNTED_PAGES / pages
-                    return round(100 * self.index.waiting(percent=percent) / percent)
+                    share: float = _COUNTED_PAGES / pages
+                    return round(self.index.waiting(share=share) / share)
             return self.index.waiting()
 
     def _stuck(self, row: str, written: int) -> DatabaseStateError:

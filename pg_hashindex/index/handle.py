@@ -101,8 +101,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             they are not the administrator, the owner of schema ``hashindex``. Each can run code
             with the rights of roles that read the table. The index keeps their names.
         patience
-            Seconds to try again for, while transactions keep the table in use; 60 by default. No
-            attempt waits for a lock for longer than a moment.
+            Seconds to try again for, while transactions keep the table in use; 60 by default. Each
+            attempt waits for a lock for 100 ms at most.
         **options
             The fields of `IndexOptions`.
 

@@ -23,7 +23,7 @@ Change = Literal["configure", "swap"]
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option beside its name and its type.
+    """Metadata of an option beside its name and type.
 
     Parameters
     ----------

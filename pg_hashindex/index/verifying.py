@@ -79,7 +79,7 @@ class Verifier:
         self.index, self.work = index, work
         self.connection = index.connection
         self.model = index.loaded_model
-        self.names = index.names | {"codes": index.codes, "current": index.is_current}
+        self.names = index.names_with_codes() | {"current": index.is_current}
         self.names |= {"stored": index.stored_code}
         self.names |= {"start": index.key.from_text(sql.SQL("$1::text"))}
 
@@ -91,7 +91,7 @@ class Verifier:
         return taken + self._take([row[0] for row in found], [row[1] for row in found])
 
     def filter_faults(self) -> list[str]:
-        """Tell which filter columns the table no longer has as the codes have them."""
+        """Return the filter columns whose type changed, or that the table has lost."""
         return [row[0] for row in self._execute(_FILTER_FAULTS, [self.index.name]).fetchall()]
 
     def verify(self, table: str) -> int:

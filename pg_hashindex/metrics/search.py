@@ -23,6 +23,23 @@ _ROUNDING = 1e-12
 _SCORED = 500
 
 
+def recall_of(right: ArrayLike, wanted: ArrayLike) -> float:
+    """Return the recall of searches: right answers over wanted ones, of all queries together.
+
+    This is the one measure of recall, of arrays and of searches in a database. Of tied rows more
+    may be right than are wanted. 0 if nothing is wanted.
+
+    Parameters
+    ----------
+    right : array-like (m,)
+        How many answers to each query are right, or the expectation of that.
+    wanted : int or array-like (m,)
+        How many true neighbours each query has.
+    """
+    right, wanted = np.broadcast_arrays(right, wanted)
+    return float(np.minimum(right, wanted).sum() / max(wanted.sum(), 1))
+
+
 def recall_at_k(
     queries: ArrayLike,
     X: ArrayLike,
@@ -61,7 +78,7 @@ def recall_at_k(
     check_count("k", k, len(rows))
     check_count("candidates", candidates, len(rows))
     distances_of = distances_from(rows, metric)
-    found = 0
+    right = np.empty(len(Q), np.intp)
     for block in query_blocks(len(Q), len(rows)):
         distances = distances_of(Q[block])
         kept = mark_nearest(ranking_distances(query_codes[block], codes, weights), candidates)
@@ -69,9 +86,8 @@ def recall_at_k(
         farthest = np.partition(distances, k - 1, axis=1)[:, k - 1, None]
         farthest = farthest + _ROUNDING * finite.max(axis=1, keepdims=True)
         # The search returns the first k candidates by distance.
-        good = np.count_nonzero(kept & (distances <= farthest), axis=1)
-        found += int(np.minimum(good, k).sum())
-    return found / (k * len(Q))
+        right[block] = np.count_nonzero(kept & (distances <= farthest), axis=1)
+    return recall_of(right, k)
 
 
 def recall_scorer(
@@ -125,7 +141,7 @@ class CodeRanks:
         """Return the expected recall, over ties, of a search that keeps these candidates."""
         before, same = self._places[order]
         hits = np.clip((candidates - before) / np.maximum(same, 1), 0.0, 1.0) * self._right
-        return float(np.minimum(hits.sum(axis=1), self._k).mean() / self._k)
+        return recall_of(hits.sum(axis=1), self._k)
 
 
 def _places(

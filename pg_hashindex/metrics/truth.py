@@ -92,7 +92,7 @@ def same_label(query_labels: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def relevant_by_label(query_labels: ArrayLike, labels: ArrayLike) -> RelevantRows:
-    """Do as `same_label`, and hold nothing but the labels."""
+    """Return `same_label` lazily: it holds the labels alone."""
     left, right = _as_labels(query_labels), _as_labels(labels)
     if left.ndim not in (1, 2) or left.shape[1:] != right.shape[1:]:
         raise InvalidInputError(

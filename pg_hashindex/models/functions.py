@@ -15,7 +15,7 @@ from . import store
 from .model import check_model_name
 from .store import StoredModel
 
-#: Rows that a search fetches by code and compares exactly, unless it is told otherwise.
+#: Rows that a search fetches by code and compares exactly, by default.
 CANDIDATES = 60
 
 

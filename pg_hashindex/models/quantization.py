@@ -92,7 +92,7 @@ def query_codes(numbers: NDArray[np.floating]) -> tuple[NDArray[np.uint8], NDArr
 
 @dataclass(frozen=True, eq=False)
 class QueryOrder:
-    """What rows are ordered by, for each of m queries.
+    """Codes and weights that order rows, for each of m queries.
 
     Codes are uint8 (m, k, width) and weights (k,), as `query_codes` or `weighted_query_codes` give
     them.

@@ -19,7 +19,7 @@ from ..quality.queries import draw
 
 # Lists of a statement, each of about 30 rows, which are compared with 16 times as many.
 _BLOCK_LISTS = 200
-# Rows turned to find the radius, and the share of copies whose codes are to be within it.
+# Rows sampled to choose the radius, and the share of copies whose codes are to be within it.
 _TURNED_ROWS = 500
 _WITHIN_RADIUS = 0.99
 
@@ -53,8 +53,8 @@ def near_duplicates(
     """Write every pair of rows that are near each other into a table.
 
     Each list is compared with those near to it, by codes; pairs whose codes are near are
-    compared by their vectors. A block of lists is a transaction; a run that was cut off goes
-    on when it is called again. Rows that are written meanwhile may be missing. If the index has
+    compared by their vectors. A block of lists is a transaction; a run that was cut off continues
+    when it is called again. Rows that are written meanwhile may be missing. If the index has
     tenants, both rows of a pair are of one.
 
     Parameters

@@ -124,7 +124,7 @@ class Health:
 
     @property
     def worst(self) -> Advice | None:
-        """What to do about the first of the worst findings; None where all is well."""
+        """Advice on the first of the worst findings; None if there is none."""
         for level in ("broken", "warning"):
             for one in self.findings:
                 if one.status == level:
@@ -452,5 +452,4 @@ class CodeChecks:
         return 1.0 if self.full else rows.share_of_pages(index.connection, index.codes, pages)
 
     def _query(self, statement: LiteralString, **more: sql.Composable) -> sql.Composed:
-        names = self.index.names | {"codes": self.index.codes} | more
-        return sql.SQL(statement).format(**names)
+        return sql.SQL(statement).format(**self.index.names_with_codes() | more)

@@ -135,7 +135,7 @@ class _Chart:
 
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """What was found about an index of pg_hashindex.
+    """Findings about an index of pg_hashindex.
 
     ``candidates`` are its own, ``bits`` those of drawn codes. ``tenants`` are the largest, the one
     in the middle and the smallest, by their codes.
@@ -327,7 +327,7 @@ def _recall(found: Diagnosis, points: Sequence[plots.SearchPoint], exact_ms: flo
     return _Chart(
         "indexes",
         "Recall against time",
-        f"A line for each index, a point for each setting; rings are the settings of now, the "
+        f"A line for each index, a point for each setting; rings are current settings, the "
         f"grey line is exact search, {exact_ms:.3g} ms. The most is found by {best.name}: "
         f"{best.recall:.3f} in {best.p50_ms:.3g} ms.",
         plots.draw_indexes(

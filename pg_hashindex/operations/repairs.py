@@ -258,7 +258,7 @@ class _Repairer:
             unseen = [self.index.qualified_table]
         for index in reversed(self._rows()):
             self.work.phase(f"looking at {index.name}")
-            self._mend_codes(index, unseen)
+            self._repair_codes(index, unseen)
         self._finish_swap()
         return Repaired(self.index.name, tuple(self.done), tuple(self.left))
 
@@ -313,7 +313,7 @@ class _Repairer:
                 self.done.append(said.format(who=who, tables=", ".join(tables)))
         return list(dict.fromkeys(row[1] for row in triggers if row[0] != "foreign"))
 
-    def _mend_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
+    def _repair_codes(self, index: IndexRow, unseen: Sequence[str]) -> None:
         who = _named(index)
         catch_up(index)
         verifier = verifier_of(index)(index, self.work)

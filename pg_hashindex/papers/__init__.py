@@ -1,4 +1,4 @@
-"""What a researcher needs: methods trained, encoded and scored on one data set, as in the papers.
+"""Tools for research: methods trained, encoded and scored on one data set, as in the papers.
 
 Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 """

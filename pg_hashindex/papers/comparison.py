@@ -37,7 +37,7 @@ def _silent(line: str) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``bench hash`` is asked for: methods, rows and measures.
+    """Options of ``bench hash``: methods, rows and measures.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
 
 def decide(found: Diagnosis, goal: float) -> Advice:
-    """Say in one sentence what to search by: what is there, nothing, or codes of a kind.
+    """Recommend in one sentence: an existing index, the exact query, or an index over codes.
 
     Only what was measured is advised, and the simplest that reaches the recall.
     """
@@ -477,7 +477,7 @@ def remedy(
     max_ms: float | None,
     exact_ms: float,
 ) -> str:
-    """Say what to do if no candidates and probes of an index reach the goal."""
+    """Return advice for an index that no candidates and probes bring to the goal."""
     if row.access == "scan" and model.access == "landmarks":
         return f"read some lists of codes instead of all: {_configure(row)} --access landmarks"
     if any(point.least_recall >= recall for point in points):

@@ -219,8 +219,8 @@ class _Doctor:
             if only in (None, found.entry.name)
         ]
         metrics = (found.entry.metric for found in self._found)
-        told = metric or next(filter(None, metrics), None)
-        self._metric, self._assumed = told or "cosine", told is None
+        named = metric or next(filter(None, metrics), None)
+        self._metric, self._assumed = named or "cosine", named is None
         self._facts: TableFacts
         # The rows that were drawn.
         self._rows: NDArray[np.float32]
@@ -315,7 +315,7 @@ class _Doctor:
         return list(dict.fromkeys([(current, iterates), (current, True), (values[-1], True)]))
 
     def _rounds(self, found: CatalogIndex, filter_: str | None) -> int:
-        """Return how often each query is asked by an index: without a filter, once to warm up."""
+        """Return how often each query is run by an index: without a filter, once to warm up."""
         tried = self._tried(found, filter_)
         return len(tried) + (filter_ is None and bool(tried))
 

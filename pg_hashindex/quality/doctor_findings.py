@@ -1,4 +1,4 @@
-"""What the doctor finds: the facts of a table, its indexes, and what they answer."""
+"""Findings of the doctor: facts about a table, its indexes and their answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -129,13 +129,13 @@ class VectorIndex:
     metric
         The distance that answers are ordered by; None of bits, which are re-ranked.
     expression, condition
-        What is indexed, where it is not the column, and of which rows, where not of all.
+        Expression and predicate of the index, if any.
     scans
         Searches by it since the server's statistics began.
     cached_share
         The part of the pages read since then that were in shared_buffers.
     first_p50_ms
-        The median when the queries were asked for the first time, of whatever was in memory.
+        The median of the queries' first run, with whatever was in memory.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Scope:
     rows
         How many rows a filter keeps.
     queries
-        How many were asked; fewer than wanted where time was short.
+        How many were run; fewer than wanted if time was short.
     p50_ms, p95_ms
         Times of exact searches.
     planner
@@ -257,7 +257,7 @@ class CodeFit:
 
 @dataclass(frozen=True)
 class Advice:
-    """What facts say of a table or an index, and what to do about it.
+    """A finding about a table or an index, and its remedy.
 
     Attributes
     ----------

@@ -19,6 +19,7 @@ from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..index.catalog import Access, IndexRow
 from ..index.search import Hit, Search
+from ..metrics.search import recall_of
 from ..models.quantization import Ranking
 from .queries import Query
 
@@ -79,16 +80,11 @@ class Answers(NamedTuple):
     def recall(self, exact: "Answers", k: int) -> float:
         """Return the share of the k true neighbours that are among the first k answers.
 
-        This is the recall of searches in a database. Two others stand where no rows are compared
-        one by one: `hashindex.recall` for those with SQL alone, and `pg_hashindex.metrics.search`
-        for codes that are not in a database.
-
         Exact answers may be to more queries, if the search stopped early. An answer is right if it
         is no farther than the last true neighbour, so any of tied rows is right. 0 if there are no
         true neighbours.
         """
-        found, wanted = self._found(exact, k)
-        return float(found.sum() / max(wanted.sum(), 1))
+        return recall_of(*self._found(exact, k))
 
     def least_recall(self, exact: "Answers", k: int) -> float:
         """Return what the recall of all such queries exceeds with a probability of .95.

@@ -65,6 +65,16 @@ _BUILDS: LiteralString = """
     WHERE p.pid = $1::integer OR p.index_relid = pg_catalog.to_regclass($2)::oid
 """
 
+# An index over an expression depends on its functions.
+_CALLS: LiteralString = """
+    SELECT EXISTS (
+        SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
+        WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = $1::text::regclass
+          AND d.refclassid = 'pg_catalog.pg_proc'::regclass
+          AND p.pronamespace = pg_catalog.to_regnamespace('hashindex')::oid AND p.proname = $2
+    )
+"""
+
 _MEMORY: LiteralString = """
     SELECT pg_catalog.set_config('maintenance_work_mem', $1::bigint / 1024 || 'kB', false)
     WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')) < $1::bigint
@@ -287,12 +297,11 @@ def _takes(connection: Connection, found: Diagnosis, key: Sequence[str] | None) 
 
 def find_graph(connection: Connection, found: Diagnosis, model: StoredModel) -> VectorIndex | None:
     """Find pgvector's index over the codes of a model's function."""
-    name = f"code_{model.name}" + (f"_{model.version}" if model.version > 1 else "")
-    quoted = '"{}"'.format(name.replace('"', '""'))
-    calls = tuple(f"{one}({found.table.quoted_column})" for one in (name, quoted))
+    _, function = functions.code_function(f"{model.name}:{model.version}")
     for index in indexes_of(connection, found.table.name, found.table.column):
-        if index.expression is not None and any(call in index.expression for call in calls):
-            return index
+        with translated_errors():
+            if one_row(connection, _CALLS, [index.name, function])[0]:
+                return index
     return None
 
 

@@ -1,4 +1,4 @@
-"""What can be searched: a column exactly, by an index of pgvector, or by one of pg_hashindex.
+"""Systems that are searched: a column exactly, by an index of pgvector, or by one of pg_hashindex.
 
 Each is a `System`: ``create`` are the statements that make it, ``settings`` the ways to ask it, and
 ``search`` is the statement that asks it.
@@ -57,11 +57,13 @@ class VectorColumn:
     type
         ``vector`` or ``halfvec``.
     key
-        What answers begin with, as the table is asked for it.
+        Expression of the key in the SELECT list.
     key_names
         The same of a subquery.
     divided
         Whether the table has partitions.
+    ties
+        Order of rows at the same distance, after a comma; any by default.
     """
 
     schema: str | None
@@ -71,6 +73,7 @@ class VectorColumn:
     key: sql.Composable
     key_names: sql.Composable
     divided: bool = False
+    ties: LiteralString = ""
 
     @classmethod
     def written(cls, connection: Connection, table: str, column: str, model: StoredModel) -> Self:
@@ -123,6 +126,7 @@ class VectorColumn:
             "column": self.column,
             "key": self.key,
             "key_names": self.key_names,
+            "ties": sql.SQL(self.ties),
             "distance": sql.SQL("{} {} {}").format(
                 self.column, self.operator(OPERATORS[metric]), asked
             ),
@@ -187,7 +191,7 @@ class Exact(System):
         # "+ 0" hides the order from indexes.
         return self.of.statement(
             "SELECT {key}, ({distance}) OPERATOR(pg_catalog.+) 0 AS distance FROM {table}{where} "
-            "ORDER BY distance LIMIT {n}",
+            "ORDER BY distance{ties} LIMIT {n}",
             self.metric,
             n,
             conditions,
@@ -202,12 +206,12 @@ class Vectors(System):
 
     @property
     def type(self) -> str:
-        """What is indexed: ``vector``, ``halfvec`` or ``bit``."""
+        """Type of the index's expression: ``vector``, ``halfvec`` or ``bit``."""
         return self.of.type
 
     @property
     def operator(self) -> str:
-        """What orders the indexed by the distance to the same of the query."""
+        """Order by the distance between the indexed expression and that of the query."""
         return OPERATORS[self.metric]
 
     @property

@@ -65,8 +65,8 @@ class Tuned:
     points
         By probes and candidates.
     own, best
-        With the index's settings of now; and with those that reach the goal the fastest, or else
-        find the most.
+        With the index's current settings; and with the fastest that reach the goal, or else those
+        of the highest recall.
     cause, remedy
         What keeps the index from the goal, and what to do then; None if it is reached.
     exact_p50_ms, exact_p95_ms

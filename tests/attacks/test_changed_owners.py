@@ -11,12 +11,13 @@ from pg_hashindex import operations
 from pg_hashindex.contrib.documents.table import DocumentTable, Entry
 from pg_hashindex.errors import HashIndexError
 from pg_hashindex.index.handle import HashIndex
+from pg_hashindex.quality.systems import Exact
 
 pytestmark = pytest.mark.newest
 
 _WRITING = "SELECT, INSERT, UPDATE, DELETE, TRUNCATE"
 _TRAP = "CREATE INDEX trap ON {} (id) WHERE mallory.springs(1)"
-#: What gets another owner, what that role does then, and what undoes it.
+#: Object with another owner, the attack of that owner, and its undoing.
 CHANGES = {
     "table": ("TABLE shop.docs", _TRAP.format("shop.docs"), "DROP INDEX shop.trap"),
     "partition": ("TABLE shop.low", _TRAP.format("shop.low"), "DROP INDEX shop.trap"),
@@ -195,7 +196,7 @@ def test_the_table_of_a_vector_store(connection, keeper, mallory):
         lambda: store.read(keeper, ["a"]),
         lambda: store.delete(keeper, ["a"]),
         lambda: store.matching(keeper, None),
-        lambda: store.nearest(keeper, store.query([1.0] * 8), 1, "l2", None),
+        lambda: store.nearest(keeper, Exact(store.column, "l2"), store.query([1.0] * 8), 1, None),
         lambda: store.by_words(keeper, "text", 1, None, None),
     ):
         with pytest.raises(HashIndexError) as refused:

@@ -189,7 +189,7 @@ def test_10_rights_on_one_column_give_no_codes(keeper, connection, mallory):
 
 
 def test_12_a_view_in_the_place_of_a_code_table(theirs, connection, mallory):
-    """Nobody but the administrator can put one there; and a superuser's commands run no more."""
+    """Only the administrator can put one there; and a superuser's commands run no more."""
     for statement in (
         "ALTER TABLE hashindex.items_idx_codes RENAME TO away",
         "DROP TABLE hashindex.items_idx_codes",
@@ -307,7 +307,7 @@ def test_functions_beside_pgvector(connection, keeper, mallory, kind):
 @pytest.mark.newest
 @pytest.mark.parametrize("access", ["scan", "landmarks"])
 def test_7_pgvector_in_a_schema_of_its_own(server, make_database, as_role, access):
-    """Then schema public is nobody's to trust: nothing of it runs in what a caller asks."""
+    """Then no role may trust schema public: nothing of it runs in what a caller asks."""
     url = make_database("template0")
     with psycopg.connect(url, autocommit=True) as bare:
         bare.execute("CREATE SCHEMA ext; CREATE EXTENSION vector SCHEMA ext")

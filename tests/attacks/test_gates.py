@@ -17,7 +17,7 @@ WITHIN = {
     "shards_refresh": "shards_sync",
 }
 TEMPLATES = {file.stem: file.read_text() for file in (SQL / "templates").glob("*.sql")}
-#: Public functions that ask nobody: they read what the caller may read, and no table of an index.
+#: Public functions that check no rights: they read what the caller may read, no index's tables.
 OPEN = {
     *("project_with", "encode_with", "project", "encode", "find_model", "orphans"),
     # They do nothing but by functions that ask.
@@ -27,7 +27,7 @@ OPEN = {
 UNREAD = {"drop_unused", "drop_index", "revoke_reader", "health"}
 
 
-#: Modules that name a table which is not in an index's row, and where who owns it is asked.
+#: Modules that name a table which is not in an index's row, and where its owner is checked.
 PYTHON = SQL.parent / "pg_hashindex"
 ASKS = {
     "contrib/documents/table.py": ("contrib/documents/table.py", "check_owners(connection, table,"),

@@ -36,7 +36,7 @@ def cut(name, most):
 
 
 def names(most, words=WORDS):
-    """Names of so many bytes at most, of parts that mean something somewhere."""
+    """Names of at most ``most`` bytes, of parts that mean something somewhere."""
     return st.lists(st.sampled_from(words), min_size=1, max_size=12).map(
         lambda parts: cut("".join(parts), most)
     )

@@ -1,4 +1,4 @@
-"""Whose table and whose schema it is, is asked first: no owner's code runs as another role."""
+"""Owners of table and schema are checked first: no owner's code runs as another role."""
 
 import re
 
@@ -258,7 +258,7 @@ async def test_an_async_handle(replaced, url):
         assert_refused(error.value)
 
 
-def test_commands_without_tables_go_on(replaced, keeper):
+def test_commands_without_tables_continue(replaced, keeper):
     """The index is listed and checked, which tells what is wrong, and can be dropped."""
     assert [index.name for index in list_indexes(keeper)] == ["docs"]
     found = operations.check(HashIndex.open(keeper, "docs"))
@@ -331,7 +331,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_superuser_and_the_schema_of_another_role(keeper, url, use):
-    """He is told before anything in it is read, and may say that he trusts the role."""
+    """The error comes before anything in it is read; an option trusts the role."""
     create_index(keeper, "own", table="own")
     keeper.execute(
         "ALTER TABLE hashindex.index ENABLE ROW LEVEL SECURITY; "
@@ -441,7 +441,7 @@ def test_the_default_of_a_database_names_no_owner(squatter, empty_url):
 
 def test_an_owner_who_is_named_administers(run, empty_url, make_database, as_role):
     as_role("boss")
-    # A default of another database is no concern of this one.
+    # A default of another database does not concern this one.
     with psycopg.connect(make_database("template0"), autocommit=True) as other:
         other.execute(f"ALTER DATABASE {other.info.dbname} SET hashindex.owner = 'x'".encode())
     said = run("schema", "upgrade", "--owner", "boss", "--database-url", empty_url).output

@@ -150,7 +150,7 @@ def test_searches_are_by_codes(items, app, connection):
 
 CHANGES = {
     "another condition": f"ALTER POLICY own ON items USING ({BY_SETTING} AND id % 2 = 0)",
-    "roles": "CREATE ROLE nobody_else; ALTER POLICY own ON items TO nobody_else",
+    "roles": "CREATE ROLE another_role; ALTER POLICY own ON items TO another_role",
     "one more": "CREATE POLICY more ON items AS RESTRICTIVE FOR SELECT USING (tenant <> 1)",
     "one more that permits": "CREATE POLICY more ON items USING (tenant = 2)",
     "another name": "ALTER POLICY own ON items RENAME TO mine",
@@ -179,7 +179,7 @@ def test_codes_are_hidden_as_soon_as_policies_change(items, app, connection, cha
     finally:
         connection.execute("DROP POLICY IF EXISTS own ON items")
         if change == "roles":
-            connection.execute("DROP ROLE nobody_else")
+            connection.execute("DROP ROLE another_role")
 
 
 def test_a_grant_follows_the_new_policies(items, app, connection):

@@ -1,4 +1,4 @@
-"""What readers of an index learn: nothing that the table does not tell them."""
+"""Readers of an index learn nothing that the table does not show them."""
 
 import pytest
 from fixtures.roles import denied
@@ -172,7 +172,7 @@ def test_readers_read_the_models_of_their_index(keeper, connection, as_role, vec
 
 
 def test_anchors_are_rows(keeper, connection, as_role, anchored):
-    """Nobody gets them by himself; searches are exact until a grant says that they are revealed."""
+    """No role gets them by itself; searches are exact until a grant says that they are revealed."""
     reader = as_role("reader")
     connection.execute("GRANT SELECT ON items TO reader")
     index = create(keeper, model=anchored)

@@ -12,7 +12,7 @@ from pg_hashindex.index.handle import HashIndex
 QUERY = "'[1,2,3,4,5,6,7,8]'::vector"
 ROW = "(1001, 'a', '[1,2,3,4,5,6,7,8]')"
 
-#: What is tried, by what it is called in the table below.
+#: Actions, by their names in the table below.
 ACTIONS = {
     "search": {
         "typed": f"SELECT * FROM hashindex.search_items_idx({QUERY})",
@@ -84,7 +84,7 @@ ACTIONS = {
 
 SEARCHES = {"search", "search for words"}
 WRITES = {"insert", "copy", "update", "delete"}
-#: What a role is given, and what it may do then. Nothing else.
+#: Rights given to a role, and all that it may do then.
 ROLES = {
     "administrator": ("GRANT keeper TO tried", {*ACTIONS}),
     "owner of the table": (
@@ -125,7 +125,7 @@ ROLES = {
         "END $$",
         set(),
     ),
-    "nobody": ("", set()),
+    "stranger": ("", set()),
 }
 
 
@@ -173,7 +173,7 @@ def attempt(session, statement):
     return None
 
 
-# Who may do what is asked of each version above; here, what Python makes of the answer.
+# Rights are tested for each version above; here, the messages of Python.
 @pytest.mark.newest
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_in_python(role, made, connection):

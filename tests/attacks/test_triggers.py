@@ -271,7 +271,7 @@ def test_cascades_from_a_table_of_his(keeper, connection, writer):
 
 
 def test_partitions(keeper, connection, writer):
-    """Nobody but the owner attaches one; what is written straight to one is seen."""
+    """Only the owner attaches one; what is written straight to one is seen."""
     connection.execute(
         "CREATE TABLE parts (id int PRIMARY KEY, embedding vector(8)) PARTITION BY RANGE (id);"
         "CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (100);"

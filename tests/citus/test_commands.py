@@ -43,7 +43,7 @@ def refused(session, message, **options):
     assert one(session, "SELECT count(*) FROM hashindex.index") == 0
 
 
-def mended(index, **options):
+def repaired(index, **options):
     """Repair an index; what is there then is right."""
     operations.repair(index, **options)
     now = HashIndex.open(index.connection, index.name)
@@ -59,7 +59,7 @@ def test_check_finds_what_is_wrong(spread):
     connection.execute(f"INSERT INTO {codes} (id, code) VALUES (-1, 0::bit(16))".encode())
     assert {"rows_without_code", "codes_without_row"} <= set(faults(spread))
     assert "wrong_codes" in faults(spread)
-    assert_fresh(mended(spread, full=True))
+    assert_fresh(repaired(spread, full=True))
 
 
 def test_rebind_takes_a_renamed_table(spread):
@@ -98,14 +98,14 @@ def test_repair_makes_triggers_again(spread):
     changed(connection, *(f"DROP TRIGGER {name} ON {TABLE}" for name in names))
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
     assert "triggers" in faults(spread)
-    assert_fresh(mended(spread))
+    assert_fresh(repaired(spread))
 
 
 def test_repair_makes_codes_again(listed):
     codes = listed.codes.as_string(listed.connection)
     listed.connection.execute(f"DROP TABLE {codes}".encode())
     assert "table" in faults(listed)
-    now = mended(listed)
+    now = repaired(listed)
     assert now.access == "landmarks"
     assert_fresh(now)
 
@@ -115,7 +115,7 @@ def test_a_table_that_is_no_longer_distributed(spread):
     connection.execute(f"SELECT undistribute_table('{TABLE}')".encode())
     connection.execute(f"UPDATE {TABLE} SET {TURN} WHERE id < 10".encode())
     assert "table" in faults(spread)
-    now = mended(spread, full=True)
+    now = repaired(spread, full=True)
     assert not now.distributed
     assert_fresh(now)
     assert [hit.id for hit in now.search(QUERY, 5, candidates=2000)] == exact(connection, 5)
@@ -179,7 +179,7 @@ def test_swap_rollback_and_prune(spread):
 
 def test_a_swap_that_is_given_up(spread):
     spread.connection.execute("SELECT hashindex.begin_swap(%s, %s)", [INDEX, f"{MODEL}_itq"])
-    mended(spread, undo=True)
+    repaired(spread, undo=True)
     assert one(spread.connection, "SELECT count(*) FROM hashindex.index") == 1
 
 

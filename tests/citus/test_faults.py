@@ -251,7 +251,7 @@ def test_a_node_is_added_under_load(spread, own_cluster, filled):
     port = own_cluster.port + 2
     node = f"'127.0.0.1', {port}"
     connection.execute(f"SELECT citus_drain_node({node})".encode())
-    # Nobody would remove what is left there from a node that is none.
+    # No session would remove the rest from a node that has left.
     connection.execute("CALL citus_cleanup_orphaned_resources()")
     connection.execute(f"SELECT citus_remove_node({node})".encode())
     try:

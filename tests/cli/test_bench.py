@@ -318,7 +318,7 @@ def test_the_truth_of_a_file(bench, tmp_path, kind):
 
 
 def test_measurements_are_kept_in_a_file(bench, data, tmp_path):
-    """What is there is not measured again; anything that changes a measurement is."""
+    """Existing figures are not measured again, unless something changes the measurement."""
     kept, link = tmp_path / "kept.jsonl", tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
     refused = bench("--data", data, "--methods", "lsh", "--json", link, code=3)

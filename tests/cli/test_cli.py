@@ -308,7 +308,7 @@ def test_an_index_is_dropped_when_somebody_says_so(on, docs):
     source = ["--table", docs, "--column", "v"]
     on("model", "train", "m", "--method", "lsh", "--bits", "8", *source)
     on("index", "create", "i", *source, "--model", "m")
-    asked = on("index", "drop", "i", code=1)  # nobody answers
+    asked = on("index", "drop", "i", code=1)  # without a terminal
     assert "Drop index i of" in asked.stderr
     assert "i  " in on("index", "list").stdout
     on("index", "drop", "i", "--yes")

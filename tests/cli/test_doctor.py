@@ -214,7 +214,7 @@ def test_queries_of_a_table(on_bare, bare, docs):
 
 
 def test_filters(on_bare, bare, docs, points):
-    """HNSW thins answers out: of 40 elements a tenth are in a part; iterative scans go on."""
+    """HNSW thins answers out: of 40 elements a tenth are in a part; iterative scans continue."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     found = report(on_bare, "--filter", "part = 3", "--filter", "part IN (1, 2) -- two")
     assert [scope["rows"] for scope in found["scopes"]] == [None, 60, 120]
@@ -522,7 +522,7 @@ def test_larger_than_memory(on_bare, bare, docs, monkeypatch):
         r"since docs_hnsw takes [\d.]+ MB, more than effective_cache_size \(64kB\): ", sentence
     )
     assert command == "  pg-hashindex quickstart --table docs --column v --as index"
-    # Where an exact search is fast, no index is needed.
+    # A fast exact search needs no index.
     monkeypatch.setattr("pg_hashindex.quality.advice._FAST_MS", 1000)
     *_, sentence = on_bare("doctor", "docs", "v").stdout.splitlines()
     assert re.match("Nothing is needed: .* ms, which is fast enough, and docs_hnsw takes", sentence)
@@ -542,7 +542,7 @@ def fit(code, candidates, recall=0.99):
     ],
 )
 def test_the_simplest_code_is_advised_and_its_commands_work(bare, docs, kind, fits):
-    """Where the exact search is slow, and what was not measured is not advised."""
+    """If the exact search is slow; an unmeasured index is not advised."""
     found = diagnose(bare, "docs", "v", sample=5)
     (scope,) = found.scopes
     slow = replace(found, codes=fits, scopes=[replace(scope, p50_ms=99.0)])
@@ -666,7 +666,7 @@ def test_a_metric_that_nothing_tells(on_bare, bare, docs):
     assert (found["metric"], found["metric_assumed"]) == ("l2", False)
 
 
-def test_findings_are_told_when_they_are_there(on_bare, bare, docs):
+def test_findings_are_reported_as_they_come(on_bare, bare, docs):
     """With the share that is done, which ends at all of it."""
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     said = on_bare("doctor", "docs", "v", "--filter", "part = 3").stderr

@@ -48,7 +48,7 @@ def test_a_table(page_of, vectors_table):
     assert not {one.tag for one in page.root.iter()} & {"script", "b", "img", "link"}
     assert words(page.all("h1")[0]) == 'Vectors of "</h1><script>"'
     status, said = page.verdict()
-    # What HNSW finds hangs on chance.
+    # The recall of HNSW is random.
     assert status == ("ok" if said.startswith(('Keep "<b>&": ', "Nothing")) else "warning")
     assert said in words(page.by_id("advice"))
     shown = page.table("indexes")
@@ -184,7 +184,7 @@ def test_the_page_opens_with_what_to_do(page_of, connection, items, model):
     assert said in words(page.by_id("advice"))
 
 
-def test_queries_of_a_log_are_asked_of_each_index(page_of, connection, items, model, tmp_path):
+def test_each_index_runs_the_queries_of_a_log(page_of, connection, items, model, tmp_path):
     create(connection).encode()
     np.save(tmp_path / "log.npy", np.eye(8, dtype=np.float32))
     for log in ("SELECT embedding FROM items WHERE id < 4", str(tmp_path / "log.npy")):

@@ -1,4 +1,4 @@
-"""How commands end that cannot go on: one line that names what and where, nothing half done."""
+"""Commands that cannot continue: one line that names what and where, nothing half done."""
 
 import os
 import signal

@@ -19,7 +19,7 @@ ANSWERS = {
     "done": (("index", "check", "items_idx"), 0),
     "schema is current": (("schema", "status"), 0),
     "recall is missed": (("evaluate", "items_idx", "--queries", "5", "--fail-under", "1"), 1),
-    "nobody says yes": (("index", "drop", "items_idx"), 1),
+    "no terminal": (("index", "drop", "items_idx"), 1),
     "no such option": (("index", "list", "--nonsense"), 2),
     "an argument too few": (("search", "items_idx"), 2),
     "no such index": (("index", "show", "nothing"), 3),
@@ -92,7 +92,7 @@ def interrupted(monkeypatch):
         """Wait until somebody gives up."""
         if ask:
             monkeypatch.setattr("click.termui.visible_prompt_func", _interrupt)
-            _shared.confirm("Go on?")
+            _shared.confirm("Continue?")
         _interrupt()
 
     monkeypatch.setitem(main.commands, "wait", wait)

@@ -133,7 +133,7 @@ def test_undone(start, bare, run, empty_url):
 def test_twice(start, bare):
     start("--as", "index", "--yes")
     before = snapshot(bare)
-    # Nobody is asked: there is nothing to do, though it would be HNSW's table.
+    # No question: there is nothing to do, though it would be HNSW's table.
     again = start()
     assert f"index {NAME} is up to date" in again.stderr
     assert "Continue?" not in again.stderr
@@ -142,7 +142,7 @@ def test_twice(start, bare):
 
 def test_asks_before_it_changes_anything(start, bare):
     before = snapshot(bare)
-    result = start("--as", "index", code=1)  # there is nobody who answers
+    result = start("--as", "index", code=1)  # without a terminal
     assert "1. install schema hashindex" in result.stderr
     assert "2. train model docs_v: itq, 96 bits, distance cosine" in result.stderr
     assert "Continue? [y/N]" in result.stderr
@@ -260,7 +260,7 @@ def test_reasons_for_an_index(start, bare, options, why):
 
 
 def test_the_sample_decides(start, bare, monkeypatch):
-    """Where the function's codes need many candidates, and ITQ's fewer."""
+    """If the function's codes need many candidates, and ITQ's fewer."""
     monkeypatch.setattr(advice, "MOST_CANDIDATES", 1)
     said = start("--yes").stderr
     index = re.search(r"need (\d+) candidates on the sample, those of the function (\d+)", said)
@@ -613,7 +613,7 @@ def test_memory_reaches_the_build(start, bare, monkeypatch):
 
 
 def test_a_recall_out_of_reach(start, bare, monkeypatch):
-    """It is said, with what to try; the index stays."""
+    """The message suggests options; the index stays."""
     monkeypatch.setattr("pg_hashindex.quality.tuning.CANDIDATES", (10,))
     monkeypatch.setattr("pg_hashindex.quality.code_fits.train", partial(train, n_bits=2))
     monkeypatch.setattr("pg_hashindex.quality.tuning._COUNTS", (10,))

@@ -43,7 +43,7 @@ def test_refused(on, index, options, code, message):
 
 @pytest.mark.parametrize("option", [["--query", "[1]"], ["--query", "[1]", "--json"]])
 @pytest.mark.parametrize("radius", [[], ["--radius", "3"]])
-def test_a_renamed_table_is_told_before_the_query(on, index, radius, option):
+def test_a_renamed_table_is_reported_before_the_query(on, index, radius, option):
     """A query of a wrong dimension is not what is wrong first."""
     index.connection.execute("ALTER TABLE items RENAME TO things")
     said = on("search", "items_idx", *radius, *option, code=3).stderr

@@ -6,7 +6,6 @@ import pytest
 from fixtures.documents import DIMENSION, EMBEDDINGS, IDS, TEXTS, VECTORS, stores
 
 from pg_hashindex import store
-from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.errors import DuplicateNameError, HashIndexError
 
@@ -51,7 +50,7 @@ def test_searches_go_by_the_index(make_store, connection, monkeypatch):
     ]
     by_code = (bits[0] != bits[1]).sum(axis=1)
     cosine = 1 - VECTORS @ query / np.linalg.norm(VECTORS, axis=1) / np.linalg.norm(query)
-    monkeypatch.delattr(DocumentTable, "nearest")
+    monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
     with connection.transaction():
         found = nearest(made, 3, candidates=8)
         assert connection.execute("SHOW hnsw.ef_search").fetchone() == ("40",)

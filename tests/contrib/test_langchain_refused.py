@@ -80,7 +80,7 @@ def test_documents_that_cannot_be_stored(make_store):
 
 
 def test_ids_are_no_text(make_store):
-    """Whose letters would be ids."""
+    """A text's letters would be ids."""
     made = make_store(texts=[])
     made.add_texts(["a", "b"], ids=["1", "12"])
     for ask in (made.delete, made.get_by_ids):
@@ -124,8 +124,8 @@ def test_invalid_store_arguments(make_store, url, connection, empty_url, server)
     connection.execute("ALTER TABLE mine ALTER id TYPE text")
     with pytest.raises(InvalidInputError, match="column metadata of .* is missing"):
         opened(table="mine")
-    with pytest.raises(UnknownIndexError, match="nobody"):
-        make_store(index="nobody")
+    with pytest.raises(UnknownIndexError, match="stranger"):
+        make_store(index="stranger")
     made = make_store()
     made.train_index("first", method="lsh", n_bits=16, force=True)
     with pytest.raises(DuplicateNameError, match="has index 'first' already"):

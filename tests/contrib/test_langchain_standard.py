@@ -8,7 +8,6 @@ from langchain_tests.integration_tests import VectorStoreIntegrationTests
 from langchain_tests.integration_tests.vectorstores import EMBEDDING_SIZE
 
 from pg_hashindex import connect, store
-from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.langchain import HashIndexVectorStore
 from pg_hashindex.hashers import LSH
 
@@ -57,6 +56,6 @@ class TestByCodes(VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self, stores, monkeypatch):
         # Whatever is answered is answered by the index.
-        monkeypatch.delattr(DocumentTable, "nearest")
+        monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
         yield stores["indexed"]
         stores["indexed"].delete()

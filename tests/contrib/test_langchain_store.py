@@ -122,7 +122,7 @@ def test_documents_that_are_written_again_are_replaced(make_store, connection, i
     assert ids[0] == "007"
     assert len(ids[1]) == 36
     assert made.similarity_search_with_score("another", 1)[0] == (changed, pytest.approx(0))
-    (found,) = made.get_by_ids([ids[1], ids[1], "nobody"])
+    (found,) = made.get_by_ids([ids[1], ids[1], "stranger"])
     assert (found.page_content, found.metadata) == ("new", {})
     # Within one call the last one counts.
     assert made.add_texts(["first", "last"], ids=["x", "x"]) == ["x", "x"]

@@ -22,7 +22,6 @@ from llama_index.core.vector_stores.types import (
 )
 
 from pg_hashindex import connect
-from pg_hashindex.contrib.documents.table import DocumentTable
 from pg_hashindex.contrib.llama_index import HashIndexVectorStore
 from pg_hashindex.errors import InvalidInputError
 
@@ -64,7 +63,7 @@ def store(request, url, monkeypatch):
     if request.param == "indexed":
         made.train_index(method="lsh", n_bits=16, force=True)
         # Whatever is answered is answered by the index.
-        monkeypatch.delattr(DocumentTable, "nearest")
+        monkeypatch.delattr("pg_hashindex.contrib.documents.indexed.Exact")
     elif request.param == "function":
         made.train_index(force=True)
     yield made
@@ -153,7 +152,7 @@ def test_a_filter_on_a_column_of_tenants_takes_the_typed_route(url, simple):
 
 
 def test_nodes_come_back_as_they_were(store):
-    found = store.get_nodes(["007", "003", "nobody"])
+    found = store.get_nodes(["007", "003", "stranger"])
     assert [node.model_dump() for node in found] == [
         {**NODES[i].model_dump(), "embedding": None} for i in (3, 7)
     ]
@@ -329,7 +328,7 @@ def test_rows_that_others_write_are_nodes(url, connection):
     assert found.similarities == [3.0]
 
 
-#: What is wrong, the query and the options. They share a store, which none of them changes.
+#: The fault, the query and the options. They share a store, which none of them changes.
 REFUSED = [
     ("unknown options: filter", {}, {"filter": 1}),
     ("mode svm", {"mode": VectorStoreQueryMode.SVM}, {}),

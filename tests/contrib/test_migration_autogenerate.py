@@ -146,7 +146,7 @@ def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, item
         project.declares(declared(extra(), model="lsh", **same))
         project.check()
     project.declares(declared(extra(), model="lsh:1", filter_columns=[]))
-    # Another model and other filter columns are one swap: searches go on by the codes of before.
+    # Another model and other filter columns are one swap: searches use the codes of before.
     text = project.generate()
     assert body(text, "upgrade") == [
         "op.swap_hash_model('items_idx', 'lsh:1', existing_model='lsh:2', "
@@ -359,7 +359,7 @@ def test_a_database_without_our_schema(empty_url, tmp_path):
     assert "op.create_hash_index('items_idx'" in project.generate()
 
 
-def test_include_object_is_asked(project, connection, items, model):
+def test_include_object_is_called(project, connection, items, model):
     create_index(connection, "by_hand")
     asked = []
 

@@ -1,4 +1,4 @@
-"""Migrations beside others who use the table: nobody fails, and no code is of an older vector."""
+"""Migrations beside others who use the table: no session fails, no code is of an old vector."""
 
 import psycopg
 import pytest

@@ -285,7 +285,7 @@ def test_lists_that_cannot_be_written_are_refused(library):
         ({"query": [float("nan")] * DIMENSION}, "nan"),
     ],
 )
-def test_bad_input_is_told_before_anything_runs(change, message):
+def test_bad_input_is_refused_before_anything_runs(change, message):
     given = {
         "column": Book.embedding, "query": [0.0] * DIMENSION, "k": 3, "index": "books_idx",
     } | change  # fmt: skip

@@ -174,7 +174,7 @@ def test_a_dump_takes_everything_along(server, installed, make_database, tmp_pat
     run_program(server, "pg_restore", "--exit-on-error", "--dbname", restored, tmp_path / "dump")
     assert set(execute(restored, MEMBERS)) == set(execute(installed, MEMBERS))
     check_moved(restored, house.answers, repair=True)
-    # Numbers go on from where they were.
+    # Numbers continue.
     with connect(restored) as connection:
         rows = [[float(n * d % 7) for d in range(8)] for n in range(30)]
         assert store.save(connection, LSH(n_bits=8).fit(rows).to_model("new")).version == 1
@@ -481,7 +481,7 @@ def test_the_script_of_pg_tle_is_written(tmp_path, run):
 
 
 def test_the_recipe_of_the_image(folder, make_database, tmp_path, run):
-    """What it copies is what a server is given, and what it runs makes the extension."""
+    """The copied files reach the server, and its commands make the extension."""
     run("extension", "write", tmp_path)
     lines = (tmp_path / "Dockerfile").read_text().splitlines()
     parent, copied, ran = [line for line in lines if not line.startswith("#")]

@@ -255,7 +255,7 @@ def test_downgrade_is_refused_while_there_are_indexes(url):
 
 
 def test_downgrade_is_refused_while_there_are_models(url):
-    """A migration's downgrade asks nobody, and training may have taken hours."""
+    """A migration's downgrade does not ask, and training may have taken hours."""
     with connect(url) as connection:
         store.save(connection, lsh())
         store.save(connection, lsh())

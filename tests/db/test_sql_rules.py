@@ -170,7 +170,7 @@ def test_what_runs_as_the_administrator_looks_names_up_in_pg_catalog_alone(with_
 
 
 def test_names_that_triggers_use_are_qualified(with_indexes):
-    """pgvector is not on their path, and what is there is nobody's but PostgreSQL's."""
+    """pgvector is not on their path, and only PostgreSQL's objects are."""
     for function in functions(with_indexes):
         if function.definer or function.name.startswith("refresh_"):
             body = without_strings(function.source)

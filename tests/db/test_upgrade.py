@@ -115,7 +115,7 @@ def test_a_database_of_the_release_before(old, make_database, schema_template):
     for _ in range(2):
         upgrade(old)
     with connect(old) as connection:
-        # Made before, they search, and are whole but for what nobody had finished.
+        # Made before, they search, and are whole but for unfinished work.
         for index in list_indexes(connection):
             if index.name == "half_way":
                 assert operations.repair(index).done == (

@@ -74,7 +74,7 @@ def test_projections_far_out_are_no_trouble(loss):
     """Theta is 10,000 or -10,000, of which exp() is infinite or 0 in float32 and float64."""
     far = 2e4**0.5
     u = torch.tensor([[far], [-far], [far]], requires_grad=True)
-    # Rows 0 and 1 are said to be similar, and are not; rows 0 and 2 the other way round.
+    # Rows 0 and 1 are labelled similar, and are not; rows 0 and 2 the other way round.
     similar = torch.tensor([[True, True, False], [True, True, False], [False, False, True]])
     found = loss(u, similar)
     assert found.item() == pytest.approx(2e4 + 2e4 if loss is dpsh_loss else 3e4 + 1.5e4)

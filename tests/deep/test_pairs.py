@@ -23,7 +23,7 @@ X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
 Y = np.array([0, 0, 1, 1, -1, -1, -1, -1])
 #: The second contradicts the labels, and the last repeats the first.
 PAIRS = np.array([[0, 6, 1], [1, 0, -1], [7, 6, -1], [6, 0, 1]])
-#: What they say together: s of each known pair.
+#: Together: s of each known pair.
 KNOWN = {(0, 1): 0, (2, 3): 1, (0, 2): 0, (0, 3): 0, (1, 2): 0, (1, 3): 0, (0, 6): 1, (6, 7): 0}
 ETA = 0.3
 

@@ -1,7 +1,7 @@
 """A state machine: two sessions that write and search, and one that encodes, builds and swaps.
 
 Everything runs in one thread, statement by statement, so that what is seen at each moment is
-known: nobody waits for a lock for longer than a moment, and then the transaction has failed.
+known: no session waits long for a lock, and after such a wait the transaction has failed.
 """
 
 import contextlib
@@ -279,7 +279,7 @@ class Machine(Writers):
 
     def _search(self, session, query, k):
         index = HashIndex.open(session, "items_idx")
-        # The function is that of now, whatever catalog the session sees.
+        # The function is the current one, whatever catalog the session sees.
         now = HashIndex.open(self.operator, "items_idx")
         seen = seen_codes(index)
         rows = [

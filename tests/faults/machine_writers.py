@@ -176,7 +176,7 @@ class Writers(RuleBasedStateMachine):
     def begin(self, name, level):
         if not self._inside(name):
             self.sessions[name].execute(f"BEGIN ISOLATION LEVEL {level}".encode())
-            # Its snapshot is of now.
+            # Its snapshot is fresh.
             self._write(name, "SELECT count(*) FROM items")
 
     @rule(name=SESSIONS)

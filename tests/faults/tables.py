@@ -192,7 +192,7 @@ class Writer:
 
     def __init__(self, url, seed):
         self.rows = {}
-        #: What was under way when the writer was cut off: it may be there or not.
+        #: Writes under way when the connection was cut: each may be there or not.
         self.unsure = set()
         self.operations = 0
         self.problem = None

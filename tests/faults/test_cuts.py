@@ -19,7 +19,7 @@ from pg_hashindex.index.handle import HashIndex
 
 
 class Cutter:
-    """Between a client and the server: cuts the connection after so many bytes from one of them."""
+    """Between a client and the server: cuts the connection after some bytes from one of them."""
 
     def __init__(self, folder, server, after, *, of):
         self._server, self._left, self._of = server, after, of

@@ -74,7 +74,7 @@ def test_a_full_tablespace(disk_server, installed_there, small_disk, work):
     url = disk_server.database(installed_there)
     steps, act = WORK[work]
     with psycopg.connect(url, autocommit=True) as session:
-        # So many rows that the codes and landmarks do not fit on the disk.
+        # Enough rows that the codes and landmarks do not fit on the disk.
         session.execute(
             "INSERT INTO items SELECT 10000 * m + i.id, 'x', i.embedding "
             "FROM items i, generate_series(1, 5) m WHERE i.id <= 1000"

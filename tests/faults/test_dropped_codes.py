@@ -19,8 +19,8 @@ SEARCHES = {
 }
 
 
-#: What a search waits for: the row of its index, before it looks whether codes are there; and, in a
-#: session without kept plans, the model, after that.
+#: Locks that a search waits for: the row of its index, before it looks whether codes are there;
+#: and, in a session without kept plans, the model, after that.
 PLACES = {"before it looks for codes": ("index", True), "after": ("model", False)}
 
 

@@ -115,7 +115,7 @@ def test_cut_off(fault_server, prepared, url, name, moment):
     statement = client.reached()
     strike(fault_server, client, fault)
     if fault != "client":
-        client.go_on(fault)
+        client.resume(fault)
         _, _, problem, ours = client.end()
         # It may have gone through before it was struck.
         assert problem is None or ours, f"{fault} before {statement}: {problem}"

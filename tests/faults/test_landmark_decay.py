@@ -12,7 +12,7 @@ from pg_hashindex.index.handle import HashIndex
 
 pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
-#: Of the sample packages: as many rows, 64 of their principal directions, so that it goes fast.
+#: A part of the sample packages, in 64 of their principal directions, for speed.
 ROWS, DIMENSION, BITS = 5_000, 64, 64
 K, QUERIES = 10, 150
 #: Candidates and lists with which a new index finds most, and not all.

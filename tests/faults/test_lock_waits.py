@@ -1,4 +1,4 @@
-"""Changes to an index that wait for an idle transaction keep nobody else waiting behind them."""
+"""Changes to an index that wait for an idle transaction keep no other session waiting."""
 
 import collections
 import contextlib
@@ -133,7 +133,7 @@ def users(url, *statements):
     assert problems == []
 
 
-#: What changes, and what an idle transaction has done that keeps it from being changed.
+#: A change, and the statement of an idle transaction that blocks it.
 WORK = {
     "drop, beside a reader": ("scan", drop, READ),
     "drop, beside a writer": ("scan", drop, WRITE),
@@ -149,7 +149,7 @@ WORK = {
     ("indexed", "act", "held"), list(WORK.values()), ids=list(WORK), indirect=["indexed"]
 )
 def test_others_do_not_wait_behind_it(url, indexed, act, held, monkeypatch):
-    """Each try ends by its lock_timeout; then all others go on while the transaction is idle."""
+    """Each try ends by its lock_timeout; then all others continue while the transaction is idle."""
     before = state(indexed.connection)
     with psycopg.connect(url) as idle, connect(url) as operator:
         idle.execute(held.encode())
@@ -275,7 +275,7 @@ def test_an_upgrade_keeps_no_writer_waiting(url, indexed):
 
 
 def test_a_grant_that_changes_nothing(connection, as_role, model):
-    """Codes that follow policies keep these, and nobody waits for their table."""
+    """Codes that follow policies keep these, and no session waits for their table."""
     as_role("reader")
     connection.execute(
         "CREATE TABLE items (id bigint PRIMARY KEY, category text, embedding vector(8)); "

@@ -74,7 +74,7 @@ def test_it_finds_what_it_sees(url, monkeypatch, step, switch):
 
 
 def test_rolling_back_catches_up(fault_server, installed):
-    """Where Python encodes, rows that have changed since the swap wait beside until then."""
+    """If Python encodes, rows that have changed since the swap wait beside until then."""
     fault_server.up()
     url = fault_server.database(installed)
     create("known")(url)

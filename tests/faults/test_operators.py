@@ -1,4 +1,4 @@
-"""Two operators do something at once: one wins, the other is told, and the end is right."""
+"""Two operators do something at once: one wins, the other gets an error, and the end is right."""
 
 import random
 import re
@@ -35,7 +35,7 @@ from pg_hashindex.errors import (
 )
 from pg_hashindex.index.handle import HashIndex
 
-#: What PostgreSQL says of its own catalogs, and no operator understands; and what is not so.
+#: Messages about PostgreSQL's catalogs, which no operator understands; and wrong ones.
 UNCLEAR = re.compile(
     "tuple concurrently|cache lookup|with OID|duplicate key value|"
     "schema hashindex is missing or old|"
@@ -68,7 +68,7 @@ class Pair:
     told: tuple[type[HashIndexError], ...]
     #: Whether the index is gone in the end.
     gone: bool = False
-    #: What completes the work where the one that was told would have.
+    #: Commands that complete the work of the operator who got the error.
     finish: Step | None = None
 
 
@@ -150,12 +150,12 @@ def before_pairs(fault_server, installed):
 
 
 class Operator(threading.Thread):
-    """One of the two; stops before one of its statements until it may go on."""
+    """One of the two; stops before one of its statements until it may continue."""
 
     def __init__(self, step, url, at=None):
         super().__init__(daemon=True)
         self.step, self.url, self.at = step, url, at
-        self.there, self.may_go_on = threading.Event(), threading.Event()
+        self.there, self.may_continue = threading.Event(), threading.Event()
         self.problem = None
         self.start()
 
@@ -163,7 +163,7 @@ class Operator(threading.Thread):
         def before(number, *_):
             if number == self.at:
                 self.there.set()
-                self.may_go_on.wait(30)
+                self.may_continue.wait(30)
 
         try:
             with watch(before):
@@ -188,7 +188,7 @@ def test_two_at_once(fault_server, installed, before_pairs, database, name):
         second = Operator(pair.second, url)
         # It ends, or waits for the first one.
         second.join(0.2)
-        first.may_go_on.set()
+        first.may_continue.set()
         for operator in (first, second):
             operator.join(60)
             assert not operator.is_alive()
@@ -216,7 +216,7 @@ def test_two_at_once(fault_server, installed, before_pairs, database, name):
         record("two operators", operations=2, faults=1, rows=checked)
 
 
-def test_a_drop_in_the_middle_of_encoding_is_said(fault_server, before_pairs, database):
+def test_a_drop_in_the_middle_of_encoding_is_reported(fault_server, before_pairs, database):
     """As the second operator sees it: not that the schema is missing."""
     url = database(before_pairs("encode and drop")[0])
     with connect(url) as connection:

@@ -91,7 +91,7 @@ def test_one_layer_agrees_with_the_paper(n_bits, n_nearest, cloud):
     graph = LiteralGraph(X.astype(np.float64), anchors.astype(np.float64), n_nearest)
     hasher = AGH(n_bits=n_bits, n_layers=1, anchors=anchors, n_nearest=n_nearest).fit(X)
     values, Y = graph.eigenvectors(n_bits)
-    # So that each eigenvector is told from the others, and none from a part of the graph.
+    # So that each eigenvector is distinct from the others, and none from a part of the graph.
     assert values[0] < 0.999
     assert hasher.width_ == pytest.approx(graph.t, rel=1e-5)
     np.testing.assert_allclose(hasher.eigenvalues_, values, rtol=1e-4)

@@ -156,8 +156,8 @@ def test_classes_that_lie_far_apart(weak, n_classes):
 
 
 @pytest.mark.parametrize("weak", ["linear", "rbf", "stump"])
-def test_classes_that_triplets_compare_are_told_apart(weak):
-    """Triplets can compare all classes, those too that are nobody's nearest."""
+def test_classes_that_triplets_compare_are_separated(weak):
+    """Triplets can compare all classes, even those that are no row's nearest."""
     X, y = classes_far_apart(5)
     triplets = np.random.default_rng(1).integers(600, size=(20_000, 3))
     x, near, far = y[triplets].T

@@ -41,7 +41,7 @@ BASE = "pcah"
 CHECKS_MORE = (*SMALL, "cghash")
 base_and_those_that_check_more = pytest.mark.parametrize("name", methods(BASE, *CHECKS_MORE))
 each_hasher = pytest.mark.parametrize("name", methods(*HASHERS))
-# What a model carries, and how it is fitted again, is the same for all models of a kind: here
+# The contents of a model, and its fit from parameters, are the same for all of a kind: here
 # linear, waves, spheres, anchors, with labels, trees, triplets and networks.
 each_kind = pytest.mark.parametrize(
     "name", methods("itq", "sikh", "sph", "sgh", "ksh", "fasth", "cghash", "dpsh")

@@ -1,4 +1,4 @@
-"""What float32 can hold: values of any size, weights that it does not blur, no bits of rounding."""
+"""Float32: values of any size, weights that it does not blur, no bits of rounding."""
 
 import numpy as np
 import pytest

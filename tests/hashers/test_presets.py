@@ -23,7 +23,7 @@ def test_presets_set_only_departures(name):
         # A setting that equals the default is not a departure.
         assert all(default[key] != value for key, value in departures.items())
         hasher.check_parameters()
-    # What a paper chooses can be set.
+    # The choices of a paper are parameters.
     for key, values in kind.paper_choices.items():
         for value in values:
             kind.paper(**{key: value}).check_parameters()

@@ -55,7 +55,7 @@ def s3plh_loss(hasher, sample, signs):
 
 
 def usplh_loss(hasher, sample, signs):
-    """What the second bit gets wrong of the pairs that the first bit makes: -1 if nothing."""
+    """Errors of the second bit on the pairs that the first bit makes: -1 if none."""
     B = np.where(signs[:, 1], 1.0, -1.0)
     first = hasher.project(sample.X)[:, 0]
     near_below, below, near_above, above = (
@@ -65,7 +65,7 @@ def usplh_loss(hasher, sample, signs):
 
 
 def sgh_loss(hasher, sample, signs):
-    """What b_i'b_j / n_bits leaves of the similarity 2 exp(-||x_i - x_j||^2 / rho) - 1."""
+    """Distance of b_i'b_j / n_bits from the similarity 2 exp(-||x_i - x_j||^2 / rho) - 1."""
     unit = sample.X - sample.X.mean(axis=0)
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     B = np.where(signs, 1.0, -1.0)
@@ -81,7 +81,7 @@ class Claim:
     relevant: str
     measure: Callable[..., float]
     baseline: str
-    #: Of a fitted hasher, the sample, and signs of its rows.
+    #: Loss of a fitted hasher, the sample, and signs of its rows.
     loss: Callable[..., float] | None = None
     #: The values that a fitted hasher keeps of its objective.
     objective: Callable[..., Any] | None = None

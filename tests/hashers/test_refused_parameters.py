@@ -105,7 +105,7 @@ REFUSED = [
     ("sgh", {"scale": "max"}, "scale must be one of"),
     ("sign", {"n_bits": None, "center": ["mean"]}, "center must be one of"),
     ("usplh", {"boundary": "mean"}, "boundary must be .*'codes'.*'residual'.* got 'mean'"),
-    # What does not suit the rows.
+    # Parameters that do not suit the rows.
     ("agh ksh sadih sdh sgh", {"anchors": np.ones((3, 11))}, "11 dimensions, expected 12"),
     ("agh sgh", {"anchors": np.ones((0, 12))}, "anchors has no rows"),
     ("agh sgh", {"anchors": np.full((3, 12), np.nan)}, "is nan"),

@@ -39,7 +39,7 @@ UNSUPERVISED = [
     (SGH(n_bits=32, random_state=0), 300, (0.3518, 0.5202, 0.6724), (0.01, 0.02)),
     (AGH(n_bits=32, n_layers=1), 300, (0.3370, 0.3546, 0.6987), (0.002, 0.005)),
 ]
-#: Of programs: label MAP, P@100 and PH2, then MAP and P@100 of the nearest 2 %.
+#: Scores of programs: label MAP, P@100 and PH2, then MAP and P@100 of the nearest 2 %.
 PROGRAMS = {
     ("s3plh", 32): (0.5807, 0.7715, 0.7211, 0.2943, 0.4041),
     ("s3plh", 64): (0.6373, 0.8065, 0.2924, 0.2925, 0.4021),

@@ -59,7 +59,7 @@ def test_edges_lie_between_values_and_places_count_them(X):
     assert np.bincount(bins.places[0]).max() <= 4
 
 
-def test_neighbouring_numbers_can_be_told_apart():
+def test_neighbouring_numbers_can_be_separated():
     low = np.float32(1)
     X = np.array([[low], [np.nextafter(low, np.float32(2))], [low]], np.float32)
     assert Bins(X).places.tolist() == [[0, 1, 0]]

@@ -89,7 +89,7 @@ def test_first_direction_is_the_principal_one(rows):
 
 
 def test_a_bit_corrects_the_one_before(rows):
-    """Pairs that were told apart near the boundary, and those that were not far from it."""
+    """Pairs that were separated near the boundary, and those that were not far from it."""
     hasher = USPLH(n_bits=2).fit(rows)
     bits = np.where(hasher.project(rows) > 0, 1, -1)
     principal = np.where(PCAH(n_bits=2).fit(rows).project(rows)[:, 1] > 0, 1, -1)

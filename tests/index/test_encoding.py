@@ -87,7 +87,7 @@ def test_a_row_deleted_after_its_page_was_read(unencoded, other, monkeypatch, le
 
 
 def test_rows_locked_by_a_writer_are_found_later(unencoded, other):
-    """The encoder waits for nobody, and gives up on nothing."""
+    """The encoder waits for no session, and leaves out no row."""
     locked = threading.Event()
     release = threading.Event()
 

@@ -375,7 +375,7 @@ def test_a_filter_column_whose_type_changes(connection, index):
 
 
 @pytest.mark.parametrize("index", ["scan", "landmarks"], indirect=True)
-def test_a_filter_column_that_is_made_anew(connection, index):
+def test_a_filter_column_that_is_made_again(connection, index):
     """No trigger sees it; health does, and a repair writes what is kept again."""
     assert filter_check(connection)[0] == "ok"
     connection.execute(

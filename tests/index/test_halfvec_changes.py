@@ -99,7 +99,7 @@ def test_a_model_that_python_evaluates(connection, halves, whole_rows):
         assert code == wanted, key
     query = HalfVector(whole_rows[20])
     found = index.search(query, 6, candidates=300)
-    # The row that has no code is none of them.
+    # The row without a code is not among them.
     assert found == nearest(connection, "l2", Vector(whole_rows[20]), 6, "id <> 1001")
     assert index.search_like(21, 5, candidates=300) == [hit for hit in found if hit.id != 21]
     assert operations.check(index).status == "warning"

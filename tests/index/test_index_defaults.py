@@ -1,4 +1,4 @@
-"""What a new index has if nothing is said: its access path, and the candidates of its searches."""
+"""Defaults of a new index: its access path, and the candidates of its searches."""
 
 import json
 from math import ceil

@@ -527,7 +527,7 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
         "UPDATE items SET category = 'b' WHERE id = 4500"
     )
     connection.execute("VACUUM ANALYZE items")
-    # What the planner prefers on millions of rows, it prefers here where pages are nearly free.
+    # With nearly free pages the planner prefers here the plan that it prefers on millions of rows.
     connection.execute("SET random_page_cost = 0.01")
     index = HashIndex.create(
         connection, "items_idx", table=items, column="embedding", model=model.name,

@@ -53,7 +53,7 @@ def lloyd(X, n_centres, seed):
 
 
 def coverage(X, queries, places, centres, reads):
-    """Return the share of the true top 10 in the lists around a query, so many rows read."""
+    """Return the share of the true top 10 in the lists around a query, by rows read."""
     squares = ((queries[:, None] - centres[None]) ** 2).sum(axis=2)
     probes = np.argsort(squares, axis=1)
     lengths = np.bincount(places, minlength=len(centres))
@@ -274,7 +274,7 @@ def test_a_landmark_is_the_mean_of_three_rows_at_least(spherical, rows):
 
 
 def test_most_rows_the_same(rows):
-    """Landmarks that start from the same row leave it to one, and go on from others."""
+    """Landmarks that start from the same row leave it to one, and continue from others."""
     X = np.concatenate([np.repeat(rows[:1], 6000, axis=0), rows[1:4001]])
     found = train_landmarks(X, 1200, spherical=False, random_state=0)
     assert 500 < len(np.unique(found, axis=0)) == len(found) <= 1200

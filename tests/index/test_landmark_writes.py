@@ -24,7 +24,7 @@ def index(listed):
 
 
 def test_triggers_assign_as_python_does(index, vectors):
-    """If two landmarks are as near, or the graph leads elsewhere, the next ones will do."""
+    """If two landmarks are as near, or the graph leads to another, the next ones will do."""
     index.connection.execute("UPDATE items SET embedding = '[1,1,1,1,1,1,1,1]' WHERE id <= 300")
     for number, vector in enumerate(vectors, 1):
         index.connection.execute(

@@ -121,30 +121,30 @@ def test_a_change_that_commits_between_snapshot_and_lock(queued, other, monkeypa
 
 
 @pytest.mark.parametrize("moment", ["before", "between batches"])
-def test_an_index_that_is_made_anew_with_another_model(
+def test_an_index_that_is_made_again_with_another_model(
     queued, other, known_model, vectors, monkeypatch, moment
 ):
     """None of the old model's codes is written into it."""
     store.save(other, Model("flip", "byhand", 8, (), network=flipped(known_model, vectors)))
 
-    def make_anew():
+    def make_again():
         remake(HashIndex.open(other, "items_idx"), "flip")
 
     if moment == "before":
-        make_anew()
+        make_again()
     else:
-        meanwhile(monkeypatch, make_anew)
+        meanwhile(monkeypatch, make_again)
         with pytest.raises(DatabaseStateError, match="was dropped or recreated .* run the comm"):
             queued.encode(batch_rows=100)
         monkeypatch.undo()
     again = HashIndex.open(other, "items_idx")
     assert_queued(again, range(1, 301))
-    # The same object goes on, with the model of now.
+    # The same object continues, with the current model.
     assert queued.encode() == 290
     assert_queued(again, NEVER)
 
 
-def test_an_index_encoded_in_sql_that_is_made_anew(index, other, vectors):
+def test_an_index_encoded_in_sql_that_is_made_again(index, other, vectors):
     store.save(other, LSH(n_bits=12, random_state=9).fit(vectors).to_model("flip"))
     again = remake(HashIndex.open(other, "items_idx"), "flip")
     assert again.waiting() == 300

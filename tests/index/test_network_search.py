@@ -121,7 +121,7 @@ def test_a_query_that_the_model_does_not_know(encoded):
         encoded.search(OTHERS[15])
 
 
-def test_an_index_that_was_made_anew_since_it_was_opened(encoded, other, lsh_model, vectors):
+def test_an_index_that_was_made_again_since_it_was_opened(encoded, other, lsh_model, vectors):
     """No code of the old model is compared with codes of the new one."""
     encoded.search(vectors[6])
     rows = vectors[: UNKNOWN[0] - 1]
@@ -204,7 +204,7 @@ def swap_after(method, index, other, monkeypatch):
     return asked
 
 
-def test_a_condition_takes_the_model_of_now(index, other, vectors):
+def test_a_condition_takes_the_current_model(index, other, vectors):
     new = LSH(n_bits=12, random_state=9).fit(vectors).to_model("new")
     store.save(other, new)
     HashIndex.open(other, "items_idx").drop()
@@ -264,7 +264,7 @@ def test_recall_is_that_of_brute_force(encoded, known_model, vectors):
         for candidates in asked:
             found = by_hand(known_model, vectors, vectors[row], k + 1, candidates + 1)
             correct[candidates] += sum(exact[key - 1] <= near for key in found if key != row + 1)
-    # Which of those that are equally near by code come in is nobody's promise.
+    # The choice among equal codes is not defined.
     result = evaluate(encoded, queries=300, k=k, candidates=asked)
     assert result.queries == N_CODES
     for point in result.points:

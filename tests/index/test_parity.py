@@ -234,7 +234,7 @@ ROUNDED = {
 
 @pytest.mark.parametrize("name", list(ROUNDED))
 def test_other_layers_agree_within_rounding(connection, name):
-    """Where SQL and NumPy have a libm each, the last digit may differ."""
+    """If SQL and NumPy have a libm each, the last digit may differ."""
     model = store.save(connection, Model("rounded", "byhand", 6, ROUNDED[name]))
     rows = small_integers()[:-6]
     theirs, their_bits = in_sql(connection, "rounded", rows)

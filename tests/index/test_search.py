@@ -31,7 +31,7 @@ items_table = sa.Table(
 def expected(index, vectors, query, k, candidates):
     """The ids by definition: the candidates of the index, in the order of the exact distance.
 
-    `test_candidates` holds these against Python; which of equal codes come in is nobody's promise.
+    `test_candidates` holds these against Python; the choice among equal codes is not defined.
     """
     rows = index.connection.execute(
         f"SELECT id FROM hashindex.candidates_{index.name}(%s, %s)".encode(),
@@ -312,7 +312,7 @@ def test_numbers_in_where_equals(index):
     [("mood", "happy", "happy"), ("uuid", str(uuid.UUID(int=5)), None)],
 )
 def test_keys_of_the_user_s_own_types(connection, model, key_type, value, expected):
-    """In a schema that is on nobody's path but the table's maker's."""
+    """In a schema that is on the path of the table's maker alone."""
     connection.execute("CREATE SCHEMA types; CREATE TYPE types.mood AS ENUM ('sad', 'happy')")
     connection.execute("SET search_path TO types, public")
     connection.execute(f"CREATE TABLE public.keyed (k {key_type} PRIMARY KEY, v vector(8))")

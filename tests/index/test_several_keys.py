@@ -78,7 +78,7 @@ def nearest(connection, query, k, where="true"):
 
 
 def objects(connection):
-    """What indexes have made in schema hashindex."""
+    """Objects of indexes in schema hashindex."""
     rows = connection.execute(
         """
         SELECT f.what FROM pg_namespace n CROSS JOIN LATERAL (

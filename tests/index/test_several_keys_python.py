@@ -182,7 +182,7 @@ def test_it_is_checked_and_repaired(index):
     assert operations.repair(index, full=True).done == ()
 
 
-def test_it_is_told_what_was_renamed(index, vectors):
+def test_rebind_gets_the_new_names(index, vectors):
     connection = index.connection
     before = ids(index.search(vectors[0], candidates=300))
     connection.execute("ALTER TABLE things RENAME id TO number")

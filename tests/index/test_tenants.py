@@ -446,14 +446,14 @@ def test_statements_of_sqlalchemy_take_the_typed_route(make, url):
     tenant = uuid.UUID(int=2)
     exact = nearest(index, QUERIES[0], 10, f"tenant = '{tenant}'")
     all_of_it = sql_nearest(Thing, Thing.embedding, QUERIES[0], 10, **ALL)
-    nobody = all_of_it.where(Thing.tenant == sa.bindparam("tenant", None, sa.Uuid))
+    stranger = all_of_it.where(Thing.tenant == sa.bindparam("tenant", None, sa.Uuid))
     engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with orm.Session(engine) as session:
         whole = all_of_it.where(Thing.price < 5).where(Thing.tenant == tenant)
         cheap = [key for key in exact if session.get_one(Thing, key).price < 5]
         assert [thing.id for thing in session.scalars(whole)][: len(cheap)] == cheap
         # NULL is equal to no tenant, not to the rows without one.
-        assert session.scalars(nobody).all() == []
+        assert session.scalars(stranger).all() == []
         session.rollback()
         drop_filtered_search(index.connection)
         for asked in (
@@ -478,7 +478,7 @@ def test_a_swap_keeps_the_tenants(index):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tenant": "nobody"}, 'no column "nobody"'),
+        ({"tenant": "stranger"}, 'no column "stranger"'),
         ({"tenant": "shape"}, "have no order"),
         ({"tenant": "id"}, "key or the vector"),
         ({"tenant": "embedding"}, "key or the vector|no order"),
@@ -538,7 +538,7 @@ def test_a_tenant_that_grows_is_named_and_its_lists_are_built_again(index):
     assert_whole(index)
 
 
-def test_nobody_lists_codes_while_the_lists_of_a_tenant_change(index, url, monkeypatch):
+def test_no_session_lists_codes_while_the_lists_of_a_tenant_change(index, url, monkeypatch):
     retry = building.retry_while_locked
 
     def change_and_look(connection, change, **options):
@@ -671,7 +671,7 @@ def test_tenants_are_renamed(index):
     assert status == "broken"
     assert 'filter column "tenant" of public.things is gone, so that writes fail' in detail
     assert "pg-hashindex index rebind things_idx --tenant COLUMN" in advice
-    for column in ("nobody", "embedding"):
+    for column in ("stranger", "embedding"):
         with pytest.raises(InvalidInputError, match="name the column of the tenants"):
             operations.rebind(index, tenant=column)
     operations.rebind(index, tenant="owner")

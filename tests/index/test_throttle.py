@@ -74,7 +74,7 @@ def test_time_that_encoding_took_is_not_slept_again(clock):
     clock.now += 0.2
     slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])
-    # Lost time is not made up for by going faster.
+    # No catching up after a stall.
     clock.now += 7
     slowed.wait(50, lambda: None)
     assert clock.sleeps == pytest.approx([0.3])

@@ -154,7 +154,7 @@ def test_training_makes_it_of_the_rows_that_it_saw(in_blocks):
 @pytest.mark.parametrize("cuts", [1, 3])
 @pytest.mark.parametrize("in_blocks", [False, True])
 def test_a_hasher_that_is_fitted_by_hand_makes_it_too(in_blocks, cuts):
-    """As the README does: without it nobody can tell whether rows drift."""
+    """As the README does: without it drift cannot be seen."""
     X = np.random.default_rng(2).standard_normal((1500, 6)).astype(np.float32)
     hasher = ITQ(n_bits=4).fit((lambda: iter([X[:700], X[700:]])) if in_blocks else X)
     model = hasher.to_model("m", cuts=cuts)

@@ -131,7 +131,7 @@ def test_a_subscriber(both, publisher, subscriber, fires):
     publisher.execute("DELETE FROM items WHERE id BETWEEN 50 AND 99")
     wait_until(lambda: content(subscriber) == content(publisher))
     health = operations.check(index, full=True)
-    # One that fires for replicas alone is told of too: the subscriber's own writers need it.
+    # One that fires for replicas alone is reported too: the subscriber's own writers need it.
     told = {found.check for found in health.findings if found.status != "ok"} - {"triggers"}
     assert told == {"rows_without_code", "wrong_codes", "codes_without_row"}
     operations.repair(index, full=True)

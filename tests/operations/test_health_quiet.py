@@ -1,4 +1,4 @@
-"""An index that is well is said to be, whatever its table, access path and names."""
+"""A healthy index is reported as such, whatever its table, access path and names."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_after_a_swap_and_a_rollback(connection, vectors, index):
     assert "codes of model lsh:1" in found["swap"].detail
     assert found["swap"].advice is not None
     assert "index prune items_idx" in found["swap"].advice
-    # What was opened before the swap is looked at as it is now.
+    # A handle from before the swap sees the index after it.
     assert len(index.open(connection, "items_idx").loaded_model.encode(vectors)[0]) == 3
     operations.rollback(index)
     operations.prune(index.open(connection, "items_idx"))
@@ -95,7 +95,7 @@ def test_rows_of_a_model_that_was_trained_on_them(connection):
 
 
 def test_a_model_that_python_evaluates(encoded):
-    """Rows 291 to 300 are none that it was trained on: that is what is found, and no more."""
+    """Only rows 291 to 300, which it was not trained on, are found."""
     assert troubles(encoded) == {"rows_without_code": "warning"}
     found = findings(encoded, full=True)
     assert found["rows_without_code"].value == UNKNOWN[1] - UNKNOWN[0] + 1

@@ -90,7 +90,7 @@ def test_the_check_is_quiet_while_a_session_rebalances(left, url):
     with connect(url) as other:
         claim(other, "access", "items_idx")
         assert quiet(left)
-        # Nobody ends the work of that session.
+        # No other session ends its work.
         left.configure(candidates=77)
         with pytest.raises(InUseError, match="being built"):
             operations.repair(left)

@@ -97,13 +97,13 @@ def test_a_run_that_was_cut_off_goes_on(listed, rows, monkeypatch):
     operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
     assert starts[:4] == [0, 2, 4, 4]
     assert pairs(listed.connection).keys() == brute_force(rows, listed.row.metric, 0.08)
-    # What is complete is not computed again, and other settings do not mix with it.
+    # A complete table is not computed again, and other settings do not mix with it.
     again = len(starts)
     operations.near_duplicates(listed, "twins", max_distance=0.08, radius=12, lists=1000)
     assert len(starts) == again
     with pytest.raises(DatabaseStateError, match="these settings; .* or drop it: DROP TABLE twins"):
         operations.near_duplicates(listed, "twins", max_distance=0.01, radius=12, lists=1000)
-    # Nobody is told to drop a table of his own.
+    # No message tells users to drop a table of theirs.
     with pytest.raises(DatabaseStateError, match="table items exists, .* name another table$"):
         operations.near_duplicates(listed, "items", max_distance=0.01, radius=12)
 

@@ -1,4 +1,4 @@
-"""Tables and columns are renamed or dropped: searches and checks say so, and rebind is told."""
+"""Tables and columns are renamed or dropped: searches and checks say so; rebind follows."""
 
 import contextlib
 
@@ -77,7 +77,7 @@ def left(connection):
 
 
 @pytest.mark.parametrize(("renames", "names"), RENAMES.values(), ids=RENAMES)
-def test_an_index_is_told_what_was_renamed(index, renames, names):
+def test_rebind_gets_the_new_names(index, renames, names):
     connection = index.connection
     before = answers(index)
     for statement in renames:
@@ -110,7 +110,7 @@ def test_an_index_is_told_what_was_renamed(index, renames, names):
 
 
 @pytest.mark.parametrize("statement", [RENAMES["table"][0][0], RENAMES["schema"][0][0]])
-def test_writes_after_the_table_was_renamed_go_on(index, statement):
+def test_writes_after_the_table_was_renamed_continue(index, statement):
     index.connection.execute(statement.encode())
     name = index.connection.execute(
         "SELECT min(tgrelid::regclass::text) FROM pg_trigger WHERE tgname ~ 'hashindex'"
@@ -221,7 +221,7 @@ def test_recreated_objects_are_refused(connection, items, model, statement, mess
 def test_columns_that_take_another_type(
     connection, items, model, access, key, options, changed, kind, new
 ):
-    """What fits into the former type is written; for the rest, a repair follows the type."""
+    """Values that fit into the former type are written; for others, a repair follows the type."""
     connection.execute(
         f"CREATE TABLE docs (id int, shop int DEFAULT 1, v vector(8), PRIMARY KEY ({key}));"
         "INSERT INTO docs (id, v) SELECT id, embedding FROM items".encode()
@@ -278,7 +278,7 @@ def test_an_index_whose_table_or_column_is_gone_can_be_dropped(index, vectors, d
     connection.execute(drop.encode())
     with pytest.raises(HashIndexError, match="index check items_idx"):
         reopened(index).search(QUERIES[0])
-    # It may have been renamed, too: nobody guesses.
+    # It may have been renamed, too: no guess.
     with pytest.raises(InvalidInputError, match="dropped: pg-hashindex index drop items_idx"):
         operations.repair(reopened(index))
     reopened(index).drop()

@@ -45,7 +45,7 @@ def test_writers_do_not_need_pg_hashindex(connection, as_role, items, model, acc
     connection.execute("GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON items TO writer")
     index = indexed(connection, access=access, filter_columns=["category"])
     index = HashIndex.open(connection, "items_idx")
-    # What he was given as a reader.
+    # A reader's rights.
     index.revoke("writer")
     for statement in (
         f"INSERT INTO items VALUES (1001, 'w', '{QUERY}'), (1002, NULL, NULL)",
@@ -158,7 +158,7 @@ def test_row_level_security_holds(connection, as_role, items, model):
 
 
 def test_an_owner_whose_table_another_role_indexed(connection, as_role, items, model):
-    """A migration by the superuser, say: the application that owns the table must go on writing."""
+    """A migration by the superuser, say: the application that owns the table must still write."""
     owner = as_role("app")
     connection.execute("ALTER TABLE items OWNER TO app")
     index = indexed(connection, trust_owner=True)
@@ -199,7 +199,7 @@ def test_rights_of_everybody(connection, as_role, items, model):
 
 
 def test_a_role_with_an_odd_name(connection, items, model):
-    """What it may do with the table says what it may do with the codes, without a grant."""
+    """Rights on the table decide those on the codes, without a grant."""
     role = 'it\'s; DROP "x" --'
     quoted = psycopg.sql.Identifier(role).as_string(connection)
     connection.execute(f"CREATE ROLE {quoted}; GRANT ALL ON items TO {quoted}".encode())

@@ -223,13 +223,13 @@ def test_foreign_objects_in_the_schema_are_reported(administrator, connection, a
 
 
 def test_catalog_vectors_are_private(administrator, connection, as_role):
-    nobody = as_role("nobody")
-    nobody.execute("SELECT name, version, dimension FROM hashindex.model")
-    nobody.execute("SELECT * FROM hashindex.index")
+    stranger = as_role("stranger")
+    stranger.execute("SELECT name, version, dimension FROM hashindex.model")
+    stranger.execute("SELECT * FROM hashindex.index")
     for column in ("layers", "bit_weights", "parameters", "training", "profile", "checksum"):
         with denied():
-            nobody.execute(f"SELECT {column} FROM hashindex.model".encode())
+            stranger.execute(f"SELECT {column} FROM hashindex.model".encode())
     for table in ("model_part", "recall_history"):
         for statement in ("TABLE hashindex.{}", "DELETE FROM hashindex.{}"):
             with denied():
-                nobody.execute(statement.format(table).encode())
+                stranger.execute(statement.format(table).encode())

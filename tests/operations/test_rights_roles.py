@@ -62,20 +62,20 @@ def one(connection, items, model):
 
 
 def test_what_is_refused(one, connection, as_role):
-    as_role("nobody")
-    before = rights(connection, "nobody")
+    as_role("stranger")
+    before = rights(connection, "stranger")
     with pytest.raises(InvalidInputError, match='role "no such role" does not exist'):
         one.grant("no such role")
     with pytest.raises(DatabaseStateError, match="may not read columns .*First run: GRANT SELECT"):
-        one.grant("nobody")
-    connection.execute("GRANT SELECT ON items TO nobody")
+        one.grant("stranger")
+    connection.execute("GRANT SELECT ON items TO stranger")
     connection.execute("ALTER TABLE items ENABLE ROW LEVEL SECURITY")
-    before = rights(connection, "nobody")
+    before = rights(connection, "stranger")
     with pytest.raises(DatabaseStateError, match="row security of .*--reveal-codes"):
-        one.grant("nobody")
-    assert rights(connection, "nobody") == before
-    one.grant("nobody", reveal_codes=True)
-    assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "nobody")
+        one.grant("stranger")
+    assert rights(connection, "stranger") == before
+    one.grant("stranger", reveal_codes=True)
+    assert ("hashindex.items_idx_codes", "SELECT") in rights(connection, "stranger")
 
 
 def test_rights_to_grant(one, connection, as_role):
@@ -131,7 +131,7 @@ def test_everybody_may_read(one, connection, as_role):
     one.revoke("public")
     with denied():
         anybody.execute("TABLE hashindex.items_idx_codes")
-    # What everybody needs for exact answers stays.
+    # Everyone's rights for exact answers stay.
     assert anybody.execute(TYPED).fetchone() == (10,)
 
 

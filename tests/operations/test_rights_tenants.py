@@ -24,10 +24,10 @@ def become(session, tenant):
 
 
 def test_each_sees_his_own(notes, connection, as_role):
-    """One session, by turns as either tenant and as nobody, while plans are kept."""
+    """One session, by turns as either tenant and as a stranger, while plans are kept."""
     app = as_role("app")
     connection.execute(GRANTED)
-    for tenant in ("few", "many", "nobody", "few"):
+    for tenant in ("few", "many", "stranger", "few"):
         become(app, tenant)
         assert_sees(app, (tenant,) if tenant in ROWS else ())
     index = HashIndex.open(app, "notes_idx")
@@ -43,7 +43,7 @@ def test_each_sees_his_own(notes, connection, as_role):
     # Here the planner expects filters to match much of the table, and many codes.
     look_codes_up(connection)
     pretend_large(notes)
-    for tenant in ("few", "nobody"):
+    for tenant in ("few", "stranger"):
         become(app, tenant)
         assert_sees(app, (tenant,) if tenant in ROWS else ())
 
@@ -143,7 +143,7 @@ def test_where_python_encodes(encoded, connection, as_role, vectors):
     )
     index = HashIndex.open(app, "items_idx")
     code = codes.to_postgres(encoded.loaded_model.encode(vectors[:1]), 12)[0]
-    for tenant, first in (("b", 2), ("a", 1), ("nobody", 300)):
+    for tenant, first in (("b", 2), ("a", 1), ("stranger", 300)):
         become(app, tenant)
         own = {key for key in range(1, 301) if "abc"[(key - 1) % 3] == tenant}
         coded = {key for key in own if key < UNKNOWN[0]}
@@ -154,4 +154,4 @@ def test_where_python_encodes(encoded, connection, as_role, vectors):
         by_name = "SELECT id::bigint FROM hashindex.search('items_idx', %s, 300, query_code => %s)"
         rows = app.execute(by_name, [Vector(vectors[0]), code]).fetchall()
         assert {row[0] for row in rows} == own
-        assert (first in own) == (tenant != "nobody")
+        assert (first in own) == (tenant != "stranger")

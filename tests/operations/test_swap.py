@@ -315,7 +315,7 @@ def test_a_model_of_less_recall_is_refused(index, poor, vectors):
     ready = swap_row(index, ["ready"])
     assert ready is not None
     assert ready.name == "items_idx~2"
-    # What is there is taken, and need not be made again.
+    # Existing codes are used, and not made again.
     index.connection.execute("INSERT INTO items VALUES (1000, 'a', %s)", [Vector(vectors[3])])
     done = operations.swap(index, "poor", force=True)
     assert done.after is not None
@@ -569,7 +569,7 @@ def test_snapshots_from_before_are_answered(url, in_table, other, vectors):
 
 
 @pytest.mark.newest
-def test_searches_of_other_sessions_go_on(url, index, other, vectors):
+def test_searches_of_other_sessions_continue(url, index, other, vectors):
     """Whatever the swap is at, all of them are right: each asks for all rows as candidates."""
     stop = threading.Event()
     failures = []
@@ -606,7 +606,7 @@ def test_searches_of_other_sessions_go_on(url, index, other, vectors):
 
 
 def test_other_filter_columns(in_table, connection):
-    """With the same model: searches by the codes of before go on until the new ones are there."""
+    """With the same model: searches use the codes of before until the new ones are there."""
     connection.execute(
         "SELECT hashindex.begin_swap('items_idx', 'lsh', options => %s)",
         [Jsonb({"filter_columns": ["category"]})],

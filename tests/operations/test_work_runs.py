@@ -22,7 +22,7 @@ pytestmark = pytest.mark.newest
 
 @pytest.fixture
 def batches(other, always, monkeypatch):
-    """What another session sees of the work before each batch is written."""
+    """The work as another session sees it before each batch is written."""
     found = []
     write = encoding._Encoder._write
 
@@ -74,9 +74,9 @@ def test_a_large_table_is_counted_by_some_of_its_pages(connection, model, partit
     monkeypatch.setattr(Work, "expect", kept)
     waiting = IndexRow.waiting
 
-    def counted(row, *, codes=None, percent=None):
-        assert percent is not None, "the whole table was read"
-        return waiting(row, codes=codes, percent=percent)
+    def counted(row, *, codes=None, share=1):
+        assert share < 1, "the whole table was read"
+        return waiting(row, codes=codes, share=share)
 
     monkeypatch.setattr(IndexRow, "waiting", counted)
     # The table has some 200 pages; the deviation of the estimate is about a tenth.

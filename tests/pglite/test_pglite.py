@@ -30,7 +30,7 @@ SEARCH = f"""SELECT p.name FROM hashindex.search_packages_idx({NGINX}, k => 2) s
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What `make browser` serves."""
+    """The files that `make browser` serves."""
     made = tmp_path_factory.mktemp("browser")
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node and npm are not installed")

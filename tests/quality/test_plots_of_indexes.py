@@ -60,7 +60,7 @@ def test_what_tuning_found():
     (panel,) = plots.draw_frontier(tuned("i")).axes
     found = lines(panel)
     assert found["measured"] == [[0.8, 1], [0.96, 2], [0.95, 3]]
-    # The last one is slower and finds less.
+    # The last one is slower, of lower recall.
     assert found["best"] == [[0.8, 1], [0.96, 2]]
     assert found["recommended"] == [[0.96, 2]]
     assert [point[1] for point in found["exact search"]] == [9, 9]

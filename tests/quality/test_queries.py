@@ -174,7 +174,7 @@ def test_only_indexes_of_one_table_are_compared(scanned):
         measure_defaults([scanned, other], queries.draw(scanned, 3))
 
 
-def test_queries_without_a_code_are_asked_of_no_index(encoded, model, vectors):
+def test_queries_without_a_code_run_on_no_index(encoded, model, vectors):
     """The one knows rows 1 to 290 and ten vectors more; the other hashes anything."""
     plain = HashIndex.create(
         encoded.connection, "plain", table="items", column="embedding", model="lsh",

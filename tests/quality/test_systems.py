@@ -1,4 +1,4 @@
-"""What can be searched: each system is made by its statements, and asked by its own."""
+"""Systems: each is made by its statements, and searched by its own."""
 
 import numpy as np
 import pytest

@@ -141,7 +141,7 @@ def test_a_table_without_rows(connection, items, model):
         tune(index, 0.9)
 
 
-# What is tried and chosen, with recalls and times that are given.
+# Tried and chosen settings, with given recalls and times.
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_why_nothing_reaches_it(listed, given, recall, milliseconds, max_ms, cau
 
 
 def test_many_lists_are_named_with_a_remedy(listed, given):
-    """Where a recall needs a tenth of the lists."""
+    """For a recall that needs a tenth of the lists."""
     given(lambda p, c: p >= 40, cost)
     said = shortfall(listed, tune(listed, 0.95, queries=5))
     assert re.search(

@@ -12,7 +12,7 @@ from fixtures.servers import make_folder
 
 from pg_hashindex.server import EmbeddedServer
 
-# What is written here is thrown away: durability would only cost time.
+# The data are thrown away: durability would only cost time.
 FAST = {"fsync": "off"}
 
 

@@ -109,7 +109,7 @@ def test_the_callers_environment_changes_nothing(make_server, monkeypatch):
     server.start(settings=FAST)
     monkeypatch.delenv("PGTZ")
     monkeypatch.delenv("PGOPTIONS")
-    # What initdb and the start decide; PGTZ and PGOPTIONS would be the client's to send.
+    # Variables that initdb and the start read; PGTZ and PGOPTIONS would be the client's to send.
     assert ask(server, "SHOW timezone") == "UTC"
     assert ask(server, "SHOW lc_messages") == "C"
     assert ask(server, "SHOW work_mem") == "4MB"

@@ -104,7 +104,7 @@ def test_no_moment_of_a_start_leaves_a_server_behind(make_server, fork, eventual
         reached.add((server.data_dir.exists(), server.is_running))
         owner.kill()
         owner.join()
-        # Killed between fork and exec, the guard is not yet to be told by its command line.
+        # Killed between fork and exec, the guard does not yet show in its command line.
         time.sleep(0.3)
         assert eventually(lambda: all(map(is_gone, guards_of(server))) and not server.is_running)
     assert (False, False) in reached
@@ -163,7 +163,7 @@ def test_a_permanent_start_keeps_running(embedded, fork, eventually):
     assert embedded.is_running
 
 
-def test_a_server_whose_owner_and_guard_were_killed_is_started_anew(embedded, fork, eventually):
+def test_a_server_whose_owner_and_guard_were_killed_is_started_again(embedded, fork, eventually):
     owner = fork(own, embedded.data_dir)
     assert eventually(lambda: is_owned(embedded))
     (guard,) = guards_of(embedded)

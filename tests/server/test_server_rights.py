@@ -59,7 +59,7 @@ def test_no_folders_rights_are_changed(make_server, place, version):
         os.umask(old_umask)
     server.stop()
     assert rights(closed_to_listing, *programs) == before
-    # What was missing is made, for the server's user to pass, whatever the umask.
+    # Missing folders are made, for the server's user to pass, whatever the umask.
     assert stat.S_IMODE(server.data_dir.parent.stat().st_mode) == 0o755
     assert stat.S_IMODE(server.data_dir.stat().st_mode) == 0o700
 
@@ -148,7 +148,7 @@ finally:
 
 
 @as_root
-def test_an_ordinary_user_is_told_whose_server_it_is(embedded, run_python):
+def test_an_ordinary_user_learns_the_owner_of_the_server(embedded, run_python):
     embedded.start(settings=FAST)
     program = BECOME_ORDINARY + "EmbeddedServer(sys.argv[1]).stop()\n"
     _, errors = run_python(program, embedded.data_dir, env=ORDINARY).communicate()
@@ -206,7 +206,7 @@ for _ in range(2):
 
 
 @as_root
-def test_a_user_without_home_is_told_to_name_a_folder(run_python):
-    nobody_has_it = {"USER": "54321", "GROUP": "54321"}
-    process = run_python(BECOME_ORDINARY + "EmbeddedServer()\n", env=ORDINARY | nobody_has_it)
+def test_a_user_without_home_must_name_a_folder(run_python):
+    unknown = {"USER": "54321", "GROUP": "54321"}
+    process = run_python(BECOME_ORDINARY + "EmbeddedServer()\n", env=ORDINARY | unknown)
     assert "no home folder" in process.communicate()[1]

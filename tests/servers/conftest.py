@@ -67,7 +67,7 @@ def start_server():
 
 @pytest.fixture(scope="session")
 def managed(start_server):
-    """PostgreSQL 15 as its databases' owner, who may create databases and is no superuser."""
+    """PostgreSQL 15 as its databases' owner, who may create databases and is not a superuser."""
     superuser = start_server("pg15")
     with psycopg.connect(superuser.uri("template1"), autocommit=True) as connection:
         # As a cloud's own role does it, once; new databases have it then.

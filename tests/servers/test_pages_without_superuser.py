@@ -1,4 +1,4 @@
-"""Every code block of the documents runs on PostgreSQL 15 for a role that is no superuser."""
+"""Every code block of the documents runs on PostgreSQL 15 for a role that is not a superuser."""
 
 import psycopg
 import pytest

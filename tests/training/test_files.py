@@ -53,7 +53,7 @@ def test_damaged_archives(tmp_path, vectors):
     np.testing.assert_array_equal(load_sample(tmp_path / "beside.npz").X, vectors)
 
 
-#: Edges of no graph, and what is said of them.
+#: Edges of no graph, and their messages.
 EDGES = {
     "outside": np.array([[0, 1], [300, 0]]),
     "below": np.array([[-1, 1]]),

@@ -144,7 +144,7 @@ def test_itq_keeps_the_variance_that_python_keeps(filled, uneven):
     model = train(filled, method="itq", bits=10, seed=1)
     hasher = ITQ(n_bits=10, n_iter=0, random_state=1).fit(uneven)
     same = hasher.to_model("texts")
-    # SQL takes no rounds, so how they end is no parameter of it.
+    # SQL takes no rounds, so their end is not a parameter.
     of_rounds = {"tolerance", "extrapolation"}
     kept = {name: value for name, value in same.parameters.items() if name not in of_rounds}
     assert model.parameters == kept

@@ -121,7 +121,7 @@ def _equal(metadata: sa.Column[Any], key: str, wanted: Any) -> sa.ColumnElement[
     held: sa.ColumnElement[bool] = metadata.contains({key: wanted})
     for column in metadata.table.c:
         if column.info.get("key") == key and _has_type(wanted, column.type):
-            # Tenants of an index, say. The text 7 is of the number 7, too.
+            # A generated column; text '7' also matches the number 7.
             alone = isinstance(wanted, str) and not _OF_OTHERS.fullmatch(wanted)
             return column == wanted if alone else sa.and_(column == wanted, held)
     return held

@@ -7,7 +7,7 @@ from typing import LiteralString, Unpack
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
-from pgvector import HalfVector, Vector
+from pgvector import Vector
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
@@ -25,7 +25,7 @@ from ...index.handle import HashIndex
 from ...index.search import Hit, HybridOptions, SearchOptions, as_count, as_optional_count
 from ...models.functions import CANDIDATES, ModelFunctions
 from ...models.model import Metric, Model
-from ...quality.systems import GRAPH, Code, VectorColumn
+from ...quality.systems import GRAPH, Code, Exact
 from .connections import Connections, Source
 from .table import COLUMN, DocumentTable, Entry, Row
 
@@ -261,20 +261,17 @@ class IndexedDocuments:
             kept = max(candidates or max(CANDIDATES, 4 * k), k)
             iterative = where is not None or kept > _MOST_EF_SEARCH
             setting = graph.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
-            text = None if where is None else self.table.filter(connection, where).as_string()
-            conditions = ["embedding IS NOT NULL", text]
-            search = graph.system.search(k, replace(setting, candidates=kept), conditions)
+            setting = replace(setting, candidates=kept)
             # The transaction of the caller keeps its settings.
             with connection.transaction(force_rollback=True):
                 names, values = zip(*setting.session.items(), strict=True)
                 execute(connection, _SET, [list(names), list(map(str, values))])
-                halves = self.table.vector_type == "halfvec"
-                of_column = HalfVector(query.to_list()) if halves else query
-                found = execute(connection, search, [of_column]).fetchall()
+                found = self.table.nearest(connection, graph.system, query, k, where, setting)
             # Never short in silence: few documents match, or an index holds many deleted ones.
             if len(found) == k:
-                return [Hit(*row) for row in found]
-        return self.table.nearest(connection, query, k, self.metric, where)
+                return found
+        exact = Exact(self.table.column, self.metric)
+        return self.table.nearest(connection, exact, query, k, where)
 
     def check_relation(self, connection: Connection, name: str) -> None:
         """Refuse a name that an index of PostgreSQL cannot have, since something has it."""
@@ -285,15 +282,9 @@ class IndexedDocuments:
 
     def make_graph(self, connection: Connection, name: str, made: ModelFunctions) -> None:
         """Have pgvector index the codes of a model's function, while others search and write."""
-        system = Code(self._column, self.metric, made.code, made.model.n_bits)
+        system = Code(self.table.column, self.metric, made.code, made.model.n_bits)
         for statement in system.create(name, GRAPH, concurrently=True):
             execute(connection, statement)
-
-    @property
-    def _column(self) -> VectorColumn:
-        column, key = sql.Identifier(COLUMN), sql.Identifier("id")
-        table = self.table
-        return VectorColumn(table.extension, table.identifier, column, table.vector_type, key, key)
 
     def _usable_index(self, connection: Connection) -> IndexRow | Graph | None:
         """Return the index if it has codes of every document."""
@@ -362,7 +353,7 @@ class IndexedDocuments:
             return []
         rows = execute(connection, _GRAPHS, [self.table.as_sql(connection)])
         return [
-            Graph(name, valid, metric or self.metric, Code(self._column, self.metric, *code))
+            Graph(name, valid, metric or self.metric, Code(self.table.column, self.metric, *code))
             for name, valid, metric, *code in rows
         ]
 

@@ -20,8 +20,8 @@ from ...db.statements import execute, one_row
 from ...errors import InvalidInputError
 from ...index.filter_text import filter_text
 from ...index.search import Hit, as_count, as_query
-from ...models.model import OPERATORS, Metric
 from ...models.vectors import as_rows
+from ...quality.systems import USUAL, Setting, System, VectorColumn
 
 #: The column of vectors.
 COLUMN = "embedding"
@@ -67,15 +67,6 @@ _WRITE: LiteralString = """
 _READ: LiteralString = """
     SELECT id, content, metadata, {embedding} FROM {table} WHERE id = ANY ($1::text[])
 """
-
-# "+ 0" hides the order from an HNSW or IVFFlat index, whose answers are approximate. It is in the
-# answer too, or each distance would be computed twice.
-_EXACT: LiteralString = """
-    SELECT id, ({distance}) + 0 AS distance FROM {table}
-    WHERE embedding IS NOT NULL AND {filter}
-    ORDER BY distance, id LIMIT $2
-"""
-
 
 _MATCHING: LiteralString = "SELECT id FROM {table} WHERE {filter} ORDER BY id"
 
@@ -340,35 +331,37 @@ class DocumentTable:
         text: Any = filter_text(connection, where, self.name, self.as_sql(connection))
         return sql.SQL(f"({text}\n)")
 
+    @property
+    def column(self) -> VectorColumn:
+        """The column of embeddings, which systems search."""
+        column, key, kind = sql.Identifier(COLUMN), sql.Identifier("id"), self.vector_type
+        return VectorColumn(self.extension, self.identifier, column, kind, key, key, ties=", id")
+
     def nearest(
         self,
         connection: Connection,
+        system: System,
         query: Vector,
         k: int,
-        metric: Metric,
         where: sa.ColumnElement[bool] | None,
+        setting: Setting = USUAL,
     ) -> list[Hit]:
-        """Compare every document with the query, as is needed without an index."""
-        distance = sql.SQL("embedding OPERATOR({}.{}) $1::{}").format(
-            sql.Identifier(self.extension),
-            sql.SQL(OPERATORS[metric]),
-            sql.Identifier(self.extension, self.vector_type),
-        )
-        rows = self._execute(
-            connection,
-            _EXACT,
-            [query, k],
-            distance=distance,
-            filter=self.filter(connection, where),
-        ).fetchall()
-        return [Hit(*row) for row in rows]
+        """Search the documents by a system: the exact query, or a graph."""
+        self._check_owners(connection)
+        text = None if where is None else self.filter(connection, where).as_string()
+        search = system.search(k, setting, ["embedding IS NOT NULL", text])
+        of_column = HalfVector(query.to_list()) if self.vector_type == "halfvec" else query
+        return [Hit(*row) for row in execute(connection, search, [of_column]).fetchall()]
 
     def _execute(
         self, connection: Connection, statement: LiteralString, values: list[Any], **names: Any
     ) -> Any:
+        self._check_owners(connection)
+        return execute(connection, statement, values, names={"table": self.identifier, **names})
+
+    def _check_owners(self, connection: Connection) -> None:
         if not self.trust_owner:
             check_owners(connection, self.as_sql(connection), _TRUST)
-        return execute(connection, statement, values, names={"table": self.identifier, **names})
 
 
 def _as_list(ids: Sequence[str]) -> list[str]:

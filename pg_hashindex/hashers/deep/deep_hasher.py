@@ -1,4 +1,4 @@
-"""What all methods share that train a network: its parameters, training and export.
+"""Base of methods that train a network: its parameters, training and export.
 
 torch is imported when they learn.
 """

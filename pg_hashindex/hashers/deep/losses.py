@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 #: Takes projections u (n, n_bits) and which rows are similar, bool (n, n). Returns the loss of all
 #: pairs of two rows, a float32 scalar with a gradient. If pairs are given one by one, it is also
-#: told which pairs are known, bool (n, n), and leaves out the others.
+#: given which pairs are known, bool (n, n), and leaves out the others.
 PairwiseLoss: TypeAlias = Callable[..., torch.Tensor]
 
 #: Takes projections u and scores of classes (n, n_bits + n_classes), and the labels of rows, bool

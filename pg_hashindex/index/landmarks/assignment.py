@@ -38,7 +38,7 @@ class Landmarks:
         if not len(given):
             raise InvalidInputError("there are no landmarks to assign rows to; train some first")
         self._dimension = given.shape[1]
-        #: As they were given.
+        #: In the caller's order.
         self.points: NDArray[np.floating] = given
         self._basis: NDArray[np.float32] | None = None
         self._groups: LandmarkGroups | None = None

@@ -47,7 +47,7 @@ class TenantLandmarks:
     def __init__(
         self, points: NDArray[np.floating], starts: NDArray[np.intp], *, spherical: bool = False
     ) -> None:
-        #: As they were given.
+        #: In the caller's order.
         self.points = points
         self._starts = starts
         if not len(points):

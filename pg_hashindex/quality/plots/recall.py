@@ -120,7 +120,7 @@ def _day(moment: datetime) -> float:
 
 
 class SearchPoint(NamedTuple):
-    """Recall and times of an index with one setting; ``current`` is the setting of now."""
+    """Recall and times of an index with one setting; ``current`` is the index's own."""
 
     name: str
     setting: str
@@ -134,7 +134,7 @@ class SearchPoint(NamedTuple):
 def draw_indexes(points: Sequence[SearchPoint], exact_ms: float, k: int, title: str = "") -> Figure:
     """Draw recall against the time of the median query, a line for each index.
 
-    Rings are the settings of now; a grey line is exact search.
+    Rings are current settings; a grey line is exact search.
 
     Raises
     ------
