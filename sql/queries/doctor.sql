@@ -1,5 +1,5 @@
 -- name: holders
--- The processes that have locked a table so that nobody reads it. $1: the table.
+-- The processes that have locked a table against reads. $1: the table.
 SELECT l.pid, left(coalesce(nullif(a.query, ''), '?'), 60)
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE l.relation = to_regclass($1)::oid AND l.granted AND l.mode = 'AccessExclusiveLock'
@@ -8,7 +8,7 @@ WHERE l.relation = to_regclass($1)::oid AND l.granted AND l.mode = 'AccessExclus
   )
 
 -- name: facts
--- What the catalogs and statistics say of a table and its vectors. $1: the table's oid; $2: the column.
+-- A table and its vectors, by the catalogs and statistics. $1: the table's oid; $2: the column.
 -- The columns are fields of TableFacts, but for the last two.
 WITH leaf AS (
     SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_catalog.pg_class c

@@ -18,7 +18,7 @@ FROM (
 GROUP BY row_number ORDER BY row_number
 
 -- name: first_bad
--- The first line of a graph that is no edge: its number, and what is wrong.
+-- The first line of a graph that is not an edge: its number, and what is wrong.
 SELECT line.number, line.shown, {key_text}, {unknown}
 FROM (SELECT *, row_number() OVER () AS number FROM {lines}) line
 LEFT JOIN {table} base ON ({key}) = ({line_key})

@@ -1,5 +1,5 @@
 -- name: rights
--- What the caller may do in the database and with a table, and who administers. $1: the table.
+-- Rights of the caller in the database and with a table, and the administrator. $1: the table.
 SELECT pg_catalog.quote_ident(current_user),
        pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),

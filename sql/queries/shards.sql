@@ -1,5 +1,5 @@
 -- name: cluster
--- What run_command_on_shards runs: puts a shard's codes into the order of their lists.
+-- Puts a shard's codes into the order of their lists; run_command_on_shards runs it.
 DO $body$
 BEGIN
     PERFORM pg_catalog.set_config('lock_timeout', '2s', true);
