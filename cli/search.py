@@ -10,6 +10,7 @@ import click
 from psycopg import sql
 
 from pg_hashindex.db.server_errors import translated_errors
+from pg_hashindex.db.sql_files import query
 from pg_hashindex.db.statements import execute
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.index.catalog import IndexRow
@@ -145,12 +146,7 @@ def _text_columns(index: IndexRow) -> list[str]:
     """Return the first columns of text that the role may read, but for the key."""
     rows = execute(
         index.connection,
-        "SELECT a.attname FROM pg_catalog.pg_attribute a "
-        "JOIN pg_catalog.pg_type t ON t.oid = a.atttypid "
-        "WHERE a.attrelid = $1::regclass::oid AND a.attnum > 0 AND NOT a.attisdropped "
-        "AND t.typcategory = 'S' AND a.attname <> ALL ($2::text[]) "
-        "AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT') "
-        "ORDER BY a.attnum LIMIT $3",
+        query("search.text_columns"),
         [index.qualified_table, index.key_columns, _MOST_COLUMNS],
     ).fetchall()
     return [name for (name,) in rows]

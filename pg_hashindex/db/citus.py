@@ -4,6 +4,7 @@ from typing import LiteralString, NamedTuple
 
 from ..errors import InvalidInputError
 from .connection import Connection
+from .sql_files import query
 from .statements import execute, one_row
 
 #: A shard is a plain table of its node, and Citus leaves it out of the catalog otherwise.
@@ -16,24 +17,9 @@ _METHOD: LiteralString = """
     WHERE p.logicalrelid::oid = to_regclass($1)::oid
 """
 
-_COLUMN: LiteralString = """
-    SELECT d.name, EXISTS (
-        SELECT FROM pg_catalog.pg_index x
-        JOIN pg_catalog.generate_series(0, x.indnkeyatts - 1) n(n) ON true
-        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[n.n]
-        WHERE x.indrelid = d.relation::oid AND x.indisunique AND a.attname::text = d.name
-    )
-    FROM (SELECT p.logicalrelid, column_to_column_name(p.logicalrelid, p.partkey)
-          FROM pg_catalog.pg_dist_partition p) d(relation, name)
-    WHERE d.relation::oid = to_regclass($1)::oid
-"""
+_COLUMN = query("citus.column")
 
-_SIZES: LiteralString = """
-    SELECT citus_relation_size(t.relation),
-           citus_table_size(t.relation) - citus_relation_size(t.relation),
-           citus_total_relation_size(t.relation) - citus_table_size(t.relation)
-    FROM (SELECT $1::text::regclass) t(relation)
-"""
+_SIZES = query("citus.sizes")
 
 
 class Sizes(NamedTuple):

@@ -21,6 +21,7 @@ from ..errors import (
     OldServerError,
 )
 from .server_errors import translated_errors
+from .sql_files import query
 from .statements import Statement, Steps, execute, run
 
 Connection = psycopg.Connection[Any]
@@ -38,27 +39,14 @@ SETTINGS = {
     "standard_conforming_strings": "on",
     "transform_null_equals": "off",
 }
-# Only what is otherwise is set: a pooler may give the session to others.
-_SETTLE: LiteralString = """
-    SELECT s.name, s.before, pg_catalog.set_config(s.name, s.wanted, false) FROM (
-        SELECT g.name, g.wanted, pg_catalog.current_setting(g.name) AS before
-        FROM unnest($1::text[], $2::text[]) g(name, wanted) OFFSET 0
-    ) s WHERE NOT pg_catalog.starts_with(s.before, s.wanted)
-"""
+_SETTLE = query("connection.settle")
 
 #: SQL for the schema and the version of pgvector.
 EXTENSION: LiteralString = (
     "SELECT n.nspname, e.extversion FROM pg_catalog.pg_extension e "
     "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
 )
-# SQL for the same and pgvector's types, in one trip to the server. TypeInfo.fetch would take four
-# for each type, and look names up under the user's path.
-_TYPES: LiteralString = (
-    "SELECT n.nspname, e.extversion, t.typname, t.oid, t.typarray FROM pg_catalog.pg_extension e "
-    "JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace LEFT JOIN pg_catalog.pg_type t "
-    "ON t.typnamespace = n.oid AND t.typname IN ('vector', 'halfvec', 'sparsevec') "
-    "WHERE e.extname = 'vector'"
-)
+_TYPES = query("connection.types")
 
 
 def connect(url: str) -> Connection:

@@ -12,6 +12,7 @@ from psycopg.pq import TransactionStatus
 
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .connection import Connection
+from .sql_files import query
 from .statements import execute, one_row
 
 #: All later requests queue behind a lock that somebody waits for.
@@ -30,20 +31,8 @@ _SET_LIMIT: LiteralString = "SELECT pg_catalog.set_config('lock_timeout', $1, tr
 
 # Claims of an index are made one after another, and wait for sessions that are changing its row.
 _WAIT: LiteralString = "SELECT FROM hashindex.index x WHERE x.name = $1 FOR NO KEY UPDATE"
-# Work on codes excludes any other. A swap writes codes beside; hashindex.exchange refuses to put
-# them into use while others encode or build.
-_OTHER: LiteralString = """
-    SELECT c.work FROM hashindex.claim c WHERE c.name = $2 AND hashindex._holds(c.pid, c.lock) AND (
-        c.work = $1 OR c.pid <> pg_backend_pid()
-        AND ('swap' NOT IN (c.work, $1) OR 'repair' IN (c.work, $1)))
-"""
-_CLAIM: LiteralString = """
-    INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
-    ON CONFLICT (work, name) DO UPDATE
-    SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL, rows_done = 0,
-        rows_total = NULL, started_at = excluded.started_at,
-        phase_started_at = excluded.phase_started_at
-"""
+_OTHER = query("locks.other")
+_CLAIM = query("locks.claim")
 _RELEASE: LiteralString = """
     DELETE FROM hashindex.claim c
     WHERE c.work = $1 AND c.name = $2 AND c.pid = pg_backend_pid() RETURNING c.lock
@@ -125,13 +114,7 @@ def release(connection: Connection, work: str, name: str) -> None:
             execute(connection, "SELECT pg_advisory_unlock($1)", released)
 
 
-_HOLDERS: LiteralString = """
-    SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
-    WHERE l.relation = pg_catalog.to_regclass($1)::oid AND l.granted
-      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
-                        WHERE d.datname = pg_catalog.current_database())
-      AND l.pid <> pg_catalog.pg_backend_pid()
-"""
+_HOLDERS = query("locks.holders")
 
 
 def retry_while_locked(

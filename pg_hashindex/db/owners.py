@@ -2,13 +2,13 @@
 
 PostgreSQL runs functions of a table's owner (in partial indexes, policies and CHECK constraints) as
 the role that plans a query on the table, and a superuser's session runs whatever the owner of
-schema ``hashindex`` has put there. ``sql/queries/untrusted_owners.sql`` says who is trusted.
+schema ``hashindex`` has put there. ``sql/queries/owners.sql`` says who is trusted.
 """
 
 import contextlib
 import weakref
 from collections.abc import Iterator
-from typing import Any, LiteralString
+from typing import Any
 
 import psycopg
 
@@ -22,17 +22,7 @@ _TRUSTING: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 # Connections that have found the schema's owner to be trusted, which only that owner can change.
 _ASKED: "weakref.WeakSet[psycopg.BaseConnection[Any]]" = weakref.WeakSet()
 
-SCHEMA_OWNER: LiteralString = """
-    SELECT NOT me.rolsuper OR pg_catalog.pg_has_role(n.nspowner, me.rolname, 'USAGE'),
-           pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
-           pg_catalog.quote_ident(me.rolname)
-    FROM pg_catalog.pg_namespace n CROSS JOIN (
-        SELECT r.* FROM pg_catalog.pg_roles r
-        WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
-        ORDER BY r.rolsuper DESC LIMIT 1
-    ) me
-    WHERE n.nspname = 'hashindex'
-"""
+SCHEMA_OWNER = query("owners.schema_owner")
 
 
 def trust_owners(connection: psycopg.BaseConnection[Any]) -> None:
@@ -52,7 +42,9 @@ def check_owners(connection: Connection, table: int | str, trust: str | None = N
     """
     if trusts_owners(connection):
         return
-    row = execute(connection, query("untrusted_owners"), [str(table), [], False, None]).fetchone()
+    row = execute(
+        connection, query("owners.untrusted_owners"), [str(table), [], False, None]
+    ).fetchone()
     if row is not None:
         owner, why, _ = row
         raise MissingRightsError(refusal(owner, why, trust or _TRUST))

@@ -51,34 +51,9 @@ _ALEMBIC = threading.RLock()
 
 _REBUILD = "SELECT hashindex.rebuild_functions();"
 
-_REFUSE_INSTALLED = """\
-DO $$
-BEGIN
-    IF pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL THEN
-        RAISE EXCEPTION 'schema hashindex already exists'
-            USING HINT = 'Update it by pg-hashindex schema upgrade, or ALTER EXTENSION pg_hashindex UPDATE.';
-    END IF;
-END
-$$;"""  # noqa: E501
+_REFUSE_INSTALLED = sql_files.query("schema.refuse_installed")
 
-# Without the comment if pgvector has moved: the functions name the schema where it was.
-_STATUS = """
-    SELECT pg_catalog.to_regclass('hashindex.alembic_version') IS NOT NULL AS installed,
-        CASE WHEN NOT EXISTS (
-            SELECT FROM pg_catalog.pg_proc p, pg_catalog.pg_extension e
-            JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace
-            WHERE e.extname OPERATOR(pg_catalog.=) 'vector'::pg_catalog.name
-              AND p.proname OPERATOR(pg_catalog.=) '_refuse_vector'::pg_catalog.name
-              AND p.pronamespace OPERATOR(pg_catalog.=)
-                  pg_catalog.to_regnamespace('hashindex')::pg_catalog.oid
-              AND pg_catalog.strpos(p.prosrc, pg_catalog.quote_ident(n.nspname))
-                  OPERATOR(pg_catalog.=) 0
-        ) THEN pg_catalog.obj_description(
-            pg_catalog.to_regnamespace('hashindex'), 'pg_namespace'::pg_catalog.name
-        ) END AS comment,
-        (SELECT x.extversion FROM pg_catalog.pg_extension x
-         WHERE x.extname OPERATOR(pg_catalog.=) 'pg_hashindex'::pg_catalog.name) AS extension
-"""
+_STATUS = sql_files.query("schema.status")
 
 # Files below 100 run before the tables are made, which need them; the others run after.
 _FIRST_AFTER_TABLES = 100
@@ -242,17 +217,7 @@ def downgrade(
         if found.extension is not None:
             _run(connection, "DROP EXTENSION pg_hashindex; DROP SCHEMA IF EXISTS hashindex")
             return
-        _run(
-            connection,
-            # These need functions and types: the table that Citus keeps, views, triggers.
-            "DROP TABLE IF EXISTS hashindex.node_index; "
-            "DROP VIEW IF EXISTS hashindex.readable_model_part, "
-            "hashindex.readable_model; "
-            "DROP TRIGGER IF EXISTS immutable ON hashindex.model; "
-            "DROP TRIGGER IF EXISTS checked ON hashindex.model; "
-            "DROP TRIGGER IF EXISTS functions ON hashindex.model; "
-            "DROP TRIGGER IF EXISTS immutable ON hashindex.model_part",
-        )
+        _run(connection, sql_files.query("schema.drop_dependents"))
         # In one statement, since some depend on others; without CASCADE, which could drop objects
         # of the user.
         functions = connection.scalar(
@@ -322,12 +287,7 @@ def _update_extension(connection: sa.Connection, found: SchemaStatus) -> None:
         return
     if not found.up_to_date:
         if not connection.scalar(
-            sa.text(
-                "SELECT pg_catalog.count(path) "
-                "FROM pg_catalog.pg_extension_update_paths('pg_hashindex') "
-                "WHERE source OPERATOR(pg_catalog.=) :installed "
-                "AND target OPERATOR(pg_catalog.=) :release"
-            ),
+            sa.text(sql_files.query("schema.update_paths")),
             {"installed": found.extension, "release": release},
         ):
             raise MissingSchemaError(

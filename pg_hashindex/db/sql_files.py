@@ -1,6 +1,7 @@
 """The files of ``sql/``: statements that the schema is made of, and queries that run without it."""
 
 import importlib.resources
+import re
 from functools import cache
 from pathlib import Path
 
@@ -13,14 +14,22 @@ def folder(name: str) -> Path:
 
 
 @cache
+def _queries(file: str) -> dict[str, str]:
+    """Return the queries of a file by their names, without the comments that are above each."""
+    text = (folder("sql") / "queries" / f"{file}.sql").read_text("utf-8")
+    parts = re.split(r"^-- name: (\w+)\n(?:--.*\n)+", text, flags=re.MULTILINE)
+    return {name: query.strip() for name, query in zip(parts[1::2], parts[2::2], strict=True)}
+
+
 def query(name: str) -> str:
-    """Return a query of ``sql/queries``: functions contain it too, at its name in brackets."""
-    return (folder("sql") / "queries" / f"{name}.sql").read_text("utf-8").strip()
+    """Return a query of ``sql/queries``, by ``"file.name"``."""
+    file, _, own = name.partition(".")
+    return _queries(file)[own]
 
 
 def text(file: Path) -> str:
-    """Return a file of ``sql/``, with the queries that it names in brackets."""
+    """Return a file of ``sql/``, with the queries of ``owners.sql`` that it names in brackets."""
     found = file.read_text("utf-8")
     for name in ("strangers", "untrusted_owners"):
-        found = found.replace(f"{{{name}}}", query(name))
+        found = found.replace(f"{{{name}}}", query(f"owners.{name}"))
     return found

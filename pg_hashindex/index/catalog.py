@@ -26,6 +26,7 @@ from ..db.owners import (
     trusts_owners,
 )
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import Statement, Steps, execute, one_row, read_as, run
 from ..errors import (
     DatabaseStateError,
@@ -44,86 +45,26 @@ Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
 SwapState = Literal["next", "ready", "previous"]
 
-_CATALOG: LiteralString = """
-    SELECT i.name, m.name AS model, m.version AS model_version, m.method, m.n_bits, m.cuts,
-           m.dimension, i.model_id, i.schema_name, i.table_name, i.column_name, i.key_columns,
-           i.key_types, CASE pg_catalog.cardinality(i.key_types)
-               WHEN 1 THEN ARRAY[hashindex._base_type(i.key_types[1])]
-               ELSE hashindex._base_types(i) END AS base_types,
-           i.metric, i.code_table, i.created_at,
-           i.access, i.building, i.ranking, i.candidates, i.probes, i.trained_rows,
-           i.storage, i.triggers, i.swap_of, i.swap_state, i.filter_columns, i.encoded,
-           i.tenant_column,
-           CASE WHEN i.tenant_column IS NOT NULL THEN hashindex._tenant_type(i) END AS tenant_type,
-           m.network ->> 'kind'::text AS network, hashindex._options_of(i) AS options,
-           (
-               SELECT ARRAY[u.owner, u.refusal] FROM hashindex._untrusted_owners(
-                   hashindex._oid_of(i.schema_name, i.table_name), i.trusted_owners, true,
-                   hashindex._read_columns(i)
-               ) u LIMIT 1
-           ) AS untrusted
-    FROM hashindex.index i JOIN hashindex.model m ON m.id = i.model_id
-"""
+_CATALOG = query("catalog.indexes")
 _NAMED: LiteralString = "WHERE i.name = $1"
 
-# An index that was dropped and recreated has the same names, but other codes. Codes that a swap
-# replaced are still the same ones, under another name.
-_CURRENT: LiteralString = """
-    EXISTS (
-        SELECT FROM hashindex.index i
-        WHERE i.storage = {storage} AND i.model_id = {model_id} AND i.schema_name = {schema_name}
-          AND i.table_name = {table_name} AND i.column_name = {column_name}
-          AND i.key_columns OPERATOR(pg_catalog.=) {key_columns}::text[]
-    )
-"""
+_CURRENT = query("catalog.current")
 
 _WAITING: LiteralString = """
     SELECT count(*) FROM {table} b {clause}
     WHERE {condition} AND b.{column} IS NOT NULL {fits} AND {has_no_code}
 """
 
-# Only the keys are compared first, in the two indexes, so that no row is read if none is missing.
-FIRST_MISSING: LiteralString = """
-    SELECT {key_text} FROM (
-        SELECT {as_ids} FROM {table} b WHERE {has_no_code}
-        ORDER BY {key} OFFSET 0
-    ) c JOIN {table} b ON ({key}) = ({code_key})
-    WHERE b.{column} IS NOT NULL {fits}
-    ORDER BY {key} LIMIT {most}
-"""
+FIRST_MISSING = query("catalog.first_missing")
 
 # Keys that a warning names.
 _MOST_NAMED = 5
 
-# The b-tree of the codes by landmark.
-_LISTS_BYTES: LiteralString = """
-    coalesce((
-        SELECT sum(pg_relation_size(x.indexrelid)) FROM pg_catalog.pg_index x
-        JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
-        WHERE x.indrelid = {codes_name}::regclass::oid AND a.attname = 'landmark'
-    ), 0)::bigint
-"""
+_LISTS_BYTES = query("catalog.lists_bytes")
 
-# Landmarks, the b-tree of the codes by landmark, and the tables of an unfinished build.
-_LANDMARK_BYTES: LiteralString = """
-    (
-        SELECT coalesce(sum(
-            CASE WHEN o.id = {codes_name}::regclass::oid THEN {lists}
-            ELSE pg_total_relation_size(o.id) END
-        ), 0)::bigint
-        FROM hashindex.index i, hashindex._objects_of(i) o
-        WHERE i.name = {name} AND o.kind = 'table'
-    )
-"""
+_LANDMARK_BYTES = query("catalog.landmark_bytes")
 
-_SUMMARY: LiteralString = """
-    SELECT pg_catalog.count({column}) AS rows, (SELECT count(*) FROM {codes}) AS codes,
-           pg_total_relation_size({codes_name}::regclass) - {lists} AS code_bytes,
-           {landmarks} AS access_bytes,
-           coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint AS vector_bytes,
-           ({waiting}) AS waiting
-    FROM {table}
-"""
+_SUMMARY = query("catalog.summary")
 
 # Citus counts one table at a time.
 _ROWS_IN_SHARDS: LiteralString = """
@@ -140,14 +81,7 @@ _LANDMARKS: LiteralString = """
     SELECT i.landmark_table FROM hashindex.index i WHERE i.name = $1
 """
 
-_LISTS: LiteralString = """
-    SELECT (SELECT count(*) FROM {landmarks}) AS landmarks,
-           coalesce(sum(l.codes), 0)::bigint AS codes,
-           coalesce(pg_catalog.max(l.codes) FILTER (WHERE l.landmark IS NOT NULL), 0) AS longest,
-           coalesce(sum(l.codes) FILTER (WHERE l.landmark IS NULL), 0)::bigint AS unlisted,
-           (SELECT i.trained_rows FROM hashindex.index i WHERE i.name = $1) AS trained_rows
-    FROM (SELECT c.landmark, count(*) AS codes FROM {codes} c GROUP BY c.landmark) l
-"""
+_LISTS = query("catalog.lists")
 
 
 @dataclass(frozen=True)
@@ -595,7 +529,7 @@ def _rows_steps(
     # A search needs only a connection's settings and adapters, which both kinds have.
     used = cast(Connection, connection)
     # As binary, since psycopg reads times as text only if DateStyle is ISO.
-    rows = yield Statement(_CATALOG + which, values, rows=dict_row, binary=True)
+    rows = yield Statement(f"{_CATALOG}\n{which}", values, rows=dict_row, binary=True)
     return [IndexRow(connection=used, **row) for row in rows]
 
 

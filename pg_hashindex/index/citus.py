@@ -18,6 +18,7 @@ from ..db.citus import is_distributed
 from ..db.connection import EXTENSION
 from ..db.locks import retry_while_locked
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import Work
@@ -80,16 +81,7 @@ _MOST_PAGES: LiteralString = """
 _IN_ORDER: LiteralString = """
     SELECT count(*) FROM pg_catalog.run_command_on_shards($1, $2)
 """
-_CLUSTER: LiteralString = """DO $body$
-BEGIN
-    PERFORM pg_catalog.set_config('lock_timeout', '2s', true);
-    EXECUTE (
-        SELECT pg_catalog.format('CLUSTER %%s USING %%I', x.indrelid::regclass, c.relname)
-        FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class c ON c.oid = x.indexrelid
-        WHERE x.indrelid = $shard$%s$shard$::regclass AND NOT x.indisprimary
-    );
-END
-$body$"""
+_CLUSTER = query("shards.cluster")
 
 
 def distribute(index: IndexRow) -> None:

@@ -36,6 +36,7 @@ from psycopg import RawCursor, sql
 
 from ..db.batches import RowBatch, read_batch
 from ..db.progress import Progress, is_shown
+from ..db.sql_files import query
 from ..db.throttle import Throttle
 from ..db.work import Work, claimed_work
 from ..errors import (
@@ -68,56 +69,13 @@ _COUNTED_PAGES = 1000
 # Seconds without progress, because others lock rows, before we give up.
 _PATIENCE = 60.0
 
-# $1 is a key, $2 the most rows. Both sides of the anti-join are bounded, so that no batch reads the
-# codes of earlier ones.
-_ROWS: LiteralString = """
-    SELECT {key_text}, b.{column}, {version} FROM {table} b
-    WHERE ({key}) {comparison} ({start}) AND b.{column} IS NOT NULL {fits}
-      AND {has_no_code_from_start}
-    ORDER BY {key} LIMIT $2
-"""
+_ROWS = query("encoding.rows")
 
-# Counting all missing rows takes as long as encoding a few percent of them.
-_PAGES_OF_TABLE: LiteralString = """
-    SELECT greatest(
-        pg_relation_size({table_name}::regclass),
-        (SELECT sum(pg_relation_size(p.relid)) FROM pg_partition_tree({table_name}::regclass) p)
-    )::bigint / current_setting('block_size')::integer
-"""
+_PAGES_OF_TABLE = query("encoding.pages_of_table")
 
-# $1, $2 and $3 are the keys, versions and codes of a batch; a cast of the third to bit[] would cut
-# each code down to one bit. The index cannot be dropped before the statement ends: its lock on the
-# table of codes is taken before its snapshot. unnest of several arrays is PostgreSQL's own under
-# any search_path; pg_catalog.unnest takes only one.
-_WRITE: LiteralString = """
-    WITH present AS (
-        SELECT {as_ids}, s.code{filter_values}
-        FROM unnest($1::text[], $2::text[], $3) s(id, version, code)
-        JOIN {table} b ON ({key}) = ({given_key})
-        WHERE b.{column} IS NOT NULL {fits} AND {unchanged} AND {current}
-        FOR SHARE OF b SKIP LOCKED
-    )
-    INSERT INTO {codes} ({ids}, code{filter_targets})
-    SELECT * FROM present p
-    ON CONFLICT ({ids}) DO NOTHING
-"""
+_WRITE = query("encoding.write")
 
-# Deletes codes of rows that went with a detached partition, or while triggers were off. A role that
-# does not see every row must not do this. The keys are put into an array, since a plain NOT EXISTS
-# would read both tables instead of their two indexes. A row of that key may come meanwhile; its
-# code then has another xmin, and stays.
-PRUNE: LiteralString = """
-    WITH gone AS MATERIALIZED (
-        SELECT {code_key}, c.xmin AS version FROM {codes} c WHERE ({code_key}) IN (
-            SELECT {ids} FROM pg_catalog.unnest(ARRAY(
-                SELECT {whole_key} FROM {codes} c
-                WHERE NOT row_security_active({table_name}) AND {current}
-                  AND NOT EXISTS (SELECT FROM {table} b WHERE ({key}) = ({code_key}))
-            )) k({ids})
-        )
-    )
-    DELETE FROM {codes} c USING gone WHERE ({code_key}) = ({gone_key}) AND c.xmin = gone.version
-"""
+PRUNE = query("encoding.prune")
 
 
 def encode_missing(

@@ -14,6 +14,7 @@ from psycopg import sql
 from ..db import rows
 from ..db.batches import RowBatch, read_batch
 from ..db.progress import Progress
+from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work
 from ..models import codes
@@ -44,14 +45,7 @@ _FILTER_FAULTS: LiteralString = """
     SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1
 """
 
-_OTHER_FILTERS: LiteralString = """
-    DELETE FROM {codes} c WHERE ({code_key}) IN (
-        SELECT {ids} FROM pg_catalog.unnest(ARRAY(
-            SELECT {whole_key} FROM {codes} c JOIN {table} b ON ({key}) = ({code_key})
-            WHERE pg_catalog.record_image_ne(ROW({kept}), ROW({filters})) AND {current}
-        )) k({ids})
-    )
-"""
+_OTHER_FILTERS = query("verifying.other_filters")
 
 _WITHOUT_VECTOR: LiteralString = """
     SELECT {key_text}, {stored} FROM {table} b JOIN {codes} c ON ({code_key}) = ({key})

@@ -13,11 +13,13 @@ from typing import Any, Literal, LiteralString
 
 import numpy as np
 from pgvector import Vector
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from ..db.connection import Connection
 from ..db.owners import prepare_schema
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import Statement, Steps, execute, one_row, read_as, run
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
 from .layers import Layer
@@ -45,42 +47,13 @@ _NETWORK = "network"
 # Far below 1 GB, PostgreSQL's limit of a value; a client holds a part twice.
 _PART_BYTES = 8_000_000
 
-_MODEL: LiteralString = """
-    SELECT id, name, method, dimension, metric, parameters, training, version, checksum,
-           bit_weights, network, profile, n_bits, cuts
-    FROM hashindex.find_model($1)
-"""
-_INSERT = """
-    INSERT INTO hashindex.model (
-        name, version, method, dimension, n_bits, metric, parameters, training, checksum,
-        bit_weights, network, profile, cuts, layers
-    )
-    SELECT $1, coalesce(pg_catalog.max(version), 0) + 1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-           $12, ARRAY[{layers}]
-    FROM hashindex.model WHERE name = $1
-    RETURNING id, version
-"""
+_MODEL = query("models.model")
+_INSERT = query("models.insert")
 _INSERT_PART: LiteralString = (
     "INSERT INTO hashindex.model_part (model_id, part, data) VALUES ($1, $2, $3)"
 )
-_LAYERS: LiteralString = """
-    SELECT l.kind, l.weights, l.bias, l.scale, l.nearest
-    FROM hashindex.readable_model m, pg_catalog.unnest(m.layers)
-         WITH ORDINALITY AS l(kind, weights, bias, scale, nearest, position)
-    WHERE m.id = $1 ORDER BY l.position
-"""
-_SCRIPT: LiteralString = """
-    SELECT pg_catalog.format(
-        'INSERT INTO hashindex.model (name, version, method, dimension, n_bits, metric, '
-        'parameters, training, checksum, bit_weights, profile, cuts, layers) '
-        'SELECT %L, coalesce(pg_catalog.max(version), 0) + 1, %L, %L, %L, %L, %L, %L, %L, %L, %L, '
-        '%L, %L FROM hashindex.model WHERE name = %1$L;',
-        name, method, dimension, n_bits, metric, parameters, training, checksum, bit_weights,
-        profile, cuts, layers
-    )
-    FROM hashindex.find_model($1) m
-    WHERE NOT EXISTS (SELECT FROM hashindex.readable_model_part p WHERE p.model_id = m.id)
-"""
+_LAYERS = query("models.layers")
+_SCRIPT = query("models.script")
 _PARTS: LiteralString = (
     "SELECT part FROM hashindex.readable_model_part WHERE model_id = $1 ORDER BY part"
 )
@@ -319,30 +292,7 @@ def _describe(connection: Connection, which: str, values: list[str]) -> list[Sto
         return read_as(
             StoredModel,
             connection,
-            f"""
-            SELECT m.name, m.version, m.method, m.dimension, m.n_bits, m.metric, m.parameters,
-                   m.training, m.checksum, m.created_at,
-                   pg_catalog.pg_column_size(m.layers) + coalesce((
-                       SELECT sum(octet_length(p.data)) FROM hashindex.readable_model_part p
-                       WHERE p.model_id = m.id
-                   ), 0)::bigint AS size_bytes,
-                   ARRAY(
-                       SELECT l.kind FROM pg_catalog.unnest(m.layers) WITH ORDINALITY
-                           AS l(kind, weights, bias, scale, nearest, position)
-                       WHERE l.kind IS DISTINCT FROM 'network' ORDER BY l.position
-                   ) AS layer_kinds,
-                   ARRAY(
-                       SELECT i.name FROM hashindex.index i WHERE i.model_id = m.id ORDER BY i.name
-                   ) AS indexes,
-                   m.bit_weights IS NOT NULL AS weighted,
-                   m.network ->> 'kind'::text AS network,
-                   CASE WHEN m.network IS NULL THEN 'sql' ELSE 'python' END AS evaluated_in,
-                   CASE WHEN jsonb_typeof(m.profile -> 'rows'::text) = 'number' THEN
-                       (m.profile -> 'rows'::text)::integer
-                   END AS profile_rows,
-                   m.cuts
-            FROM hashindex.readable_model m {which}
-            """.encode(),  # noqa: S608
+            sql.SQL(query("models.described")).format(which=sql.SQL(which)),
             values,
         )
 

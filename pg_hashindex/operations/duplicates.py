@@ -11,6 +11,7 @@ from psycopg import sql
 from ..db.connection import outside_transactions
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
@@ -153,10 +154,7 @@ class _Target:
     def begin(self) -> int:
         """Make the table, or return the list from which an interrupted run continues."""
         found = self._execute(
-            "SELECT pg_catalog.obj_description(t.oid, 'pg_class'), t.oid IS NOT NULL, "
-            "pg_has_role(c.relowner, current_user, 'USAGE') "
-            "FROM (SELECT pg_catalog.to_regclass($1)::oid AS oid) t "
-            "LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) t.oid",
+            query("duplicates.found"),
             [self._table.as_string(self._index.connection)],
         ).fetchone()
         comment, exists, is_own = found

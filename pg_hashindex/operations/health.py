@@ -20,6 +20,7 @@ from scipy.special import entr
 from ..db import rows
 from ..db.batches import decode_vectors, dimension_of, stream
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
@@ -62,16 +63,7 @@ _EVERY: LiteralString = """
     LEFT JOIN {codes} c ON ({code_key}) = ({key}) WHERE b.{column} IS NOT NULL
 """
 
-# Count the rows that have each drawn code. Type bit cannot be hashed, so the first 64 bits are
-# compared as a number first.
-_ALIKE: LiteralString = """
-    SELECT d.number, pg_catalog.count(*)
-    FROM (SELECT k.code::pg_catalog."bit" AS code, k.code::bit(64)::bigint AS head, k.number
-          FROM pg_catalog.unnest($1::bit varying[]) WITH ORDINALITY k(code, number)) d
-    JOIN (SELECT c.code::pg_catalog."bit" AS code, c.code::bit(64)::bigint AS head
-          FROM {codes} c {clause} WHERE {condition}) c ON c.head = d.head AND c.code = d.code
-    GROUP BY d.number
-"""
+_ALIKE = query("health.alike")
 
 
 @dataclass(frozen=True)

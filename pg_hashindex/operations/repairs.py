@@ -16,6 +16,7 @@ from ..db.keys import KeyColumns, as_key_columns
 from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
@@ -29,21 +30,7 @@ from .health import CodeChecks
 #: it is.
 Names: TypeAlias = tuple[str | None, str | None, list[str] | None, str | None]
 
-# $2 is a table, $3 a column, $4 columns and $5 a column; NULL leaves a name as it is. The tenants
-# are the first of the filter columns.
-_REBIND: LiteralString = """
-    UPDATE hashindex.index x
-    SET schema_name = n.nspname, table_name = c.relname, column_name = coalesce($3, x.column_name),
-        key_columns = CASE WHEN $4::text[] IS NULL THEN x.key_columns
-            ELSE (SELECT k.key_columns FROM hashindex._find_key(c.oid::regclass, $4::text[]) k) END,
-        tenant_column = coalesce($5, x.tenant_column),
-        filter_columns = CASE WHEN $5::text IS NULL THEN x.filter_columns
-            ELSE $5::text || x.filter_columns[2:] END
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE x.name = $1 AND c.oid = (CASE WHEN $2::text IS NOT NULL THEN $2::text::regclass
-        ELSE to_regclass(pg_catalog.format('%I.%I', x.schema_name, x.table_name)) END)::oid
-    RETURNING pg_catalog.format('%I.%I', n.nspname, c.relname)
-"""
+_REBIND = query("repairs.rebind")
 
 _FILTER_FAULTS: LiteralString = """
     SELECT f FROM hashindex.index i, hashindex._filter_faults(i) f WHERE i.name = $1

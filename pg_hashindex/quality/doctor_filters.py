@@ -2,19 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, LiteralString
+from typing import Any
 
 from ..db.connection import Connection
+from ..db.sql_files import query
 from ..db.statements import execute
 
-_COLUMNS: LiteralString = """
-    SELECT pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, NULL)
-    FROM pg_catalog.pg_attribute a
-    WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
-      AND EXISTS (SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
-                  WHERE m.amname = 'btree' AND o.opcdefault
-                    AND (o.opcintype = a.atttypid OR a.atttypid = 'varchar'::regtype::oid))
-"""
+_COLUMNS = query("doctor.filters")
 
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _COMPARISON = re.compile(

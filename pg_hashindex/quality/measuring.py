@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from pgvector import Vector
 from psycopg import RawCursor, sql
 from psycopg.rows import tuple_row
 
+from ..db import sql_files
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
@@ -25,17 +26,7 @@ from .queries import Query
 
 _Query = TypeVar("_Query")
 
-# $4 is the tenant, or NULL for the whole table.
-_EXACT: LiteralString = """
-    SELECT e.id, e.distance
-    FROM hashindex.find_index($1) i, hashindex._exact_search(
-        pg_catalog.format('%I.%I', i.schema_name, i.table_name)::regclass, i.key_columns,
-        i.column_name, i.metric, $2, $3,
-        CASE WHEN $4::text IS NOT NULL THEN
-            pg_catalog.format('%I.%I = %L', i.table_name, i.tenant_column, $4::text)
-        END, 'pg_catalog, pg_temp'
-    ) e
-"""
+_EXACT = sql_files.query("measuring.exact")
 
 # Standard errors below a mean that hold .95 of a normal distribution above.
 _DEVIATIONS = 1.645
@@ -320,12 +311,9 @@ def _resolved(index: IndexRow, queries: Sequence[Query], tenants: set[str | None
     with translated_errors(table=index.qualified_table):
         rows = execute(
             index.connection,
-            sql.SQL(
-                "SELECT {shown}, CASE WHEN b.{column} IS NOT NULL THEN {key_text} END, {tenant} "
-                "FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY s(id, number) "
-                "LEFT JOIN {table} b ON ({key}) = ({given_key}) AND b.{column} IS NOT NULL "
-                "ORDER BY s.number"
-            ).format(**index.names, shown=index.key.shown(index.key.parts("b")), tenant=tenant),
+            sql.SQL(sql_files.query("measuring.asked")).format(
+                **index.names, shown=index.key.shown(index.key.parts("b")), tenant=tenant
+            ),
             [[query.row_id for query in queries]],
             binary=True,
         ).fetchall()

@@ -12,6 +12,7 @@ from psycopg import sql
 from ..db.connection import EXTENSION, Connection
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute, one_row
 from ..db.table_source import find_relation
 from ..errors import (
@@ -43,22 +44,7 @@ _READ_ONLY: LiteralString = (
     "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'"
 )
 
-_RIGHTS: LiteralString = """
-    SELECT pg_catalog.quote_ident(current_user),
-           pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
-           pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
-           pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
-           (SELECT pg_catalog.string_agg(r, ', ')
-            FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
-            WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
-           CASE WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN
-               pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner))
-           END
-    FROM pg_catalog.pg_class c
-    LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
-    JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
-    WHERE c.oid = $1::regclass::oid
-"""
+_RIGHTS = query("quickstart.rights")
 
 _BUILDS: LiteralString = """
     SELECT p.pid, p.blocks_done, p.blocks_total FROM pg_catalog.pg_stat_progress_create_index p

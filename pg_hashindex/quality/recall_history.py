@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import Any
 
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import one_row, read_as
 from ..errors import DatabaseStateError
 from ..index.catalog import Access, HasRow, IndexRow
@@ -21,33 +22,9 @@ HEADINGS = (
     *("recall", "p50 ms", "p95 ms"),
 )
 
-_OBSTACLE: LiteralString = """
-    SELECT CASE
-        WHEN pg_is_in_recovery() THEN 'this server is a standby'
-        WHEN current_setting('transaction_read_only')::boolean THEN 'the session is read-only'
-        WHEN NOT (has_schema_privilege('hashindex', 'USAGE')
-                  AND has_table_privilege('hashindex.recall_history', 'INSERT'))
-            THEN pg_catalog.format(
-                'role %s may not INSERT into hashindex.recall_history', current_user)
-    END
-"""
-
-_SAVE: LiteralString = """
-    INSERT INTO hashindex.recall_history (
-        index_name, seed, model, access, ranking, candidates, probes, k, queries, recall,
-        p50_ms, p95_ms
-    )
-    SELECT i.name, %(seed)s, %(model)s, %(access)s, %(ranking)s, %(candidates)s, %(probes)s,
-           %(k)s, %(queries)s, %(recall)s, %(p50_ms)s, %(p95_ms)s
-    FROM hashindex.index i WHERE i.name = %(index)s AND i.model_id = %(model_id)s
-"""
-
-_HISTORY: LiteralString = """
-    SELECT h.measured_at, h.seed, h.model, h.access, h.ranking, h.candidates, h.probes, h.k,
-           h.queries, h.recall, h.p50_ms, h.p95_ms
-    FROM hashindex.recall_history h
-    WHERE h.index_name = $1 ORDER BY h.id DESC LIMIT $2
-"""
+_OBSTACLE = query("recall_history.obstacle")
+_SAVE = query("recall_history.save")
+_HISTORY = query("recall_history.history")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from ..db.connection import Connection
 from ..db.server_errors import translated_errors
+from ..db.sql_files import query
 from ..db.statements import execute
 from ..errors import InvalidInputError
 from ..models.functions import ModelFunctions
@@ -32,18 +33,7 @@ GRAPH: LiteralString = " WITH (ef_construction = 128)"
 CANDIDATES = (20, 50, 100, 200, 400, 800)
 _EF_SEARCH, _PROBES = (40, 100, 200, 400), (1, 3, 10, 32, 100)
 
-_COLUMN: LiteralString = """
-    SELECT c.oid::regclass::text, c.relkind = 'p', quote_ident(a.attname), t.typname, a.atttypmod,
-           coalesce((
-               SELECT string_agg(quote_ident(k.attname), ', ' ORDER BY array_position(i.indkey, k.attnum))
-               FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k
-                   ON k.attrelid = i.indrelid AND k.attnum = ANY (i.indkey)
-               WHERE i.indrelid = c.oid AND i.indisprimary
-           ), '*')
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
-    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-    WHERE c.oid = $1::text::regclass AND a.attname = $2 AND NOT a.attisdropped
-"""  # noqa: E501
+_COLUMN = query("systems.column")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from psycopg import Column, RawCursor, sql
 from psycopg.postgres import types
 
 from ..db.caller_queries import columns_of, errors_naming, exact_text, find_query
+from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.table_source import TableSource
 from ..errors import InvalidInputError
@@ -25,32 +26,8 @@ _NUMBERS = frozenset(
 # Weights that float32 holds. NaN is greater than any number, so it is refused.
 _USABLE = sql.SQL("(c >= 1e-37 AND c < 3.4e38)")
 
-# The server numbers rows and objects and packs the edges of a row into one value, so that Python
-# does nothing for each edge. The ORDER BY within a row makes it sort, within work_mem, instead of
-# holding all edges in a hash table. Bad lines become those of a row -1. The caller's query cannot
-# see any of the names here.
-_PACKED = """
-SELECT row_number, string_agg(int4send(object::int), ''::bytea ORDER BY object, weight),
-       string_agg(float8send(weight), ''::bytea ORDER BY object, weight)
-FROM (
-    SELECT CASE WHEN line.bad OR {unknown} THEN -1 ELSE drawn.number - 1 END AS row_number,
-           dense_rank() OVER (ORDER BY line.object) AS object, line.weight
-    FROM {lines}
-    LEFT JOIN {table} base ON ({key}) = ({line_key})
-    LEFT JOIN pg_catalog.unnest($1::text[]) WITH ORDINALITY drawn(id, number)
-        ON ({drawn_key}) = ({line_key})
-    WHERE drawn.number IS NOT NULL OR line.bad OR {unknown}
-) numbered
-GROUP BY row_number ORDER BY row_number
-"""
-
-_FIRST_BAD = """
-SELECT line.number, line.shown, {key_text}, {unknown}
-FROM (SELECT *, row_number() OVER () AS number FROM {lines}) line
-LEFT JOIN {table} base ON ({key}) = ({line_key})
-WHERE line.bad OR {unknown}
-ORDER BY line.number LIMIT 1
-"""
+_PACKED = query("edges.packed")
+_FIRST_BAD = query("edges.first_bad")
 
 
 @dataclass(frozen=True)

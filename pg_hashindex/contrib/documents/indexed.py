@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from ...db.connection import Connection
+from ...db.sql_files import query
 from ...db.statements import execute, one_row
 from ...errors import (
     DatabaseStateError,
@@ -42,26 +43,7 @@ _INDEXES: LiteralString = """
     ORDER BY i.name
 """
 
-# pgvector's HNSW over the codes of a model's function. An index depends on the functions it calls.
-_GRAPHS: LiteralString = """
-    SELECT c.relname::text, i.indisvalid, m.metric,
-           pg_catalog.format('hashindex.%I', p.proname), a.atttypmod
-    FROM pg_catalog.pg_index i
-    JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
-    JOIN pg_catalog.pg_am h ON h.oid = c.relam AND h.amname = 'hnsw'
-    JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] AND o.opcname = 'bit_hamming_ops'
-    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = 1
-    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
-        AND d.objid = c.oid AND d.refclassid = 'pg_catalog.pg_proc'::regclass
-    JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
-        AND p.pronamespace = 'hashindex'::regnamespace
-    LEFT JOIN hashindex.model m
-        ON pg_catalog.starts_with(p.prosrc, pg_catalog.format('-- model %s:%s ', m.name, m.version))
-    WHERE i.indrelid = to_regclass($1)::oid AND i.indnatts = 1 AND i.indpred IS NULL
-        AND pg_catalog.pg_get_expr(i.indexprs, i.indrelid) OPERATOR(pg_catalog.=)
-            pg_catalog.format('(hashindex.%I(embedding))::bit(%s)', p.proname, a.atttypmod)
-    ORDER BY c.relname
-"""
+_GRAPHS = query("documents.graphs")
 
 _SET: LiteralString = """
     SELECT pg_catalog.set_config(u.name, u.value, true)

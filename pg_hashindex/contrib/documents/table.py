@@ -16,6 +16,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from ...db.connection import Connection
 from ...db.owners import check_owners
 from ...db.server_errors import translated_errors
+from ...db.sql_files import query
 from ...db.statements import execute, one_row
 from ...errors import InvalidInputError
 from ...index.filter_text import filter_text
@@ -29,17 +30,7 @@ COLUMN = "embedding"
 # Statement-level triggers encode the rows of a whole statement, so one statement writes many.
 _BATCH_ROWS = 1_000
 
-_COLUMNS: LiteralString = """
-    SELECT a.attname, s.nspname, c.relname, n.nspname, t.typname, a.atttypmod,
-           CASE a.attgenerated WHEN 's' THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
-    FROM pg_catalog.pg_attribute a
-    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-    JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-    JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-    JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
-    WHERE a.attrelid = to_regclass($1)::oid AND a.attnum > 0 AND NOT a.attisdropped
-"""
+_COLUMNS = query("documents.columns")
 
 # The value of a key, generated as (metadata ->> 'tenant') or (metadata ->> 'tenant')::bigint.
 _KEY_OF_METADATA = re.compile(r"\(+metadata ->> '((?:[^']|'')*)'::text\)+(?:::(?:integer|bigint))?")
@@ -53,16 +44,7 @@ _CREATE: LiteralString = """
     )
 """
 
-# Sorted by id as Python sorts, so that two writers of the same documents do not deadlock.
-_WRITE: LiteralString = """
-    INSERT INTO {table} (id, content, metadata, embedding)
-    SELECT u.id, u.content, u.metadata::jsonb, u.embedding
-    FROM unnest($1::text[], $2::text[], $3::text[], $4)
-        u(id, content, metadata, embedding)
-    ORDER BY u.id COLLATE "C"
-    ON CONFLICT (id) DO UPDATE
-    SET content = excluded.content, metadata = excluded.metadata, embedding = excluded.embedding
-"""
+_WRITE = query("documents.write")
 
 _READ: LiteralString = """
     SELECT id, content, metadata, {embedding} FROM {table} WHERE id = ANY ($1::text[])
@@ -70,14 +52,7 @@ _READ: LiteralString = """
 
 _MATCHING: LiteralString = "SELECT id FROM {table} WHERE {filter} ORDER BY id"
 
-# Words are ranked as by hashindex.hybrid, and found by the same index USING gin.
-_BY_WORDS: LiteralString = """
-    SELECT w.id, w.rank FROM (
-        SELECT id, pg_catalog.ts_rank_cd({document}, $1::tsquery, 1) AS rank FROM {table}
-        WHERE {document} OPERATOR(pg_catalog.@@) $1::tsquery AND {filter}
-    ) w
-    ORDER BY w.rank DESC, w.id LIMIT $2
-"""
+_BY_WORDS = query("documents.by_words")
 
 _WORDS: LiteralString = """
     SELECT c::text, pg_catalog.websearch_to_tsquery(c, $1)::text

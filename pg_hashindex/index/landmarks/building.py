@@ -27,6 +27,7 @@ from psycopg import sql
 from ...db.connection import EXTENSION
 from ...db.locks import retry_while_locked
 from ...db.progress import Progress
+from ...db.sql_files import query
 from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...db.work import Work
@@ -75,16 +76,7 @@ _FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
 # The progress of a build as one number, partition and page; or all read and put in order.
 _START, _IN_ORDER = 0, -1
 
-# The leaf partitions, or the table itself, with their files.
-_LEAVES: LiteralString = """
-    SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind <> 'p' AND (
-        c.oid = {table_name}::regclass::oid
-        OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({table_name}) t)
-    )
-    ORDER BY c.oid
-"""
+_LEAVES = query("landmarks.leaves")
 
 _PAGES_OF_LEAF: LiteralString = """
     SELECT pg_relation_size($1::bigint::oid)
@@ -96,14 +88,7 @@ _ROWS: LiteralString = """
     WHERE {pages} AND b.{column} IS NOT NULL {part}
 """
 
-# With the codes that Python has written; the encoder takes care of rows without one.
-_CODED_ROWS: LiteralString = """
-    SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    CROSS JOIN LATERAL (
-        SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
-    ) c
-    WHERE {pages} AND b.{column} IS NOT NULL {part}
-"""
+_CODED_ROWS = query("landmarks.coded_rows")
 
 _EVERY_ROW = sql.SQL("")
 _PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
@@ -115,15 +100,7 @@ _SHARE_OF_ROWS: LiteralString = """
 """
 _SHARES = 1 << 20
 
-# Tenants whose rows are many enough for landmarks.
-_LARGE_TENANTS: LiteralString = """
-    SELECT n.tenant::text, n.wanted FROM (
-        SELECT b.{tenant} AS tenant,
-               hashindex._tenant_landmarks(pg_catalog.count(b.{column})) AS wanted
-        FROM {table} b WHERE b.{tenant} IS NOT NULL AND hashindex._fits(b.{tenant}::text)
-        GROUP BY b.{tenant}
-    ) n WHERE n.wanted > 0 ORDER BY n.tenant
-"""
+_LARGE_TENANTS = query("landmarks.large_tenants")
 
 _TENANTS_OF_LANDMARKS: LiteralString = """
     SELECT l.tenant::text, count(*) FROM {landmarks} l GROUP BY l.tenant
@@ -141,27 +118,9 @@ _ROWS_OF_TENANT: LiteralString = """
     WHERE b.{tenant} = {value}::{tenant_type} AND b.{column} IS NOT NULL
 """
 
-# $1 is the tenant.
-_SIZE_OF_TENANT: LiteralString = """
-    SELECT n.rows,
-           CASE WHEN hashindex._fits($1) THEN hashindex._tenant_landmarks(n.rows) ELSE 0 END,
-           (SELECT count(*) FROM {landmarks} l WHERE l.tenant = $1::text::{tenant_type}),
-           (SELECT coalesce(pg_catalog.max(l.landmark) + 1, 0) FROM {landmarks} l)
-    FROM (
-        SELECT pg_catalog.count(b.{column}) AS rows FROM {table} b
-        WHERE b.{tenant} = $1::text::{tenant_type}
-    ) n
-"""
+_SIZE_OF_TENANT = query("landmarks.size_of_tenant")
 
-# $1 are the tenants, $2 the numbers of their first landmarks among the new ones, $3 the leaders of
-# these, $4 the number of the first new one.
-_LANDMARKS_OF_TENANTS: LiteralString = """
-    INSERT INTO {landmarks} (landmark, tenant, leader, centre)
-    SELECT c.landmark + $4,
-           ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type},
-           ($3::integer[])[c.landmark + 1] + $4, c.centre
-    FROM pg_temp.hashindex_centres c ORDER BY c.landmark
-"""
+_LANDMARKS_OF_TENANTS = query("landmarks.of_tenants")
 
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 

@@ -1,3 +1,4 @@
+-- name: untrusted_owners
 -- Owners of a table, of its partitions, of what a view reads, of their schemas, and of types of some columns, if they could do more by
 -- running code as the caller. $1: the table, by oid or name; $2: roles that are trusted, as in the column mark, since a name can be made again; $3: whether
 -- a superuser trusts the administrator, or NULL to ask for the administrator instead of the caller; $4: the columns. SET ROLE does not hold code back.
@@ -47,3 +48,33 @@ WHERE ($3 IS NULL OR NOT pg_catalog.pg_has_role(o.owner, me.name, 'USAGE')) AND 
       WHERE n.nspname = 'hashindex' AND ($3 IS NOT FALSE OR NOT me.super) AND pg_catalog.pg_has_role(o.owner, n.nspowner, 'USAGE')
   )
 ORDER BY o.place, o.object
+
+-- name: strangers
+-- Objects in schema hashindex that its owner does not own, and triggers that call a function of another role.
+SELECT o.object, o.owner
+FROM pg_catalog.pg_namespace n CROSS JOIN LATERAL (
+    SELECT 'function ' || p.oid::regprocedure::text AS object, p.proowner AS owner FROM pg_catalog.pg_proc p WHERE p.pronamespace = n.oid
+    UNION ALL
+    SELECT 'relation ' || c.oid::regclass::text, c.relowner FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid
+    UNION ALL
+    SELECT 'type ' || t.oid::regtype::text, t.typowner FROM pg_catalog.pg_type t WHERE t.typnamespace = n.oid
+    UNION ALL
+    SELECT 'operator ' || x.oid::regoperator::text, x.oprowner FROM pg_catalog.pg_operator x WHERE x.oprnamespace = n.oid
+    UNION ALL
+    SELECT pg_catalog.format('trigger %I on %s', t.tgname, c.oid::regclass), p.proowner
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
+    WHERE c.relnamespace = n.oid AND NOT pg_catalog.pg_has_role(p.proowner, n.nspowner, 'USAGE')
+) o
+WHERE n.nspname = 'hashindex' AND o.owner <> n.nspowner ORDER BY 1
+
+-- name: schema_owner
+-- Whether the caller may run what the owner of schema hashindex has put there, the owner, and the caller.
+SELECT NOT me.rolsuper OR pg_catalog.pg_has_role(n.nspowner, me.rolname, 'USAGE'),
+       pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(n.nspowner)),
+       pg_catalog.quote_ident(me.rolname)
+FROM pg_catalog.pg_namespace n CROSS JOIN (
+    SELECT r.* FROM pg_catalog.pg_roles r
+    WHERE r.rolname = session_user AND r.rolsuper OR r.rolname = current_user
+    ORDER BY r.rolsuper DESC LIMIT 1
+) me
+WHERE n.nspname = 'hashindex'

@@ -1,0 +1,134 @@
+-- name: holders
+-- The processes that have locked a table against reads. $1: the table.
+SELECT l.pid, left(coalesce(nullif(a.query, ''), '?'), 60)
+FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE l.relation = to_regclass($1)::oid AND l.granted AND l.mode = 'AccessExclusiveLock'
+  AND l.database = (
+      SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database()
+  )
+
+-- name: facts
+-- A table and its vectors, by the catalogs and statistics. $1: the table's oid; $2: the column.
+-- The columns are fields of TableFacts, but for the last two.
+WITH leaf AS (
+    SELECT c.oid, c.reltoastrelid, c.reltuples, c.relkind FROM pg_catalog.pg_class c
+    WHERE c.relkind <> 'p'
+      AND (c.oid = $1::oid
+           OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree($1::oid) t))
+), key AS (
+    -- As hashindex._find_key wants it; the schema need not be installed.
+    SELECT k.names, x.indisprimary AS is_primary
+    FROM pg_catalog.pg_index x CROSS JOIN LATERAL (
+        SELECT pg_catalog.array_agg(a.attname::text ORDER BY n.n) AS names,
+               pg_catalog.bool_and(a.attnotnull) AS are_there
+        FROM pg_catalog.generate_series(0, x.indnkeyatts - 1) n(n)
+        JOIN pg_catalog.pg_attribute a
+            ON a.attrelid = x.indrelid AND a.attnum = x.indkey[n.n]
+    ) k
+    WHERE x.indrelid = $1::oid AND x.indisunique AND x.indisvalid AND x.indimmediate
+      AND x.indpred IS NULL AND x.indexprs IS NULL AND k.are_there
+)
+SELECT $1::oid::regclass::text AS name, pg_catalog.quote_ident(a.attname) AS quoted_column,
+       a.atttypmod <> -1 AS declared,
+       CASE a.attstorage WHEN 'p' THEN 'plain' WHEN 'e' THEN 'external' WHEN 'm' THEN 'main'
+           ELSE 'extended' END AS storage,
+       CASE r.relkind WHEN 'p' THEN 'partitioned table' WHEN 'm' THEN 'materialised view'
+           ELSE 'table' END AS kind,
+       sum(greatest(l.reltuples, 0))::bigint AS rows,
+       coalesce(sum(pg_catalog.pg_relation_size(l.oid)), 0)::bigint AS heap_bytes,
+       coalesce(
+           sum(pg_catalog.pg_total_relation_size(nullif(l.reltoastrelid, 0::oid))), 0
+       )::bigint AS toast_bytes,
+       coalesce(sum(pg_catalog.pg_indexes_size(l.oid)), 0)::bigint AS index_bytes,
+       round(
+           sum(s.n_dead_tup) / nullif(sum(s.n_dead_tup) + sum(s.n_live_tup), 0::numeric), 4
+       )::float8 AS dead_share,
+       max(greatest(s.last_vacuum, s.last_autovacuum)) AS last_vacuum,
+       max(greatest(s.last_analyze, s.last_autoanalyze)) AS last_analyze,
+       coalesce(sum(s.n_tup_upd + s.n_tup_del), 0)::bigint AS changed,
+       (SELECT k.names FROM key k WHERE k.is_primary) AS primary_key,
+       (SELECT k.names FROM key k WHERE NOT k.is_primary
+        ORDER BY pg_catalog.cardinality(k.names), k.names LIMIT 1) AS other_key,
+       bool_or(l.relkind = 'f') AS has_foreign, row_security_active($1::oid) AS has_hidden
+FROM pg_catalog.pg_class r JOIN pg_catalog.pg_attribute a ON a.attrelid = r.oid,
+     leaf l LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = l.oid
+WHERE r.oid = $1::oid AND a.attname = $2 AND NOT a.attisdropped
+GROUP BY a.attname, a.atttypmod, a.attstorage, r.relkind
+
+-- name: indexes
+-- Indexes of pgvector's whose definition names a column, with those of the partitions. $1: the table's
+-- oid; $2: the column. The columns are fields of VectorIndex, but for the first two.
+SELECT p.names, o.oprname AS operator, i.oid::regclass::text AS name, am.amname AS method,
+       oc.opcname AS operator_class, pg_get_indexdef(x.indexrelid) AS definition,
+       x.indisvalid AS valid,
+       CASE WHEN x.indkey[0] = 0 THEN pg_get_indexdef(x.indexrelid, 1, true) END AS expression,
+       pg_get_expr(x.indpred, x.indrelid, true) AS condition,
+       coalesce(i.reloptions, '{}') AS options, p.bytes::bigint, p.scans::bigint,
+       round(p.hit / nullif(p.hit + p.read, 0::numeric), 3)::float8 AS cached_share
+FROM pg_catalog.pg_index x
+JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+JOIN pg_catalog.pg_am am ON am.oid = i.relam AND am.amname IN ('hnsw', 'ivfflat')
+JOIN pg_catalog.pg_opclass oc ON oc.oid = x.indclass[0]
+JOIN pg_catalog.pg_amop ao ON ao.amopfamily = oc.opcfamily AND ao.amoppurpose = 'o'
+    AND ao.amopstrategy = 1 AND ao.amoplefttype = oc.opcintype
+JOIN pg_catalog.pg_operator o ON o.oid = ao.amopopr
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.array_agg(c.relname) AS names,
+           sum(pg_catalog.pg_relation_size(c.oid)) AS bytes,
+           coalesce(sum(s.idx_scan), 0) AS scans, coalesce(sum(b.idx_blks_hit), 0) AS hit,
+           coalesce(sum(b.idx_blks_read), 0) AS read
+    FROM pg_catalog.pg_class c
+    LEFT JOIN pg_catalog.pg_stat_all_indexes s ON s.indexrelid = c.oid
+    LEFT JOIN pg_catalog.pg_statio_all_indexes b ON b.indexrelid = c.oid
+    WHERE c.oid = i.oid OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree(i.oid) t)
+) p
+WHERE x.indrelid = $1::oid AND EXISTS (
+    SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_attribute a
+        ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+    WHERE d.classid = 'pg_catalog.pg_class'::regclass::oid AND d.objid = x.indexrelid
+      AND d.refclassid = d.classid AND d.refobjid = x.indrelid AND a.attname = $2
+)
+ORDER BY i.relname
+
+-- name: columns
+-- A table, whether the caller may read it, its columns, and those of vectors. $1: the table.
+SELECT r.oid::bigint, r.oid::regclass::text, pg_catalog.quote_ident(current_user),
+       pg_catalog.has_table_privilege(r.oid, 'SELECT'),
+       coalesce(pg_catalog.array_agg(a.attname::text), '{}'),
+       coalesce(pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
+           FILTER (WHERE t.typname IN ('vector', 'halfvec')), '{}')
+FROM (SELECT CAST($1::text AS regclass)::oid AS oid) r
+LEFT JOIN pg_catalog.pg_attribute a
+    ON a.attrelid = r.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+GROUP BY r.oid
+
+-- name: listed
+-- The columns of vectors in a database that the caller may read.
+-- The columns are fields of ListedColumn.
+SELECT c.oid::regclass::text, a.attname::text, pg_catalog.format_type(t.oid, a.atttypmod),
+       -- Unknown before the first ANALYZE.
+       sum(l.reltuples) FILTER (WHERE l.reltuples >= 0)::bigint,
+       coalesce(sum(pg_catalog.pg_table_size(l.oid)), 0)::bigint,
+       ARRAY(SELECT i.relname::text FROM pg_catalog.pg_index x
+             JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
+             JOIN pg_catalog.pg_am m ON m.oid = i.relam AND m.amname IN ('hnsw', 'ivfflat')
+             WHERE x.indrelid = c.oid AND a.attnum = ANY (x.indkey::smallint[])
+             ORDER BY i.relname)
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid AND t.typname IN ('vector', 'halfvec')
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'hashindex'
+LEFT JOIN pg_catalog.pg_class l ON l.relkind <> 'p' AND (
+    l.oid = c.oid OR l.oid IN (SELECT p.relid FROM pg_catalog.pg_partition_tree(c.oid) p))
+WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND a.attnum > 0
+  AND NOT a.attisdropped AND pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT')
+GROUP BY c.oid, a.attname, a.attnum, t.oid, a.atttypmod ORDER BY 1, a.attnum
+
+-- name: filters
+-- The columns of a table that a filter may compare, and their types. $1: the table's oid.
+SELECT pg_catalog.quote_ident(a.attname), pg_catalog.format_type(a.atttypid, NULL)
+FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
+  AND EXISTS (SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
+              WHERE m.amname = 'btree' AND o.opcdefault
+                AND (o.opcintype = a.atttypid OR a.atttypid = 'varchar'::regtype::oid))

@@ -1,0 +1,49 @@
+-- name: leaves
+-- The leaf partitions, or the table itself, with their files.
+SELECT c.oid::bigint, n.nspname, c.relname, pg_relation_filenode(c.oid)::bigint
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind <> 'p' AND (
+    c.oid = {table_name}::regclass::oid
+    OR c.oid IN (SELECT t.relid::oid FROM pg_catalog.pg_partition_tree({table_name}) t)
+)
+ORDER BY c.oid
+
+-- name: coded_rows
+-- The rows in some pages of a leaf, with the codes that Python has written; the encoder takes care of
+-- rows without one.
+SELECT {key}, c.code, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+CROSS JOIN LATERAL (
+    SELECT c.code FROM {codes} c WHERE ({code_key}) = ({key}) OFFSET 0
+) c
+WHERE {pages} AND b.{column} IS NOT NULL {part}
+
+-- name: large_tenants
+-- Tenants whose rows are many enough for landmarks.
+SELECT n.tenant::text, n.wanted FROM (
+    SELECT b.{tenant} AS tenant,
+           hashindex._tenant_landmarks(pg_catalog.count(b.{column})) AS wanted
+    FROM {table} b WHERE b.{tenant} IS NOT NULL AND hashindex._fits(b.{tenant}::text)
+    GROUP BY b.{tenant}
+) n WHERE n.wanted > 0 ORDER BY n.tenant
+
+-- name: size_of_tenant
+-- A tenant's rows, the landmarks they should have and have, and the number of the next landmark. $1: the
+-- tenant.
+SELECT n.rows,
+       CASE WHEN hashindex._fits($1) THEN hashindex._tenant_landmarks(n.rows) ELSE 0 END,
+       (SELECT count(*) FROM {landmarks} l WHERE l.tenant = $1::text::{tenant_type}),
+       (SELECT coalesce(pg_catalog.max(l.landmark) + 1, 0) FROM {landmarks} l)
+FROM (
+    SELECT pg_catalog.count(b.{column}) AS rows FROM {table} b
+    WHERE b.{tenant} = $1::text::{tenant_type}
+) n
+
+-- name: of_tenants
+-- Saves landmarks of tenants beside those there are.
+-- $1 are the tenants, $2 the numbers of their first landmarks among the new ones, $3 the leaders of
+-- these, $4 the number of the first new one.
+INSERT INTO {landmarks} (landmark, tenant, leader, centre)
+SELECT c.landmark + $4,
+       ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type},
+       ($3::integer[])[c.landmark + 1] + $4, c.centre
+FROM pg_temp.hashindex_centres c ORDER BY c.landmark

@@ -1,0 +1,23 @@
+-- name: other
+-- Other work on an index that this work would disturb. $1: the work; $2: the index.
+-- Work on codes excludes any other. A swap writes codes beside; hashindex.exchange refuses to put
+-- them into use while others encode or build.
+SELECT c.work FROM hashindex.claim c WHERE c.name = $2 AND hashindex._holds(c.pid, c.lock) AND (
+    c.work = $1 OR c.pid <> pg_backend_pid()
+    AND ('swap' NOT IN (c.work, $1) OR 'repair' IN (c.work, $1)))
+
+-- name: claim
+-- Claims work on an index for this session. $1: the work; $2: the index; $3: the lock that it holds.
+INSERT INTO hashindex.claim AS c (work, name, pid, lock) VALUES ($1, $2, pg_backend_pid(), $3)
+ON CONFLICT (work, name) DO UPDATE
+SET pid = excluded.pid, lock = excluded.lock, role = excluded.role, phase = NULL, rows_done = 0,
+    rows_total = NULL, started_at = excluded.started_at,
+    phase_started_at = excluded.phase_started_at
+
+-- name: holders
+-- The other processes that have locked a table. $1: the table.
+SELECT string_agg(DISTINCT l.pid::text, ', ') FROM pg_catalog.pg_locks l
+WHERE l.relation = pg_catalog.to_regclass($1)::oid AND l.granted
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d
+                    WHERE d.datname = pg_catalog.current_database())
+  AND l.pid <> pg_catalog.pg_backend_pid()

@@ -1,0 +1,16 @@
+-- name: rights
+-- Rights of the caller in the database and with a table, and the administrator. $1: the table.
+SELECT pg_catalog.quote_ident(current_user),
+       pg_catalog.quote_ident(pg_catalog.current_database()), n.nspname IS NOT NULL,
+       pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+       pg_catalog.quote_ident(a.rolname), pg_catalog.pg_has_role(a.oid, 'USAGE'),
+       (SELECT pg_catalog.string_agg(r, ', ')
+        FROM pg_catalog.unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
+        WHERE NOT pg_catalog.has_table_privilege(a.oid, c.oid, r)),
+       CASE WHEN NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') THEN
+           pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner))
+       END
+FROM pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'hashindex'
+JOIN pg_catalog.pg_roles a ON a.oid = coalesce(n.nspowner, current_user::regrole::oid)
+WHERE c.oid = $1::regclass::oid
