@@ -51,15 +51,7 @@ _BUILDS: LiteralString = """
     WHERE p.pid = $1::integer OR p.index_relid = pg_catalog.to_regclass($2)::oid
 """
 
-# An index over an expression depends on its functions.
-_CALLS: LiteralString = """
-    SELECT EXISTS (
-        SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_proc p ON p.oid = d.refobjid
-        WHERE d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = $1::text::regclass
-          AND d.refclassid = 'pg_catalog.pg_proc'::regclass
-          AND p.pronamespace = pg_catalog.to_regnamespace('hashindex')::oid AND p.proname = $2
-    )
-"""
+_CALLS = query("quickstart.calls")
 
 _MEMORY: LiteralString = """
     SELECT pg_catalog.set_config('maintenance_work_mem', $1::bigint / 1024 || 'kB', false)
