@@ -25,7 +25,6 @@ EXTREME = {
 }
 # Errors of statements that our functions write, which a wrong role, table or filter breaks.
 SYNTAX_ERROR = {
-    "_adopt",
     "_create_codes",
     "_create_triggers",
     "_estimate",
