@@ -74,7 +74,7 @@ CREATE OR REPLACE FUNCTION hashindex._directions(
     rows {ext}.vector[], mean {ext}.vector, scale double precision, method text, bits integer, seed bigint
 )
 RETURNS {ext}.vector[]
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+LANGUAGE plpgsql STABLE STRICT PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 #variable_conflict use_variable
@@ -89,7 +89,8 @@ DECLARE
             FROM generate_series(1, {ext}.vector_dims(mean)) j CROSS JOIN LATERAL hashint8extended(i::bigint * {ext}.vector_dims(mean) + j, seed) h(n)
             ORDER BY j
         )::{ext}.vector
-        FROM generate_series(1, bits) i ORDER BY i
+        -- There are no more principal directions, and no code has more bits.
+        FROM generate_series(1, least(bits, CASE method WHEN 'lsh' THEN 64000 ELSE {ext}.vector_dims(mean) END)) i ORDER BY i
     );
     turned {ext}.vector[] := directions;
     direction {ext}.vector;

@@ -31,9 +31,7 @@ SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
-    base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
     found double precision;
-    ids text[];
     -- If SQL cannot encode, only rows that have a code serve as queries.
     code text := CASE
         WHEN NOT hashindex._encoded_in_python(i) THEN NULL
@@ -45,16 +43,12 @@ BEGIN
     ELSIF sample IS NULL OR sample < 1 THEN
         PERFORM hashindex._refuse('sample', sample, '1 or more');
     END IF;
-    -- Keys in random order, at least half as many as are wanted. LIMIT has Citus join them to the rows before the searches.
-    ids := (hashindex._sample_ids(
-        base, i.key_columns, concat_ws(' AND ', format('b.%I IS NOT NULL', i.column_name), code || ' IS NOT NULL'), 2 * least(sample, 1000000)
-    )).ids;
     -- A row always finds itself, so one more is searched for, and the row left out. Any row as near as the k-th is as good an answer.
     EXECUTE format(
         $recall$
         SELECT sum(f.found)::double precision / nullif(sum(e.wanted), 0) FROM (
-            SELECT k.id, b.%I::{ext}.vector AS query, %s::bit varying AS code
-            FROM unnest($5) k(id) JOIN %s b ON (%s) = (%s) LIMIT $4
+            SELECT %s AS id, b.%I::{ext}.vector AS query, %s::bit varying AS code
+            FROM %s b WHERE b.%I IS NOT NULL%s ORDER BY random() LIMIT $4
         ) r CROSS JOIN LATERAL (
             SELECT max(x.distance) AS worst, count(*) AS wanted FROM (
                 SELECT x.distance FROM hashindex.exact_search($1, r.query, $2 + 1) x WHERE x.id <> r.id ORDER BY x.distance LIMIT $2
@@ -65,9 +59,10 @@ BEGIN
                 WHERE s.id <> r.id ORDER BY s.distance LIMIT $2
             ) s WHERE s.distance <= e.worst
         ) f$recall$,
-        i.column_name, coalesce(code, 'NULL'), base, hashindex._columns_of('b', i.key_columns), hashindex._key_of_text(i, 'k.id'),
+        hashindex._key_text('b', i.key_columns), i.column_name, coalesce(code, 'NULL'),
+        format('%I.%I', i.schema_name, i.table_name)::regclass, i.column_name, ' AND ' || code || ' IS NOT NULL',
         CASE WHEN i.tenant_column IS NOT NULL THEN ', filter => ''true''' END
-    ) INTO found USING index_name, k, candidates, sample, ids[:sample];
+    ) INTO found USING index_name, k, candidates, sample;
     IF found IS NULL THEN
         RAISE EXCEPTION 'index "%" has fewer than two rows to compare', index_name
             USING ERRCODE = 'object_not_in_prerequisite_state';
