@@ -23,7 +23,7 @@ test test-faults test-documents: export PYTHONDONTWRITEBYTECODE :=
 test test-faults test-documents: export OMP_NUM_THREADS := 1
 test test-faults test-documents: export OPENBLAS_NUM_THREADS := 1
 test: .venv/installed
-	@echo "The tests take under 14 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
+	@echo "The tests take about 8 minutes on two cores; one room of them: $(BIN)/pytest tests/index"
 	$(BIN)/pytest -n 2 --dist worksteal -m "not faults and not documents"
 
 # Kills, cuts, locks and moves; the embedded server; Citus.
