@@ -161,6 +161,7 @@ DECLARE
     i hashindex.index := hashindex._require(exchange.name, administers => true);
     beside text;
     is_older boolean;
+    log text;
 BEGIN
     -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
     -- by builds.
@@ -199,9 +200,10 @@ BEGIN
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
     -- The former log is of the codes that are in use now.
-    FOR i IN SELECT x.* FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers ORDER BY x.name = beside LOOP
-        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', hashindex._log_name(i.storage));
+    FOR log IN SELECT hashindex._log_name(x.storage) FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers LOOP
+        EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', log);
     END LOOP;
+    SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside;
     IF hashindex._is_logged_for(i) THEN
         PERFORM hashindex._create_log(i, format('%I.%I', i.schema_name, i.table_name)::regclass);
     END IF;

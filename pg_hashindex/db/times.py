@@ -4,6 +4,7 @@ A key may be ``infinity``, of a year before 1 or after 9999, or the time ``24:00
 refuses to read these, and with them the whole answer.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,7 @@ def keep_times(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
             cursor.adapters.register_loader(oid, _loader(usual, text))
 
 
+@functools.cache
 def _loader(usual: type[Loader], text: Callable[[Any], str]) -> type[psycopg.adapt.Loader]:
     class OrText(psycopg.adapt.Loader):
         format = Format.BINARY
