@@ -161,6 +161,7 @@ DECLARE
     i hashindex.index := hashindex._require(exchange.name, administers => true);
     beside text;
     is_older boolean;
+    latest bigint;
     log text;
 BEGIN
     -- No session writes after this lock, so the codes beside catch up with the last keys. The table is locked before the catalog's row, as
@@ -189,16 +190,22 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     END IF;
     PERFORM hashindex._catch_up_whole(beside);
-    -- One statement, since storage is unique. A rebalance that was cut off is given up.
+    -- What the two are called, and when that was made, stays; each other column is exchanged, in one statement since storage is unique.
+    EXECUTE format(
+        'UPDATE hashindex.index x SET (%1$s) = (SELECT %1$s FROM hashindex.index o WHERE o.name IN ($1, $2) AND o.name <> x.name) '
+        'WHERE x.name IN ($1, $2)',
+        (
+            SELECT string_agg(quote_ident(a.attname), ', ') FROM pg_attribute a
+            WHERE a.attrelid = 'hashindex.index'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+                AND a.attname <> ALL ('{name,created_at,swap_of,swap_state}')
+        )
+    ) USING exchange.name, beside;
+    -- A rebalance that was cut off is given up.
+    SELECT max(x.generation) INTO STRICT latest FROM hashindex.index x WHERE x.name IN (exchange.name, beside);
     UPDATE hashindex.index x
-    SET (model_id, column_name, code_table, access, building, ranking, candidates,
-         probes, trained_rows, storage, triggers, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
-        = (o.model_id, o.column_name, o.code_table, o.access, o.building,
-           o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.triggers, o.landmark_table, o.encoded,
-           NULL, NULL, NULL, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
-    FROM hashindex.index o
-    WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
-    UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
+    SET (generation, next_generation, built_pages, built_from, swap_state)
+        = (hashindex._new_generation(latest), NULL, NULL, NULL, CASE x.name WHEN beside THEN 'previous' END)
+    WHERE x.name IN (exchange.name, beside);
     -- The former log is of the codes that are in use now.
     FOR log IN SELECT hashindex._log_name(x.storage) FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers LOOP
         EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', log);
