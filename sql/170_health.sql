@@ -20,17 +20,14 @@ AS $$
 DECLARE
     pages double precision := wanted;
     share double precision;
-    -- Citus takes TABLESAMPLE only on a single shard.
-    distributed boolean := (hashindex._distribution_of(relation)).method IS NOT NULL;
 BEGIN
     LOOP
         share := hashindex._sample_share(relation, pages);
         EXECUTE format(
             'SELECT array_agg(s.id) FILTER (WHERE s.place <= $1), count(*) / $2 FROM ('
-            '    SELECT %s AS id, row_number() OVER (ORDER BY random()) AS place FROM %s b %s WHERE %s AND %s'
+            '    SELECT %s AS id, row_number() OVER (ORDER BY random()) AS place FROM %s b %s WHERE %s'
             ') s',
-            hashindex._key_text('b', key_columns), relation, CASE WHEN share < 1 AND NOT distributed THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END,
-            CASE WHEN share < 1 AND distributed THEN format('random() < %s', share) ELSE 'true' END, condition
+            hashindex._key_text('b', key_columns), relation, CASE WHEN share < 1 THEN format('TABLESAMPLE SYSTEM (%s)', 100 * share) END, condition
         ) INTO ids, total USING wanted, share;
         EXIT WHEN cardinality(ids) >= wanted / 2 OR share = 1 OR pages > 16.0 * wanted;
         pages := 8 * pages;

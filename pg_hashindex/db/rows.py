@@ -6,12 +6,11 @@ a pass over all keys.
 """
 
 from collections.abc import Callable, Iterable
-from typing import LiteralString, NamedTuple, TypeVar
+from typing import LiteralString, TypeVar
 
 import numpy as np
 from psycopg import sql
 
-from .citus import is_distributed
 from .connection import Connection
 from .statements import one_row
 
@@ -23,31 +22,17 @@ _LARGE_TABLE = 1_000_000
 _SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
 
 
-class Part(NamedTuple):
-    """TABLESAMPLE clause and condition that read a share of a table's rows."""
-
-    clause: sql.Composable = sql.SQL("")
-    condition: sql.Composable = sql.SQL("true")
-
-
-def part(
-    connection: Connection, table: sql.Composable, share: float, seed: int = 0, *, rows: int = -1
-) -> Part:
-    """Return how to read a share of a table's rows; a share of 1 or more reads all.
+def part(share: float, seed: int = 0, *, rows: int = -1) -> sql.Composable:
+    """Return the clause that reads a share of a table's rows; a share of 1 or more reads all.
 
     An unchanged table and the same seed give the same rows. Tables of more than a million
     ``rows``, or of an unknown number (-1), are sampled by whole pages.
     """
     if share >= 1:
-        return Part()
-    if is_distributed(connection, table.as_string(connection)):
-        # Citus takes TABLESAMPLE only on a single shard. Each shard draws by itself, so the seed
-        # has no effect.
-        draws = sql.SQL("pg_catalog.random() OPERATOR(pg_catalog.<) {}")
-        return Part(condition=draws.format(sql.Literal(share)))
+        return sql.SQL("")
     method = sql.SQL("BERNOULLI" if 0 <= rows <= _LARGE_TABLE else "SYSTEM")
     clause = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})")
-    return Part(clause.format(method, sql.Literal(100 * share), sql.Literal(seed)))
+    return clause.format(method, sql.Literal(100 * share), sql.Literal(seed))
 
 
 def share_of_pages(connection: Connection, table: sql.Composable, pages: int) -> float:

@@ -196,7 +196,6 @@ class TableSource:
 
         A share of 1 or more reads all.
         """
-        part = rows_of.part(self.connection, self.table, share, seed, rows=self.estimate)
         label: sql.Composable = sql.SQL("NULL")
         if self.labels is not None:
             # An array may have several dimensions; unnest gives its elements.
@@ -211,15 +210,14 @@ class TableSource:
             cursor.itersize = _FETCH_ROWS
             cursor.execute(
                 sql.SQL(
-                    "SELECT {vector}, {label}, {key} FROM {table} {sample} "
-                    "WHERE {vector} IS NOT NULL AND {part} AND {condition}"
+                    "SELECT {vector}, {label}, {key} FROM {table} {part} "
+                    "WHERE {vector} IS NOT NULL AND {condition}"
                 ).format(
                     vector=sql.Identifier(self.vector),
                     label=label,
                     key=key,
                     table=self.table,
-                    sample=part.clause,
-                    part=part.condition,
+                    part=rows_of.part(share, seed, rows=self.estimate),
                     condition=condition,
                 ),
                 binary=True,

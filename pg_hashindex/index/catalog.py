@@ -51,8 +51,8 @@ _NAMED: LiteralString = "WHERE i.name = $1"
 _CURRENT = query("catalog.current")
 
 _WAITING: LiteralString = """
-    SELECT count(*) FROM {table} b {clause}
-    WHERE {condition} AND b.{column} IS NOT NULL {fits} AND {has_no_code}
+    SELECT count(*) FROM {table} b {part}
+    WHERE b.{column} IS NOT NULL {fits} AND {has_no_code}
 """
 
 FIRST_MISSING = query("catalog.first_missing")
@@ -409,8 +409,7 @@ class IndexRow:
         With ``codes`` by another table of codes; with ``share`` in that part of the pages alone.
         """
         with translated_errors(self):
-            part = rows.part(self.connection, self.table, share)._asdict()
-            names = self.names_with_codes(codes) | part
+            names = self.names_with_codes(codes) | {"part": rows.part(share)}
             (count,) = one_row(self.connection, _WAITING, names=names)
         return int(count)
 
@@ -455,7 +454,7 @@ class IndexRow:
                     landmarks=sql.SQL(_LANDMARK_BYTES).format(
                         codes_name=codes_name, name=name, lists=lists
                     ),
-                    waiting=sql.SQL(_WAITING).format(**names, **rows.Part()._asdict()),
+                    waiting=sql.SQL(_WAITING).format(**names, part=rows.part(1)),
                 ),
             )
         return found

@@ -17,6 +17,7 @@ from psycopg import sql
 from ..db.citus import is_distributed
 from ..db.connection import EXTENSION
 from ..db.locks import retry_while_locked
+from ..db.rows import part
 from ..db.server_errors import translated_errors
 from ..db.sql_files import query
 from ..db.statements import execute
@@ -41,7 +42,7 @@ _MOST_PASSES = 10
 
 _SAMPLE: LiteralString = """
     SELECT {key}, {tenant_number}b.{column} FROM {table} b
-    TABLESAMPLE BERNOULLI ({percent}) REPEATABLE ({seed}){tenants} WHERE b.{column} IS NOT NULL
+    {part}{tenants} WHERE b.{column} IS NOT NULL
 """
 
 # {entry} is the index as it is now, or with the landmarks that are being built.
@@ -272,9 +273,7 @@ class ShardBuild(LandmarkBuild):
 
     def _drawn(self, share: float, seed: int) -> Iterator[Block]:
         """Read a random share of the rows of all shards, by one query."""
-        query = sql.SQL(_SAMPLE).format(
-            **self._names, percent=sql.Literal(100 * share), seed=sql.Literal(seed)
-        )
+        query = sql.SQL(_SAMPLE).format(**self._names, part=part(share, seed, rows=0))
         with self.connection.transaction():
             try:
                 yield from read_blocks(

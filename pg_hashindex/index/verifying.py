@@ -179,10 +179,10 @@ def draw_codes(index: IndexRow, most: int, share: float, random_state: int) -> l
     """
     place = sql.SQL("c.tableoid::text || c.ctid::text")
     # If few rows have a code, the drawn pages may have none.
-    for part in (rows.part(index.connection, index.codes, share, random_state), rows.Part()):
-        names = {"codes": index.codes, **part._asdict()}
-        names["drawn"] = rows.by_hash(place, random_state, most)
-        statement = "SELECT c.code::text FROM {codes} c {clause} WHERE {condition} {drawn}"
+    drawn = rows.by_hash(place, random_state, most)
+    for tried in (share, 1):
+        names = {"codes": index.codes, "part": rows.part(tried, random_state), "drawn": drawn}
+        statement = "SELECT c.code::text FROM {codes} c {part} {drawn}"
         found = execute(index.connection, statement, names=names).fetchall()
         if found:
             break

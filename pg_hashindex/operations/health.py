@@ -389,8 +389,7 @@ class CodeChecks:
         """Count the rows that have a drawn code, among all codes or a sample of three million."""
         share = self._share(40_000)
         distinct, times = np.unique(codes, return_counts=True)
-        part = rows.part(self.index.connection, self.index.codes, share)
-        query = self._query(_ALIKE, **part._asdict())
+        query = self._query(_ALIKE, part=rows.part(share))
         found = execute(self.index.connection, query, [distinct.tolist()]).fetchall()
         alike = np.ones(len(distinct), dtype=np.int64)
         for number, count in found:

@@ -280,18 +280,15 @@ class _Doctor:
 
         def read(share: float) -> Iterator[Any]:
             nonlocal null_share
-            part = rows_of.part(
-                self._connection, self._source.table, share, seed, rows=self._source.estimate
-            )
             with self._by(self._deadline):
                 found = execute(
                     self._connection,
                     self._column.statement(
                         "SELECT {column}, {key}, pg_catalog.pg_column_size({column}) FROM {table} "
-                        "{clause} WHERE {condition} LIMIT {n}",
+                        "{part} LIMIT {n}",
                         "l2",
                         4 * wanted,
-                        **part._asdict(),
+                        part=rows_of.part(share, seed, rows=self._source.estimate),
                     ),
                 ).fetchall()
             there = [row for row in found if row[0] is not None]
