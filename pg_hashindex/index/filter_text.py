@@ -6,6 +6,7 @@ them, since a statement that SQLAlchemy compiles gets its values later.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import psycopg
@@ -25,8 +26,30 @@ from sqlalchemy.sql.expression import (
 
 from ..errors import InvalidInputError
 
+
+class _FilterCompiler(PGCompiler_psycopg):
+    """Writes the bare name of a column's table, since codes know no schema.
+
+    With a subquery, which may read a table of the same name, names stay qualified.
+    """
+
+    @cached_property
+    def _has_subquery(self) -> bool:
+        return any(isinstance(one, sa.SelectBase) for one in visitors.iterate(self.statement))
+
+    def visit_column(  # type: ignore[override]
+        self, column: ColumnClause[Any], include_table: bool = True, **kw: Any
+    ) -> str:
+        table = column.table
+        if not include_table or not isinstance(table, sa.Table) or self._has_subquery:
+            return str(super().visit_column(column, include_table=include_table, **kw))
+        text = super().visit_column(column, include_table=False, **kw)
+        return f"{self.preparer.quote(table.name)}.{text}"
+
+
 # For psycopg's own quoting.
 _PSYCOPG = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+_PSYCOPG.statement_compiler = _FilterCompiler
 # SQLAlchemy's own pattern takes a word with a line break at its end for one without.
 _PSYCOPG.identifier_preparer.legal_characters = re.compile(r"[A-Za-z0-9_$]+\Z")
 
@@ -106,7 +129,7 @@ def tenant_in(
     return None
 
 
-class _TextCompiler(PGCompiler_psycopg):
+class _TextCompiler(_FilterCompiler):
     """Writes markers for values, each with the cast that the dialect gives it.
 
     ``outer`` is the compiler of the statement that has the filter.
