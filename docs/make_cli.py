@@ -82,9 +82,9 @@ def text() -> str:
     several = {option for option, times in used.items() if times >= SEVERAL}
     parts = [HEAD, TABLE, *map(row, sorted(several))]
     for path, (command, taken) in listed.items():
-        usage = " ".join(command.collect_usage_pieces(click.Context(command, info_name=path)))
+        pieces = command.collect_usage_pieces(click.Context(command, info_name=path))
         described = " ".join(inspect.cleandoc(command.help or "").replace("\b", "").split())
-        parts.append(f"\n## {path}\n\n`{usage}`: {described}\n")
+        parts.append(f"\n## {' '.join([path, *pieces[1:]])}\n\n{described}\n")
         if shared := [f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}]:
             parts.append(f"Also {', '.join(sorted(shared))}.\n")
         if own := [option for option in taken if option not in several]:
