@@ -37,8 +37,6 @@ Written by `python docs/make_cli.py` from the commands' own help. Options of sev
 
 """
 
-TABLE = "| option | |\n| --- | --- |\n"
-
 #: Options that the head explains.
 IN_HEAD = ("--database-url", "--trust-owner", "--help")
 #: An option of this number of commands is described once.
@@ -66,10 +64,10 @@ def options(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
             yield record
 
 
-def row(option: tuple[str, str]) -> str:
-    """Return an option as a row of a table."""
-    names, described = (" ".join(part.split()).replace("|", "\\|") for part in option)
-    return f"| `{names}` | {described} |\n"
+def line(option: tuple[str, str]) -> str:
+    """Return an option as an item of a list."""
+    names, described = (" ".join(part.split()) for part in option)
+    return f"- `{names}`: {described}\n"
 
 
 def text() -> str:
@@ -80,15 +78,15 @@ def text() -> str:
     }
     used = Counter(option for _, own in listed.values() for option in own)
     several = {option for option, times in used.items() if times >= SEVERAL}
-    parts = [HEAD, TABLE, *map(row, sorted(several))]
+    parts = [HEAD, *map(line, sorted(several))]
     for path, (command, taken) in listed.items():
         pieces = command.collect_usage_pieces(click.Context(command, info_name=path))
         described = " ".join(inspect.cleandoc(command.help or "").replace("\b", "").split())
+        if shared := sorted(f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}):
+            described += f" Also {', '.join(shared)}."
         parts.append(f"\n## {' '.join([path, *pieces[1:]])}\n\n{described}\n")
-        if shared := [f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}]:
-            parts.append(f"Also {', '.join(sorted(shared))}.\n")
         if own := [option for option in taken if option not in several]:
-            parts += ["\n", TABLE, *map(row, own)]
+            parts += ["\n", *map(line, own)]
     return "".join(parts)
 
 
