@@ -1,5 +1,7 @@
 """Write docs/cli.md from the commands' own help: python docs/make_cli.py."""
 
+import inspect
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,8 @@ HEAD = """# Command line
 Every command that works on a database finds it by the first of these: `--database-url URL`; the
 variable `PG_HASHINDEX_DATABASE_URL`; `DATABASE_URL`; libpq's own `PGHOST`, `PGPORT`, `PGDATABASE`,
 `PGUSER`, `PGSERVICE`, ... Other users of the machine see a command's options in `ps`: have a URL
-with a password in the variable, or the password in `~/.pgpass`.
+with a password in the variable, or the password in `~/.pgpass`. Each of these commands takes
+`--trust-owner` too: see [whose tables](production.md#whose-tables).
 
 Results go to stdout, progress and notes to stderr. In a terminal, tables have lines and long work
 has progress bars; elsewhere tables are plain, and long work prints a line when it begins and one
@@ -30,8 +33,14 @@ the server is not running, or you did not say yes |
 | 3 | could not: no connection, no right, no such index or file, a value that is refused, ... |
 | 130 | stopped by Ctrl-C |
 
-Written by `python docs/make_cli.py` from the commands' own help.
+Written by `python docs/make_cli.py` from the commands' own help. Options of several commands:
+
 """
+
+#: Options that the head explains.
+IN_HEAD = ("--database-url", "--trust-owner", "--help")
+#: An option of this number of commands is described once.
+SEVERAL = 2
 
 
 def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -46,13 +55,39 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
             yield from commands(child, f"{path} {name}")
 
 
+def options(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and the help of each option of a command."""
+    context = click.Context(command, info_name=path)
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record and record[0].startswith("-") and not record[0].startswith(IN_HEAD):
+            yield record
+
+
+def line(option: tuple[str, str]) -> str:
+    """Return an option as an item of a list."""
+    names, described = (" ".join(part.split()) for part in option)
+    return f"- `{names}`: {described}\n"
+
+
 def text() -> str:
     """Return the page."""
-    parts = [HEAD]
-    for path, command in commands(main, "pg-hashindex"):
-        context = click.Context(command, info_name=path, terminal_width=90, max_content_width=90)
-        parts.append(f"## {path}\n\n```text\n{command.get_help(context)}\n```\n")
-    return "\n".join(parts)
+    listed = {
+        path: (command, list(options(command, path)))
+        for path, command in commands(main, "pg-hashindex")
+    }
+    used = Counter(option for _, own in listed.values() for option in own)
+    several = {option for option, times in used.items() if times >= SEVERAL}
+    parts = [HEAD, *map(line, sorted(several))]
+    for path, (command, taken) in listed.items():
+        pieces = command.collect_usage_pieces(click.Context(command, info_name=path))
+        described = " ".join(inspect.cleandoc(command.help or "").replace("\b", "").split())
+        if shared := sorted(f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}):
+            described += f" Also {', '.join(shared)}."
+        parts.append(f"\n## {' '.join([path, *pieces[1:]])}\n\n{described}\n")
+        if own := [option for option in taken if option not in several]:
+            parts += ["\n", *map(line, own)]
+    return "".join(parts)
 
 
 if __name__ == "__main__":

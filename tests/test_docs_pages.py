@@ -34,7 +34,7 @@ def test_the_blocks_of_a_page_run(reader, page, capsys):
 @pytest.mark.newest
 @pytest.mark.documents
 @pytest.mark.usefixtures("reader")
-@pytest.mark.parametrize("page", [REPOSITORY / "docs" / "drivers.md"], ids=["drivers"])
+@pytest.mark.parametrize("page", [REPOSITORY / "docs" / "python.md"], ids=["python"])
 def test_the_recipe_for_node_runs(page, tmp_path):
     def run(*command):
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -80,7 +80,7 @@ def ask_schema(connection: Connection) -> None:
     """Refuse a superuser's session the schema ``hashindex`` of another role, before it is read.
 
     A session of another role is checked too, since a superuser may have lowered it by ``SET ROLE``.
-    Every other role trusts the administrator, as docs/security.md says.
+    Every other role trusts the administrator, as docs/production.md says.
     """
     if _must_ask(connection):
         # Without this block, a connection that is not in autocommit mode would begin a transaction.

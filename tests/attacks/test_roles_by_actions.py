@@ -1,4 +1,4 @@
-"""The rights of each role: the table of docs/security.md."""
+"""The rights of each role: the table of docs/production.md."""
 
 import psycopg
 import pytest

@@ -102,13 +102,13 @@ def test_the_statements_of_the_readme(run):
     assert deleted[1] == indexed[1]
 
 
-def test_the_page_from_psql_alone(run):
+def test_the_statements_from_psql_alone(run):
     """An index with landmarks, a swap, recall and health; by lsh, since itq takes half a minute."""
-    blocks = blocks_of(REPOSITORY / "docs" / "psql.md")
+    blocks = blocks_of(REPOSITORY / "docs" / "sql.md")
     statements = [
         re.sub(r"bits => \d+", "method => 'lsh', bits => 16", statement)
         for block in blocks
-        if block.language == "sql"
+        if block.language == "sql" and "psql_idx" in block.code
         for statement in statements_of(block.code)
     ]
     assert len(statements) > 10

@@ -4,15 +4,10 @@ import psycopg
 import pytest
 from fixtures.pages import PAGES, blocks_of, runs
 
-#: Pages that need what no managed server gives, and what that is.
-ELSEWHERE = {"extension": "the files of an extension, which only the owner of a server can copy"}
-
 
 @pytest.mark.slow
 @pytest.mark.newest
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if runs(p) and p.stem not in ELSEWHERE], ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", filter(runs, PAGES), ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_for_an_owner(reader, page):
     for block in blocks_of(page):
         reader.follow(block)
