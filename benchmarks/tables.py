@@ -254,20 +254,52 @@ def presets(part: str) -> list[Record]:
 
 
 def reference_rows() -> str:
-    """Gain of the programs' settings over the reference, by measure."""
+    """Write the largest difference between the programs' settings and the reference, by measure."""
     heads = ["label MAP", "label P@100", "label PH2"]
     heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
-    found = [one for one in presets("reference") if one["codes"] == "hashed"]
+    found: dict[str, list[Record]] = {}
+    for one in presets("reference"):
+        if one["codes"] == "hashed":
+            found.setdefault(one["method"], []).append(one["difference"])
     return table(
-        ["program, data, bits", *heads, "seeds"],
+        ["program", *heads],
         [
             [
-                f"{one['method']} {one['dataset']} {one['bits']}",
-                *(f"{one['difference'][part]:+.4f}" for part in papers.COMPARED),
-                f"{one['seeds']}",
+                method,
+                *(
+                    f"{max((o[part] for o in found[method]), key=abs):+.4f}"
+                    for part in papers.COMPARED
+                ),
             ]
-            for one in sorted(found, key=lambda one: (one["method"], one["dataset"], one["bits"]))
+            for method in sorted(found)
         ],
+    )
+
+
+def cuts() -> str:
+    """Candidates that hold the true ten, by the number of cuts."""
+    return pivot(
+        "data, metric",
+        (
+            (f"{one['data']}, {one['metric']}", f"{n} cut{'s' * (n != '1')}", f"{a:,} / {b:,}")
+            for one in read("cuts")["results"]
+            for n, (a, b) in one["cuts"].items()
+        ),
+    )
+
+
+def faiss_codes() -> str:
+    """Recall of codes beside those of Faiss."""
+    return pivot(
+        "code",
+        (
+            cell
+            for one in read("faiss_codes")["results"]
+            for cell in (
+                (one["code"], "bytes", str(one["bytes"])),
+                *((one["code"], f"N={n}", f"{recall:.3f}") for n, recall in one["recall"].items()),
+            )
+        ),
     )
 
 
@@ -686,6 +718,8 @@ def vectordbbench() -> str:
 
 
 TABLES = {
+    "cuts": cuts,
+    "faiss-codes": faiss_codes,
     "sgh": lambda: paper(
         *(("sgh_mnist", bits, "P@1000") for bits in (32, 128, 256)),
         *((f"sgh_{data}", 128, "P@100") for data in ("usps", "sift10k")),
