@@ -382,7 +382,8 @@ def memory() -> str:
     for whole in memory_report.measured():
         cells = []
         for key, system in memory_report.systems(whole).items():
-            line, build, writes = memory_report.NAMES[key], system["build"], system["writes"]
+            only = "" if system["search"]["reached"] else f", {system['search']['recall']:.3f} only"
+            line, build, writes = memory_report.NAMES[key] + only, system["build"], system["writes"]
             cells += [
                 (line, "build, s", f"{build['seconds']:.0f}"),
                 (line, "MB", f"{build['bytes'] / 1e6:.0f}"),
