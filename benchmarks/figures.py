@@ -98,7 +98,7 @@ PARTS: list[Part] = [
     *_retrieval("dims-1536"),
     *_retrieval("synthetic-1m"),
     *_simple("tenants", "writes", "dimensions", "cuts", "faiss_codes", "hybrid", "learned_codes"),
-    *_simple("near_duplicates", "packages", "size", "sizing", "start", "reliability"),
+    *_simple("near_duplicates", "packages", "sizing", "start", "reliability"),
     *_scale(),
     Part("citus", "citus.py CITUS_URL", "citus"),
     Part("citus tenants", "citus.py CITUS_URL --rows 300000 --tenants 20", "citus_tenants"),

@@ -1,4 +1,4 @@
-"""Try to break an index, and count losses: the figures of docs/reliability.md.
+"""Try to break an index, and count losses: the figures of docs/results.md.
 
     python benchmarks/reliability.py --minutes 10 [--moments 12] [--examples 50]
 
@@ -8,7 +8,7 @@ with its default settings, 20,000 vectors of 384 dimensions, four clients of pgb
 insert, update and delete, Python readers, and an operator who swaps the model of the index to and
 fro, returns and prunes. Searches with all codes as candidates must equal the exact search of the
 same snapshot, also in old snapshots. Writes benchmarks/results/reliability.json and the tables of
-docs/reliability.md. `--only soak` or `--only faults` keeps the figures of the other part.
+docs/results.md. `--only soak` or `--only faults` keeps the figures of the other part.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md, from results of `reliability.py`."""
+"""The tables of docs/results.md, from results of `reliability.py`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import common
 from common import ROOT, table
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "results.md"
 
 
 def tables(report: Mapping[str, Any]) -> dict[str, str]:
@@ -32,7 +32,14 @@ def write_page(report: Mapping[str, Any]) -> None:
 
 def _faults(found: list[dict[str, Any]]) -> str:
     names = ("runs", "operations", "faults", "rows", "lost")
-    rows = [[line["test"], *(f"{line[name]:,}" for name in names)] for line in found]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for line in found:
+        cut = line["test"].endswith(" cut off")
+        groups.setdefault("commands cut off" if cut else line["test"], []).append(line)
+    rows = [
+        [test, *(f"{sum(line[name] for line in lines):,}" for name in names)]
+        for test, lines in groups.items()
+    ]
     sums = [f"{sum(line[name] for line in found):,}" for name in names]
     headings = ["test", "runs", "operations", "faults", "rows checked", "lost"]
     return table(headings, [*rows, ["all", *sums]])

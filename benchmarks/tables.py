@@ -1,7 +1,6 @@
 """Write the tables of README and docs from the committed results: python benchmarks/tables.py."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import common
@@ -25,7 +24,7 @@ README_METHODS = (
     *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 COSTS = ("training CPU s", "encoding us a row")
-GIVEN_GRAPHS = ("-words", "-both")
+RIVALS, PRECISE = "P@50 / 3-NN error", "MAP / PH2"
 # The lines of README's table, by the figures of `retrieval_report.py`.
 SHOWN = {
     "cold p50 at 1/4, ms": "server held to a quarter of table and index: ms, cold start",
@@ -117,27 +116,6 @@ def hashing_32() -> str:
     )
 
 
-def hashing() -> str:
-    columns = {
-        "label MAP": ("MAP_label", 3),
-        "label P@50": ("P50_label", 3),
-        "label P@100": ("P100_label", 3),
-        "label PH2": ("PH2_label", 3),
-        "3-NN error": ("error_3nn", 3),
-        "MAP of the nearest 2 %": ("MAP_euclid2pct", 3),
-        "training CPU s": ("train_cpu_s", 2),
-        "peak MB": ("train_peak_mb", 0),
-    }
-    return pivot(
-        "data, bits, method",
-        (
-            (f"{one['dataset']} {one['bits']} {name(one)}", words, pair(one, *score))
-            for one in read("hashing")["results"]
-            for words, score in columns.items()
-        ),
-    )
-
-
 def deep() -> str:
     """Write label MAP with all labels and with 1,000, one line for each deep method."""
     found = {
@@ -162,39 +140,9 @@ def deep() -> str:
     return pivot("label MAP", cells)
 
 
-def labels() -> str:
-    """Compare what methods win by labels with what they give up, beside some without."""
-    found = {
-        r["method"]: r["scores"]
-        for r in read("hashing")["results"]
-        if r["bits"] == 32 and r["codes"] != "learned" and r["dataset"] == "mnist"
-    }
-    columns = {
-        "MAP by label": ("MAP_label", 3),
-        "3-NN error": ("error_3nn", 3),
-        "MAP of the nearest 2 %": ("MAP_euclid2pct", 3),
-        "training CPU s": ("train_cpu_s", 2),
-    }
-    methods = ("sadih-l1", "sdh", "ksh", "itq-cca", "s3plh", "cghash", "itq", "sgh")
-    return pivot(
-        "MNIST, 32 bits",
-        (
-            (method, words, f"{found[method][score]:.{digits}f}")
-            for method in methods
-            for words, (score, digits) in columns.items()
-        ),
-    )
-
-
 def task(result: Record) -> str:
     data = {"mnist": "MNIST"}.get(result["dataset"], result["dataset"])
     return f"{data}, {result['labels']} a {'class' if data == 'MNIST' else 'section'}"
-
-
-def few_results() -> list[Record]:
-    """Return the results with few labels of methods with their own graph."""
-    results = read("semi_supervised")["results"]
-    return [result for result in results if not result["method"].endswith(GIVEN_GRAPHS)]
 
 
 def with_spread(result: Record, score: str) -> str:
@@ -212,45 +160,6 @@ def seconds(results: Iterable[Record], score: str) -> str:
     """Write the mean over bits."""
     found = [result["scores"][score] for result in results if "scores" in result]
     return f"{sum(found) / len(found):.1f}" if found else ""
-
-
-def semi_supervised() -> str:
-    results, cells = few_results(), []
-    costs = {"training wall s": "train_wall_s", "CPU s": "train_cpu_s"}
-    for place in dict.fromkeys((task(result), result["method"]) for result in results):
-        same = [result for result in results if (task(result), result["method"]) == place]
-        line = ", ".join(place)
-        cells += [(line, f"{one['bits']} bits", with_spread(one, "MAP@5000")) for one in same]
-        cells += [(line, words, seconds(same, cost)) for words, cost in costs.items()]
-    return pivot("data, labels, method", cells, [*bits_columns(results), *costs])
-
-
-def semi_supervised_32() -> str:
-    """Write one line for each method, one column for each data set and number of labels."""
-    results = [result for result in few_results() if result["bits"] == 32]
-    cells = [(result["method"], task(result), pair(result, "MAP@5000", 3)) for result in results]
-    tasks = [*dict.fromkeys(map(task, results))]
-    for method in dict.fromkeys(result["method"] for result in results):
-        same = [result for result in results if result["method"] == method]
-        cells.append((method, "training CPU s", seconds(same, "train_cpu_s")))
-    return pivot("32 bits", cells, [*tasks, "training CPU s"])
-
-
-def given_graphs() -> str:
-    """Write one line for each graph, and one for the method's own."""
-    found = {
-        result["method"]: result
-        for result in read("semi_supervised")["results"]
-        if result["dataset"] == "packages" and result["bits"] == 32
-    }
-    lines = {"landmarks": "", "words of names": "-words", "both": "-both"}
-    methods = ("bgdh-i", "bgdh-t")
-    cells = []
-    for words, suffix in lines.items():
-        both = [(method, found.get(method + suffix, {})) for method in methods]
-        cells += [(words, method, with_spread(one, "MAP@5000")) for method, one in both]
-        cells += [(words, f"{m}, CPU s", seconds([one], "train_cpu_s")) for m, one in both]
-    return pivot("packages, 32 bits: graph", cells)
 
 
 def few_labels() -> str:
@@ -286,23 +195,23 @@ def few_labels() -> str:
     )
 
 
-def protocol_table(figure: str, *measures: str) -> str:
-    """Write measures against bits, a line for each method of a paper's figure."""
-    found = papers.measured().get(figure)
-    if found is None:
-        return NOT_YET
+def paper(*columns: tuple[str, int, str]) -> str:
+    """Write a line for each method of a paper; a column has a figure, its bits, and measures."""
     cells = []
-    hashed: Record = {}
-    for outcome in found["outcomes"]:
-        # Codes from training may be those that the hash function gives, and cost the same anyway.
-        again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
-        if again and (measures == COSTS or outcome["scores"] == hashed.get("scores")):
-            continue
-        hashed = outcome
-        values = [protocol_value(outcome, measure) for measure in measures]
-        cells.append((name(outcome), f"{outcome['n_bits']} bits", " / ".join(values)))
-    columns = bits_columns(found["outcomes"], "n_bits")
-    return pivot(f"{found['data']}, {' / '.join(measures)}", cells, columns)
+    for figure, bits, measures in columns:
+        found = papers.measured()[figure]
+        hashed: Record = {}
+        for outcome in found["outcomes"]:
+            # Codes from training may be those that the hash function gives, and cost the same.
+            again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
+            same = again and (measures in COSTS or outcome["scores"] == hashed.get("scores"))
+            hashed = outcome
+            if same or outcome["n_bits"] != bits:
+                continue
+            values = [protocol_value(outcome, measure) for measure in measures.split(" / ")]
+            words = f"{figure.removeprefix('cghash_rivals_')}, {bits} bits: {measures}"
+            cells.append((name(outcome), words, " / ".join(values)))
+    return pivot("method", cells)
 
 
 def protocol_value(outcome: Record, measure: str) -> str:
@@ -320,49 +229,6 @@ def protocol_value(outcome: Record, measure: str) -> str:
     if outcome.get("splits", 1) == 1 or not deviations:
         return text
     return f"{text} ± {next(iter(deviations.values()))[measure]:.3f}"
-
-
-def bgdh_rivals(labels: int) -> str:
-    """MAP within 5,000 rows of MNIST: BGDH and the rivals of its paper's tables."""
-    results = [
-        result
-        for name in ("semi_supervised", "semi_supervised_rivals")
-        for result in read(name).get("results", [])
-        if result["dataset"] == "mnist" and result["labels"] == labels
-    ]
-    cells = [(one["method"], f"{one['bits']} bits", pair(one, "MAP@5000", 3)) for one in results]
-    return pivot(f"MNIST, {labels} labels a class, MAP@5000", cells, bits_columns(results))
-
-
-def feature_maps() -> str:
-    """The error of SGH's feature map on pairs of rows."""
-    found = [read(f"sgh_map_{data}") for data in ("mnist", "usps", "sift10k")]
-    columns = [name for name in found[0] if name != "data"]
-    return table(
-        ["pairs of", *columns],
-        [[one["data"], *(f"{one[name]:.3f}" for name in columns)] for one in found],
-    )
-
-
-def chosen() -> str:
-    """Write what was chosen on training rows held back."""
-    return listed(
-        (
-            outcome | {"data": found["data"]}
-            for found in papers.measured().values()
-            for outcome in found["outcomes"]
-            if outcome.get("chosen")
-        ),
-        {
-            "data": lambda one: one["data"],
-            "bits": lambda one: f"{one['n_bits']}",
-            "method": lambda one: one["method"],
-            "chosen": lambda one: ", ".join(f"{k} = {v}" for k, v in one["chosen"].items()),
-            "MAP of all values, in their order": lambda one: "; ".join(
-                f"{line['MAP']:.3f}" for line in one["tried"]
-            ),
-        },
-    )
 
 
 def learned_codes() -> str:
@@ -387,38 +253,53 @@ def presets(part: str) -> list[Record]:
     return [line for line in read("presets")["results"] if line["part"] == part]
 
 
-def preset_changes() -> str:
-    """Label MAP and PH2 of the presets, with one default at a time, and of the default."""
-    return pivot(
-        "label MAP / PH2",
-        (
-            (
-                f"{one['method']}, {one['change']}",
-                f"{one['dataset'].upper()}, {one['bits']} bits",
-                f"{one['scores']['MAP_label']:.3f} / {one['scores']['PH2_label']:.3f}",
-            )
-            for one in sorted(presets("changes"), key=lambda one: one["method"])
-            if one["codes"] == "hashed"
-        ),
-        [f"{data}, {bits} bits" for data in ("MNIST", "USPS") for bits in (32, 64)],
+def reference_rows() -> str:
+    """Write the largest difference between the programs' settings and the reference, by measure."""
+    heads = ["label MAP", "label P@100", "label PH2"]
+    heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
+    found: dict[str, list[Record]] = {}
+    for one in presets("reference"):
+        if one["codes"] == "hashed":
+            found.setdefault(one["method"], []).append(one["difference"])
+    return table(
+        ["program", *heads],
+        [
+            [
+                method,
+                *(
+                    f"{max((o[part] for o in found[method]), key=abs):+.4f}"
+                    for part in papers.COMPARED
+                ),
+            ]
+            for method in sorted(found)
+        ],
     )
 
 
-def reference_rows() -> str:
-    """Gain of the programs' settings over the reference, by measure."""
-    heads = ["label MAP", "label P@100", "label PH2"]
-    heads += [f"{score} of the nearest 2 %" for score in ("MAP", "P@100")]
-    found = [one for one in presets("reference") if one["codes"] == "hashed"]
-    return table(
-        ["program, data, bits", *heads, "seeds"],
-        [
-            [
-                f"{one['method']} {one['dataset']} {one['bits']}",
-                *(f"{one['difference'][part]:+.4f}" for part in papers.COMPARED),
-                f"{one['seeds']}",
-            ]
-            for one in sorted(found, key=lambda one: (one["method"], one["dataset"], one["bits"]))
-        ],
+def cuts() -> str:
+    """Candidates that hold the true ten, by the number of cuts."""
+    return pivot(
+        "data, metric",
+        (
+            (f"{one['data']}, {one['metric']}", f"{n} cut{'s' * (n != '1')}", f"{a:,} / {b:,}")
+            for one in read("cuts")["results"]
+            for n, (a, b) in one["cuts"].items()
+        ),
+    )
+
+
+def faiss_codes() -> str:
+    """Recall of codes beside those of Faiss."""
+    return pivot(
+        "code",
+        (
+            cell
+            for one in read("faiss_codes")["results"]
+            for cell in (
+                (one["code"], "bytes", str(one["bytes"])),
+                *((one["code"], f"N={n}", f"{recall:.3f}") for n, recall in one["recall"].items()),
+            )
+        ),
     )
 
 
@@ -457,39 +338,7 @@ def sadih_tasks() -> str:
     )
 
 
-def sadih_lengths() -> str:
-    """MAP and P@100 of SADIH by number of bits, the codes of the database hashed or learned."""
-    found = sorted(presets("lengths"), key=lambda o: (o["dataset"], o["method"], o["codes"]))
-    return pivot(
-        "MAP / P@100",
-        (
-            (
-                f"{one['dataset']}, {one['method']}, {one['codes']} codes",
-                f"{one['bits']} bits",
-                f"{one['scores']['MAP_label']:.3f} / {one['scores']['P100_label']:.3f}",
-            )
-            for one in found
-        ),
-        bits_columns(found),
-    )
-
-
 # Searches -----------------------------------------------------------------------------------------
-
-
-def packages() -> str:
-    return listed(
-        read("packages")["systems"],
-        {
-            "system": lambda row: row["system"],
-            "build s": lambda row: f"{row['build_s']:.1f}",
-            "encoded rows/s": lambda row: f"{row.get('encoded_rows_a_second', '')}",
-            "MB": lambda row: f"{row['bytes'] / 1e6:.1f}",
-            "recall@10": lambda row: f"{row['recall']:.3f}",
-            "p50 ms": lambda row: f"{row['p50_ms']:.1f}",
-            "p95 ms": lambda row: f"{row['p95_ms']:.1f}",
-        },
-    )
 
 
 def no_labels() -> str:
@@ -517,15 +366,6 @@ def retrieved() -> list[Record]:
     return [found for data in RETRIEVAL if (found := read(f"retrieval_{data}"))]
 
 
-def retrieval() -> str:
-    rows = [
-        [f"{whole['data']}, {what}", *others]
-        for whole in retrieved()
-        for what, *others in retrieval_report.comparison(whole)
-    ]
-    return table(["data, figure", "HNSW", "ours", "ratio"], rows) if rows else NOT_YET
-
-
 def retrieval_systems() -> str:
     _, *columns = retrieval_report.COLUMNS
     rows = [
@@ -537,45 +377,32 @@ def retrieval_systems() -> str:
 
 
 def memory() -> str:
-    """Write a picture, a table and the comparison of each data set that was measured."""
-    parts = [
-        part
-        for whole in memory_report.measured()
-        for part in (
+    """Write a picture of each data set that was measured, and a line for each system."""
+    parts = []
+    for whole in memory_report.measured():
+        cells = []
+        for key, system in memory_report.systems(whole).items():
+            only = "" if system["search"]["reached"] else f", {system['search']['recall']:.3f} only"
+            line, build, writes = memory_report.NAMES[key] + only, system["build"], system["writes"]
+            cells += [
+                (line, "build, s", f"{build['seconds']:.0f}"),
+                (line, "MB", f"{build['bytes'] / 1e6:.0f}"),
+            ]
+            for _, found in memory_report.by_share(system):
+                times = "failed"
+                if "error" not in found:
+                    times = f"{found['cold_p50_ms']:.2f}, {found['steady_p50_ms']:.2f}"
+                cells.append((line, f"in {found['limit_bytes'] / 1e6:.0f} MB: ms", times))
+            cells += [
+                (line, "inserts/s", f"{writes['single']:,.0f}"),
+                (line, "by 100/s", f"{writes['batches']:,.0f}"),
+            ]
+        parts += [
             f"### {memory_report.title(whole)}",
             f"![p50 against memory](pictures/memory-{whole['data']}.svg)",
-            table(memory_report.COLUMNS, [*memory_report.rows(whole)]),
-            *memory_report.winners(whole),
-            table(["against", *memory_report.COMPARED], memory_report.comparison(whole)),
-        )
-    ]
+            pivot("system", cells),
+        ]
     return "\n\n".join(parts) or NOT_YET
-
-
-def recalls() -> str:
-    """Compare codes of 256 projections, with landmarks, with pgvector's HNSW."""
-    parts = read("retrieval_packages").get("parts")
-    if not parts:
-        return NOT_YET
-    builds, rounds = parts["build"]["systems"], parts["search"]["rounds"]
-    systems = {
-        "itq 256 projections": "ours",
-        "itq 256 bits": "ours-1-cut",
-        "pgvector's HNSW": "hnsw",
-    }
-    return table(
-        ["59,000 texts", "ms at a recall of 0.95", "MB", "build s"],
-        [
-            [
-                words,
-                f"{median(r[system]['p50_ms'] for r in rounds):.2f}",
-                f"{median(b['bytes'] for b in builds[system]) / 1e6:.0f}",
-                f"{median(b['seconds'] for b in builds[system]):.0f}",
-            ]
-            for words, system in systems.items()
-            if system in builds
-        ],
-    )
 
 
 def against_hnsw(data: str, systems: tuple[str, ...]) -> str:
@@ -676,17 +503,6 @@ def near_duplicates() -> str:
     )
 
 
-def size() -> str:
-    return listed(
-        read("size")["commands"],
-        {
-            "`pg-hashindex ...`": lambda entry: f"`{entry['command']}`",
-            "seconds": lambda entry: f"{entry['seconds']:.0f}",
-            "peak MB": lambda entry: str(entry["peak_mb"]),
-        },
-    )
-
-
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
@@ -722,41 +538,21 @@ def column_of(entry: Record) -> str:
 
 
 def dimensions_storage() -> str:
-    """Return the cost of each storage of a column, at each number of dimensions."""
+    """Return the cost of vectors out of line and in their rows, at each number of dimensions."""
     columns: dict[str, Callable[[Record], str]] = {
-        "MB in rows": lambda e: f"{e['heap_bytes'] / 1e6:.1f}",
-        "MB out of line": lambda e: f"{e['toast_bytes'] / 1e6:.1f}",
         "insert, us a row": lambda e: f"{e['insert_cpu_us_a_row']:.0f}",
         "exact query, ms": lambda e: f"{e['exact_cpu_ms']:.1f}",
         "100 rows by key, ms": lambda e: f"{e['compare_100_cpu_ms']:.2f}",
     }
-    refused = ["refused: a row is too large", "", "", "", ""]
-    return table(
-        ["column, storage", *columns],
-        [
-            [
-                f"`{column_of(e)}`, {e['storage']}",
-                *(refused if "refused" in e else [write(e) for write in columns.values()]),
-            ]
+    return pivot(
+        "column",
+        (
+            (f"`{column_of(e)}`", f"{e['storage']}: {words}", write(e))
             for e in read("dimensions")["storage"]
-        ],
+            if e["storage"] in ("EXTERNAL", "MAIN")
+            for words, write in columns.items()
+        ),
     )
-
-
-def dimensions_search() -> str:
-    """HNSW and ours, with vectors out of line and in their rows."""
-    cells = []
-    for e in read("dimensions")["search"]:
-        line = f"`{column_of(e)}`, {e['system']}"
-        cells.append((line, f"{e['storage']}, ms", f"{e['cpu_ms']:.2f}"))
-        if e["storage"] == "MAIN":
-            cells += [
-                (line, "recall", f"{e['recall']:.3f}"),
-                (line, "MB", f"{e['bytes'] / 1e6:.1f}"),
-                (line, "setting", e["setting"]),
-            ]
-    columns = ["recall", "EXTERNAL, ms", "MAIN, ms", "MB", "setting"]
-    return pivot("column, system", cells, columns)
 
 
 def dimensions_codes() -> str:
@@ -859,13 +655,6 @@ def scale() -> str:
     return table(["rows", *head], scale_report.table(whole)) if head else NOT_YET
 
 
-def scale_phases() -> str:
-    """CPU time of a build, by part."""
-    whole = read("scale")
-    head = [f"{rows / 1e6:g} million" for rows in scale_report.parts_by_rows(whole)]
-    return table(["phase", *head], scale_report.phases(whole)) if head else NOT_YET
-
-
 def scale_sizes() -> str:
     """Measured figures, and expected ones for more rows."""
     head = [f"{rows / 1e6:g} million" for rows in scale_report.SIZES]
@@ -930,71 +719,56 @@ def vectordbbench() -> str:
 
 
 TABLES = {
+    "cuts": cuts,
+    "faiss-codes": faiss_codes,
+    "sgh": lambda: paper(
+        *(("sgh_mnist", bits, "P@1000") for bits in (32, 128, 256)),
+        *((f"sgh_{data}", 128, "P@100") for data in ("usps", "sift10k")),
+        ("sgh_mnist", 128, COSTS[0]),
+    ),
+    "cghash": lambda: paper(
+        *((f"cghash_rivals_{data}", 32, RIVALS) for data in ("usps", "mnist", "packages")),
+        ("cghash_rivals_usps", 32, COSTS[0]),
+    ),
+    "bgdh": lambda: paper(
+        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("500", "250", "50", "packages")),
+        ("bgdh_50", 32, COSTS[0]),
+    ),
+    "sadih": lambda: paper(
+        *((f"sadih_{data}", bits, "MAP") for data in ("usps", "packages") for bits in (8, 32)),
+        ("sadih_usps", 32, COSTS[0]),
+    ),
+    "s3plh": lambda: paper(
+        *((f"s3plh_{data}", bits, PRECISE) for data in ("mnist", "usps") for bits in (32, 64)),
+        *(("usplh_sift10k", bits, PRECISE) for bits in (32, 64)),
+        ("s3plh_mnist", 32, COSTS[0]),
+    ),
     "ann-benchmarks": ann_benchmarks,
     "vectordbbench": vectordbbench,
     "citus": citus,
     "citus-sizes": citus_sizes,
-    "preset-changes": preset_changes,
     "reference": reference_rows,
     "defaults": chosen_defaults,
     "sadih-tasks": sadih_tasks,
-    "sadih-lengths": sadih_lengths,
-    "sgh-mnist": lambda: protocol_table("sgh_mnist", "P@1000"),
-    "sgh-usps": lambda: protocol_table("sgh_usps", "P@100"),
-    "sgh-sift10k": lambda: protocol_table("sgh_sift10k", "P@100"),
-    "sgh-map": feature_maps,
-    "sgh-costs": lambda: protocol_table("sgh_mnist", *COSTS),
-    "usplh-sift10k": lambda: protocol_table("usplh_sift10k", "MAP", "PH2"),
-    "usplh-costs": lambda: protocol_table("usplh_sift10k", *COSTS),
-    "s3plh-mnist": lambda: protocol_table("s3plh_mnist", "MAP", "PH2"),
-    "s3plh-usps": lambda: protocol_table("s3plh_usps", "MAP", "PH2"),
-    "s3plh-costs": lambda: protocol_table("s3plh_mnist", *COSTS),
-    "cghash-usps": lambda: protocol_table("cghash_rivals_usps", "P@50", "3-NN error"),
-    "cghash-mnist": lambda: protocol_table("cghash_rivals_mnist", "P@50", "3-NN error"),
-    "cghash-packages": lambda: protocol_table("cghash_rivals_packages", "P@50", "3-NN error"),
-    "cghash-costs": lambda: protocol_table("cghash_rivals_usps", *COSTS),
-    "bgdh-mnist-500": lambda: bgdh_rivals(500),
-    "bgdh-mnist-250": lambda: bgdh_rivals(250),
-    "bgdh-mnist-50": lambda: bgdh_rivals(50),
-    "bgdh-500": lambda: protocol_table("bgdh_500", "MAP@5000"),
-    "bgdh-250": lambda: protocol_table("bgdh_250", "MAP@5000"),
-    "bgdh-50": lambda: protocol_table("bgdh_50", "MAP@5000"),
-    "bgdh-packages": lambda: protocol_table("bgdh_packages", "MAP@5000"),
-    "bgdh-costs": lambda: protocol_table("bgdh_50", *COSTS),
-    "sadih-usps": lambda: protocol_table("sadih_usps", "MAP", "P@100"),
-    "sadih-packages": lambda: protocol_table("sadih_packages", "MAP", "P@100"),
-    "sadih-costs": lambda: protocol_table("sadih_usps", *COSTS),
-    "chosen": chosen,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
     "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,
-    "dimensions-search": dimensions_search,
     "dimensions-codes": dimensions_codes,
     "dimensions-note": dimensions_note,
-    "packages": packages,
     "hashing-32": hashing_32,
-    "hashing": hashing,
     "deep": deep,
-    "semi-supervised-32": semi_supervised_32,
-    "semi-supervised": semi_supervised,
-    "given-graphs": given_graphs,
-    "retrieval": retrieval,
     "retrieval-systems": retrieval_systems,
     "memory": memory,
-    "size": size,
-    "recalls": recalls,
     "no-labels": no_labels,
     "near-duplicates": near_duplicates,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
     "against-hnsw-million": lambda: against_hnsw("synthetic-1m", ("hnsw", "ours")),
-    "labels": labels,
     "few-labels": few_labels,
     "sizes": sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,
-    "scale-phases": scale_phases,
     "tenants": tenant_searches,
     "tenants-build": tenant_builds,
 }

@@ -67,7 +67,12 @@ def options(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
 def line(option: tuple[str, str]) -> str:
     """Return an option as an item of a list."""
     names, described = (" ".join(part.split()) for part in option)
-    return f"- `{names}`: {described}\n"
+    return f"- `{names}`: {_no_link(described)}\n"
+
+
+def _no_link(text: str) -> str:
+    """Keep words in brackets from being taken for a link."""
+    return text.replace("[", r"\[")
 
 
 def text() -> str:
@@ -84,7 +89,7 @@ def text() -> str:
         described = " ".join(inspect.cleandoc(command.help or "").replace("\b", "").split())
         if shared := sorted(f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}):
             described += f" Also {', '.join(shared)}."
-        parts.append(f"\n## {' '.join([path, *pieces[1:]])}\n\n{described}\n")
+        parts.append(f"\n## {_no_link(' '.join([path, *pieces[1:]]))}\n\n{described}\n")
         if own := [option for option in taken if option not in several]:
             parts += ["\n", *map(line, own)]
     return "".join(parts)

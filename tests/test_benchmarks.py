@@ -738,7 +738,7 @@ def test_each_committed_result_is_of_a_part_of_the_campaign(monkeypatch):
 
 
 def test_the_figures_of_a_table_are_of_one_code(monkeypatch):
-    """Once a part is measured by the campaign, all parts of its table are, by the same code."""
+    """Once a part is measured, all parts of its table are, by one code, on one machine."""
     figures = parts_of("figures", monkeypatch)()
     tables = parts_of("tables", monkeypatch)()
     marks = json.loads(figures.MARKS.read_text()) if figures.MARKS.exists() else {}
@@ -748,4 +748,6 @@ def test_the_figures_of_a_table_are_of_one_code(monkeypatch):
         monkeypatch.setattr(tables, "read", lambda file, files=files: files.add(file) or read(file))
         table()
         parts = [part.name for part in figures.PARTS if part.file in files and not part.missing]
-        assert len({marks.get(part, {}).get("code") for part in parts}) <= 1, (name, parts)
+        found = [marks.get(part, {}) for part in parts]
+        made = {(str(mark.get("code")), str(mark.get("machine"))) for mark in found}
+        assert len(made) <= 1, (name, parts)

@@ -1,7 +1,9 @@
 """The generated parts of the documents are current."""
 
 import importlib.util
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,44 @@ def test_the_figures_are_those_of_the_committed_runs():
         assert any(f"<!-- {name} -->" in text for text in pages), name
     for text in pages:
         assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
+
+
+#: Pages whose prose quotes no figure but those of `benchmarks/quoted.toml`.
+QUOTING = ("README.md", "docs/results.md", "docs/methods.md", "docs/papers/*.md")
+UNITS = r"(?:ms|us|s|seconds|milliseconds|microseconds|minutes|hours|[kMG]B|times)"
+NUMBER = r"\d[\d,]*(?:\.\d+)?|\.\d+"
+
+
+def prose(page):
+    """Return a page without generated tables, code and the names of files, on one line."""
+    text = re.sub(r"```.*?```|<!-- ([\w-]+) -->\n.*?<!-- end -->", "", page.read_text(), flags=re.S)
+    return re.sub(r"\s+", " ", text)
+
+
+def measured(source):
+    file, *keys = source.split("/")
+    value = json.loads((REPOSITORY / f"benchmarks/results/{file}.json").read_text())
+    for key in keys:
+        value = value[int(key) if isinstance(value, list) else key]
+    return value
+
+
+def test_prose_quotes_no_figure_that_no_run_has():
+    quoted = tomllib.loads((REPOSITORY / "benchmarks/quoted.toml").read_text())
+    for phrase, sources in quoted.items():
+        numbers = [match[0].replace(",", "") for match in re.finditer(NUMBER, phrase)]
+        if set(sources) != {"setting"}:
+            for number, source in zip(numbers, sources, strict=True):
+                digits = len(number.partition(".")[2])
+                assert f"{measured(source):.{digits}f}" == number, (phrase, source)
+    texts = {page: prose(page) for glob in QUOTING for page in REPOSITORY.glob(glob)}
+    for phrase in quoted:
+        assert any(phrase in text for text in texts.values()), f"no page has: {phrase}"
+    for page, text in texts.items():
+        for phrase in quoted:
+            text = text.replace(phrase, "")
+        found = re.findall(rf"(?<![\w.])(?:{NUMBER})(?: to (?:{NUMBER}))? {UNITS}\b", text)
+        assert not found, f"{page.name}: write the sources into benchmarks/quoted.toml"
 
 
 def test_the_readme_is_read_in_three_minutes():

@@ -24,7 +24,7 @@ from ..models.model import MAX_BITS, Metric, Model, check_model_name
 from ..models.network import known_rows
 from ..models.vectors import SparseRows, as_rows, have_directions
 
-#: The method that finds the most of the true neighbours of embeddings; see docs/choosing.md.
+#: The method that finds the most of the true neighbours of embeddings; see docs/methods.md.
 METHOD = "itq"
 
 #: The codes that rows get if training knows them: hashed like all others, or learned.
