@@ -10,7 +10,7 @@ import pg_hashindex
 from pg_hashindex.db.locks import PATIENCE
 from pg_hashindex.db.work import WorkRow, list_work
 from pg_hashindex.errors import HashIndexError, MissingRightsError
-from pg_hashindex.index.catalog import IndexRow, read_rows
+from pg_hashindex.index.catalog import IndexRow, read_rows, swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.options import OPTIONS, options_changed_by
 from pg_hashindex.quality.tenant_recall import tenants
@@ -550,22 +550,22 @@ def _note_building(found: IndexRow) -> None:
 
 
 def _note_swap(found: IndexRow) -> None:
-    for row in read_rows(found.connection, "ORDER BY i.name"):
-        if row.swap_of != found.name:
-            continue
-        model = row.model_name
-        if row.swap_state == "previous":
-            note(
-                f"the codes of model {model} stay as {row.name}; return to them: "
-                f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
-                f"{found.name}"
-            )
-        else:
-            note(
-                f"a swap to model {model} is unfinished, as {row.name}; continue: pg-hashindex "
-                f"index swap {found.name} --model {model}; give it up: pg-hashindex index repair "
-                f"{found.name} --undo"
-            )
+    row = swap_row(found, to_read=False)
+    if row is None:
+        return
+    model = row.model_name
+    if row.swap_state == "previous":
+        note(
+            f"the codes of model {model} stay as {row.name}; return to them: "
+            f"pg-hashindex index rollback {found.name}; drop them: pg-hashindex index prune "
+            f"{found.name}"
+        )
+    else:
+        note(
+            f"a swap to model {model} is unfinished, as {row.name}; continue: pg-hashindex "
+            f"index swap {found.name} --model {model}; give it up: pg-hashindex index repair "
+            f"{found.name} --undo"
+        )
 
 
 def _at_work(work: list[WorkRow]) -> str | None:

@@ -24,7 +24,7 @@ from .access import (
     only_builder,
     waits_for_landmarks,
 )
-from .catalog import IndexRow, read_row, read_rows
+from .catalog import IndexRow, read_row, swap_row
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
 from .verifying import Verifier
@@ -81,9 +81,7 @@ def encode(
         encoded = "SELECT hashindex._mark_encoded(i) FROM hashindex.index i WHERE i.name = $1"
         execute(index.connection, encoded, [index.name])
         catch_up(index)
-        for previous in read_rows(
-            index.connection, "WHERE (i.swap_of, i.swap_state) = ($1, 'previous')", [index.name]
-        ):
+        if previous := swap_row(index, ["previous"]):
             catch_up(previous)
     return written + built if coded_by_build else written
 

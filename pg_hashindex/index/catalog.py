@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, LiteralString, Protocol, cast
+from typing import Any, Literal, LiteralString, Protocol, cast, get_args
 
 import psycopg
 from psycopg import sql
@@ -71,6 +71,10 @@ _ROWS_IN_SHARDS: LiteralString = """
     SELECT pg_catalog.count({column}),
            coalesce(sum(pg_catalog.pg_column_size({column})), 0)::bigint
     FROM {table}
+"""
+
+_BESIDE: LiteralString = """
+    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
 """
 
 _CODE_TABLE: LiteralString = """
@@ -535,6 +539,15 @@ def _rows_steps(
 def read_row(connection: Connection, name: str, *, to_read: bool = True) -> IndexRow:
     """Read an index's row in the catalog; check its table, unless that is not ``to_read``."""
     return _only_row(read_rows(connection, _NAMED, [name]), name, to_read)
+
+
+def swap_row(
+    index: IndexRow, states: Sequence[SwapState] = get_args(SwapState), *, to_read: bool = True
+) -> IndexRow | None:
+    """Return the row beside an index if it is in one of these states; as `read_row` otherwise."""
+    with translated_errors():
+        row = execute(index.connection, _BESIDE, [index.name, list(states)]).fetchone()
+    return None if row is None else read_row(index.connection, row[0], to_read=to_read)
 
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:

@@ -22,7 +22,7 @@ from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
 from ..index.access import catch_up, end_left_rebalance
 from ..index.build import encode, verifier_of
-from ..index.catalog import HasRow, IndexRow, read_row
+from ..index.catalog import HasRow, IndexRow, read_row, swap_row
 from . import swaps
 from .health import CodeChecks
 
@@ -252,7 +252,7 @@ class _Repairer:
     def _rows(self) -> list[IndexRow]:
         """Return the index, and the row beside it during or after a swap."""
         found = read_row(self.connection, self.index.name)
-        other = swaps.swap_row(found, ["previous", "next", "ready"])
+        other = swap_row(found)
         return [found] if other is None else [found, other]
 
     def _rebind(self, names: Names) -> None:

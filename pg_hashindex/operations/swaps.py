@@ -9,20 +9,20 @@ before a rollback.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, LiteralString, Unpack
+from typing import Any, Unpack
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
-from ..db.statements import execute, one_row
+from ..db.statements import one_row
 from ..db.work import Work, claimed_work
 from ..errors import DatabaseStateError, InvalidInputError, LowerRecallError
 from ..hashers import HASHERS
 from ..index.access import catch_up
 from ..index.build import encode
-from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row
+from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row, swap_row
 from ..index.options import IndexOptions, checked_options, options_changed_by
 from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
@@ -30,10 +30,6 @@ from ..quality.measuring import Measured
 from ..quality.queries import draw
 
 _QUERIES = 200
-
-_BESIDE: LiteralString = """
-    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
-"""
 
 
 @dataclass(frozen=True)
@@ -232,13 +228,6 @@ def resume(index: IndexRow) -> Swapped | None:
         return None
     given: Any = {name: coming.options[name] for name in options_changed_by("swap")}
     return swap(index, coming.model_name, column=coming.column_name, **given)
-
-
-def swap_row(index: IndexRow, states: list[SwapState]) -> IndexRow | None:
-    """Return the row beside an index if it is in one of these states."""
-    with translated_errors():
-        row = execute(index.connection, _BESIDE, [index.name, states]).fetchone()
-    return None if row is None else read_row(index.connection, row[0])
 
 
 def _compare(

@@ -35,6 +35,7 @@ def unindexed(connection: Connection, oid: int, plan: Mapping[str, Any]) -> tupl
     if not filters or any("Index" in n["Node Type"] for n in nodes(plan)):
         return ()
     types = dict(execute(connection, _COLUMNS, [oid]).fetchall())
+    # EXPLAIN gives a condition as text alone, and catalogs keep parts only of those of objects.
     # Those of partitions differ in the names of the tables.
     return _columns(_LITERAL.sub("''", min(filters)), types)
 

@@ -5,6 +5,7 @@ from fixtures.citus import INDEX, QUERY, TABLE, exact
 
 from pg_hashindex import operations
 from pg_hashindex.db.connection import connect
+from pg_hashindex.db.statements import execute
 from pg_hashindex.index.handle import HashIndex
 
 pytestmark = pytest.mark.citus
@@ -18,6 +19,12 @@ def test_filter_columns(listed):
     ).fetchall()
     assert len(candidates) == 50
     assert {"abc"[row[0] % 3] for row in candidates} == {"b"}
+    kept = (
+        "SELECT hashindex._kept_filter(i, $1) IS NOT NULL FROM hashindex.index i WHERE i.name = $2"
+    )
+    for condition, is_kept in (("true", True), (f"{TABLE} IS NOT NULL", False)):
+        condition = f"{TABLE}.category = 'b' AND {condition}"
+        assert execute(connection, kept, [condition, INDEX]).fetchone() == (is_kept,)
     connection.execute(f"UPDATE {TABLE} SET category = 'moved' WHERE id % 100 = 7".encode())
     condition = "category = 'moved'"
     found = connection.execute(

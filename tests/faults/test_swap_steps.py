@@ -6,6 +6,7 @@ from fixtures.checks import assert_fresh
 from pg_hashindex import operations, store
 from pg_hashindex.db.connection import connect
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.landmarks.building import LandmarkBuild
 from pg_hashindex.operations import swaps
@@ -108,7 +109,7 @@ def assert_right(index):
         # Rows of a partition that was attached again come back without a code.
         index.encode()
     assert_fresh(index)
-    beside = swaps.swap_row(index.row, ["previous"])
+    beside = swap_row(index.row, ["previous"])
     if beside is not None:
         HashIndex.open(index.connection, beside.name).encode()
         assert_fresh(HashIndex.open(index.connection, beside.name))

@@ -13,12 +13,12 @@ from pg_hashindex.db.connection import connect
 from pg_hashindex.db.locks import claim, release
 from pg_hashindex.errors import InUseError, InvalidInputError
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import swap_row
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.index.verifying import Verifier
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
 from pg_hashindex.operations import repairs as repairing
-from pg_hashindex.operations.swaps import swap_row
 
 pytestmark = pytest.mark.newest
 

@@ -24,10 +24,11 @@ from pg_hashindex.errors import (
     UnknownModelError,
 )
 from pg_hashindex.hashers import LSH
+from pg_hashindex.index.catalog import swap_row
 from pg_hashindex.index.handle import HashIndex, list_indexes
 from pg_hashindex.models.layers import Layer
 from pg_hashindex.models.model import Model
-from pg_hashindex.operations.swaps import resume, swap_row, undo
+from pg_hashindex.operations.swaps import resume, undo
 from pg_hashindex.quality.queries import draw
 
 
