@@ -14,6 +14,9 @@ from .numerics.sequential import DirectionSequence, VaryingSpace
 from .parameters import Positive, integer, number
 from .supervision.labels import Supervision
 
+# Sums of more rows a set would take a quarter of the training.
+_MOST_PSEUDO = 5_000
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
@@ -58,8 +61,8 @@ class USPLH(Hasher):
         above 0, at most 1.
     n_pseudo
         Rows in each of the four sets; by default a tenth of all rows, so that eta means the same
-        for any number of rows. A set has at most half of the rows on its side of the boundary, so
-        that r and R do not overlap.
+        for any number of rows, but at most 5,000, to save time. A set has at most half of the rows
+        on its side of the boundary, so that r and R do not overlap.
     boundary
         The projections that the sets are chosen by: w'x of the rows, which makes the codes, or of
         the rows without earlier directions, which are the X of Algorithm 2 then. With many more
@@ -101,7 +104,7 @@ class USPLH(Hasher):
         X = space.coordinates(rows)
         sequence = DirectionSequence(space, self.n_bits_, self.method)
         pseudo = np.zeros_like(sequence.covariance)
-        n_pseudo = self.n_pseudo or max(rows.n_rows // 10, 1)
+        n_pseudo = self.n_pseudo or min(max(rows.n_rows // 10, 1), _MOST_PSEUDO)
         cuts = np.zeros(self.n_bits_)
         for bit in range(self.n_bits_):
             deflation = sequence.deflation.copy()
