@@ -193,16 +193,20 @@ def grid(**values: tuple[Any, ...]) -> list[Parameters]:
 CANDIDATES: dict[str, list[Parameters]] = {
     "usplh": [
         *grid(
-            eta=(0.0625, 0.125, 0.2), decay=(0.1, 0.7), n_pseudo=(500, None),
+            eta=(0.0625, 0.125, 0.2), decay=(0.1, 0.7), n_pseudo=(500, 2500),
             cut=("mean", "median"), inner_pairs=(False, True),
         ),
         *grid(
-            eta=(0.03125, 0.045, 0.09), decay=(0.1, 0.4), n_pseudo=(500, None),
+            eta=(0.03125, 0.045, 0.09), decay=(0.1, 0.4), n_pseudo=(500, 2500),
             cut=("mean",), inner_pairs=(True,),
         ),
         *grid(
             eta=(0.03125, 0.045), decay=(0.1,), n_pseudo=(500,),
             cut=("mean",), inner_pairs=(True,), boundary=("residual",),
+        ),
+        *grid(
+            eta=(0.03125, 0.045), decay=(0.1,), n_pseudo=(None,),
+            cut=("mean",), inner_pairs=(False, True),
         ),
     ],
     "s3plh": [

@@ -53,8 +53,9 @@ class DGH(AnchorHasher):
         Below the number of anchors.
     start : {"rotated", "eigenvectors"}
         The first B and Y, from the leading eigenvectors H of A. "eigenvectors", the paper's DGH-I,
-        takes sgn(H) and sqrt(n) H; "rotated", its DGH-R, first finds the rotation R and the B of
-        greatest trace(R'H'A B), by turns, and takes this B and sqrt(n) H R.
+        takes sgn(H) and sqrt(n) H; "rotated" first finds the rotation R and the B of greatest
+        trace(R'H'A B), by turns, and takes this B and sqrt(n) H R. It stands for the paper's DGH-R,
+        whose own objective for R we have not seen.
     rho
         Weight of balanced and uncorrelated bits.
     n_iter

@@ -14,6 +14,9 @@ from .numerics.sequential import DirectionSequence, VaryingSpace
 from .parameters import Positive, integer, number
 from .supervision.labels import Supervision
 
+# Sums of more rows a set would take a quarter of the training.
+_MOST_PSEUDO = 5_000
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class USPLH(Hasher):
@@ -35,13 +38,13 @@ class USPLH(Hasher):
     T_k is made of the rows as they are, with all directions. So a direction may come again in part,
     bits are correlated, and long codes still have near rows within a small Hamming radius. If the
     rows of the pairs were deflated too, as those of C_k are, each bit would tell something else,
-    and the precision within radius 2 would be 0.003 for 64 bits on USPS, and not 0.34 (the paper's
-    settings) or 0.33 (the default).
+    and the precision within radius 2 would be 0.003 for 64 bits on USPS, and not 0.37 (the paper's
+    settings and the default).
 
-    The paper names neither eta nor decay, and takes 2,000 rows a set; ``paper_parameters`` has the
-    eta and decay of the authors' program, in the units here. `USPLH.program` also cuts at medians
-    and counts the pairs within a set, as that program does, and gives its scores to four digits.
-    docs/methods.md has what each change is worth.
+    The paper names neither eta nor decay, and takes 2,000 rows a set. Those of the authors' program
+    are the defaults, in the units here: its eta is 0.125, but its pairs weigh four times as much.
+    `USPLH.program` also cuts at medians and counts the pairs within a set, as that program does,
+    and gives its scores to four digits. docs/methods.md has what each change is worth.
 
     Training holds the rows' coordinates, n x d float32 values at most: in memory up to 1 GiB,
     beyond that in a temporary file. The rows themselves are read four times.
@@ -57,8 +60,9 @@ class USPLH(Hasher):
         Factor of the pseudo-labels of earlier bits after each further bit, the paper's lambda;
         above 0, at most 1.
     n_pseudo
-        Rows in each of the four sets. A set has at most half of the rows on its side of the
-        boundary, so that r and R do not overlap; None takes this half.
+        Rows in each of the four sets; by default a tenth of all rows, so that eta means the same
+        for any number of rows, but at most 5,000, to save time. A set has at most half of the rows
+        on its side of the boundary, so that r and R do not overlap.
     boundary
         The projections that the sets are chosen by: w'x of the rows, which makes the codes, or of
         the rows without earlier directions, which are the X of Algorithm 2 then. With many more
@@ -78,30 +82,29 @@ class USPLH(Hasher):
 
     method = "usplh"
     paper_parameters: ClassVar[Mapping[str, Any]] = {
-        "eta": 0.03125,
         "n_pseudo": 2000,
         "boundary": "residual",
-        "inner_pairs": False,
     }
     program_parameters: ClassVar[Mapping[str, Any]] = {
-        # Its eta is 0.125, but its pairs weigh four times as much.
-        "eta": 0.03125,
+        "n_pseudo": 500,
         "boundary": "residual",
         "cut": "median",
+        "inner_pairs": True,
     }
 
-    eta: Positive = 0.045
+    eta: Positive = 0.03125
     decay: Annotated[float, number(0, 1, "(]")] = 0.1
-    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = 500
+    n_pseudo: Annotated[int, integer(1, 2**63 - 1)] | None = None
     boundary: Literal["codes", "residual"] = "codes"
     cut: Literal["mean", "median"] = "mean"
-    inner_pairs: bool = True
+    inner_pairs: bool = False
 
     def _learn(self, rows: RowSource, given: Supervision, rng: np.random.Generator) -> list[Layer]:
         space = VaryingSpace(rows)
         X = space.coordinates(rows)
         sequence = DirectionSequence(space, self.n_bits_, self.method)
         pseudo = np.zeros_like(sequence.covariance)
+        n_pseudo = self.n_pseudo or min(max(rows.n_rows // 10, 1), _MOST_PSEUDO)
         cuts = np.zeros(self.n_bits_)
         for bit in range(self.n_bits_):
             deflation = sequence.deflation.copy()
@@ -112,7 +115,7 @@ class USPLH(Hasher):
             if self.cut == "median":
                 cuts[bit] = np.median(projections)
                 projections -= np.float32(cuts[bit])
-            sets = pseudo_sets(projections, self.n_pseudo or rows.n_rows)
+            sets = pseudo_sets(projections, n_pseudo)
             pseudo += _pair_term(sets, [_total(X, numbers) for numbers in sets])
             if self.inner_pairs:
                 pseudo += _inner_term(X, sets[0], sets[2])

@@ -32,7 +32,7 @@ def literal_pairs(projections, n_pseudo, *, inner=False):
     return S
 
 
-def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", **steps):
+def literal_usplh(X, n_bits, n_pseudo, eta=0.03125, decay=0.1, boundary="codes", **steps):
     """Follow Algorithm 2: all earlier S_MC are kept, and X is rewritten, but not the rows of pairs.
 
     The pairs of each kind weigh one half together, as if equally many had been drawn of both. Pairs
@@ -47,7 +47,7 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", *
         W.append(np.linalg.eigh(M)[1][:, -1])
         projections = (original if boundary == "codes" else X) @ W[-1]
         cuts.append(np.median(projections) if steps.get("cut") == "median" else 0)
-        S = literal_pairs(projections - cuts[-1], n_pseudo, inner=steps.get("inner_pairs", True))
+        S = literal_pairs(projections - cuts[-1], n_pseudo, inner=steps.get("inner_pairs", False))
         earlier.append(np.sign(S) / (2 * np.where(S > 0, (S == 1).sum(), (S < 0).sum())))
         X = X - X @ np.outer(W[-1], W[-1])
     return original @ np.array(W).T - cuts
@@ -62,9 +62,10 @@ def literal_usplh(X, n_bits, n_pseudo, eta=0.045, decay=0.1, boundary="codes", *
         {"eta": 0.1, "decay": 0.9, "n_pseudo": 80},
         {**USPLH.paper_parameters, "n_pseudo": 80},
         {**USPLH.program_parameters, "n_pseudo": 80},
-        {"n_pseudo": 80, "cut": "median", "inner_pairs": False},
+        {"n_pseudo": 80, "cut": "median"},
+        {"n_pseudo": 80, "inner_pairs": True},
     ],
-    ids=["a fifth", "few", "all", "weights", "the paper", "the program", "medians"],
+    ids=["a fifth", "few", "all", "weights", "the paper", "the program", "medians", "inner pairs"],
 )
 def test_agrees_with_the_paper(params, rows):
     hasher = USPLH(n_bits=10, **params).fit(rows)
@@ -73,9 +74,9 @@ def test_agrees_with_the_paper(params, rows):
     np.testing.assert_allclose(up_to_sign_and_size(found), up_to_sign_and_size(expected), atol=1e-3)
 
 
-def test_takes_all_rows(rows):
-    found = USPLH(n_bits=6, n_pseudo=None, random_state=0).fit(rows)
-    expected = USPLH(n_bits=6, n_pseudo=len(rows), random_state=0).fit(rows)
+def test_takes_a_tenth_of_the_rows(rows):
+    found = USPLH(n_bits=6, random_state=0).fit(rows)
+    expected = USPLH(n_bits=6, n_pseudo=len(rows) // 10, random_state=0).fit(rows)
     assert found.to_model("m").checksum == expected.to_model("m").checksum
 
 
