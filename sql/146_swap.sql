@@ -108,7 +108,6 @@ BEGIN
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
-    beside.built_pages := NULL;
     beside.built_from := NULL;
     PERFORM hashindex._make_generation(beside, used, base);
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
@@ -192,10 +191,10 @@ BEGIN
     -- One statement, since storage is unique. A rebalance that was cut off is given up.
     UPDATE hashindex.index x
     SET (model_id, column_name, code_table, access, building, ranking, candidates,
-         probes, trained_rows, storage, triggers, landmark_table, encoded, next_generation, built_pages, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
+         probes, trained_rows, storage, triggers, landmark_table, encoded, next_generation, built_from, filter_columns, table_oid, codes_oid, part_oids, generation)
         = (o.model_id, o.column_name, o.code_table, o.access, o.building,
            o.ranking, o.candidates, o.probes, o.trained_rows, o.storage, o.triggers, o.landmark_table, o.encoded,
-           NULL, NULL, NULL, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
+           NULL, NULL, o.filter_columns, o.table_oid, o.codes_oid, o.part_oids, hashindex._new_generation(greatest(x.generation, o.generation)))
     FROM hashindex.index o
     WHERE (x.name, o.name) IN ((exchange.name, beside), (beside, exchange.name));
     UPDATE hashindex.index x SET swap_state = 'previous' WHERE x.name = beside;
