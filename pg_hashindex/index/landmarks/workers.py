@@ -155,12 +155,13 @@ class Workers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        reasons = [worker.reason for worker in self._workers if worker.reason]
         for worker in self._workers:
+            # One that still starts is not needed any more.
             if not worker.ended:
                 worker.process.kill()
         for thread in self._threads:
             thread.join(_PATIENCE)
-        reasons = [worker.reason for worker in self._workers if worker.reason]
         if reasons and error is None:
             working = self._jobs - len(reasons)
             warn(f"{working} of {self._jobs} jobs have read rows to the end: {reasons[0]}")
