@@ -104,7 +104,8 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
     assert_listed(listed)
 
 
-def test_processes_end_with_a_killed_build(listed, url):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_processes_end_with_a_build_that_was_killed_or_stopped(listed, url, number):
     script = (
         "import sys, time; from pg_hashindex import HashIndex, connect\n"
         "from pg_hashindex.index.landmarks import building, workers\n"
@@ -113,11 +114,13 @@ def test_processes_end_with_a_killed_build(listed, url):
         "workers.Workers.__enter__ = wait\n"
         "HashIndex.open(connect(sys.argv[1]), 'items_idx').rebalance(jobs=3)"
     )
-    with subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE) as build:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, url], stdout=subprocess.PIPE, start_new_session=True
+    ) as build:
         build.stdout.readline()
         find = listed.connection.execute
         eventually(lambda: len(find(_BACKENDS.encode()).fetchall()) == 2, 60)
-        build.kill()
+        os.killpg(build.pid, number) if number == signal.SIGINT else build.kill()
     eventually(lambda: not find(_BACKENDS.encode()).fetchall(), 10)
     listed.rebalance(jobs=1)
     assert_listed(listed)
@@ -186,3 +189,24 @@ def test_a_table_that_is_rewritten_is_read_again(listed, started, monkeypatch, u
         warnings.simplefilter("ignore", FewerJobsWarning)
         listed.rebalance(jobs=2)
     assert_listed(listed)
+
+
+@pytest.mark.newest
+def test_landmarks_of_tenants_do_not_depend_on_jobs(connection, model, started):
+    connection.execute(
+        "CREATE TABLE shared (id int PRIMARY KEY, tenant int, v vector(8));"
+        "INSERT INTO shared SELECT n, n % 11 % 3, "
+        "ARRAY(SELECT sin(n * d) + n % 5 FROM generate_series(1, 8) d)::vector "
+        "FROM generate_series(1, 13000) n"
+    )
+    index = HashIndex.create(
+        connection, "items_idx", table="shared", column="v", model=model.name,
+        access="landmarks", tenant="tenant",
+    )  # fmt: skip
+    index.encode(jobs=1)
+    index.rebalance(jobs=1)
+    expected = result(index)
+    assert expected[1]
+    index.rebalance(jobs=3, memory="2GB")
+    assert result(index) == expected
+    assert len(started) == 2

@@ -192,6 +192,7 @@ class LandmarkBuild:
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
+        self._generation: int | None = None
         # The tenants with landmarks, in an index that has tenants.
         self._tenants = Tenants([], np.zeros(1, np.intp))
         #: Whether only directions count in means of rows.
@@ -639,7 +640,8 @@ class LandmarkBuild:
 
         Returns the sums of their rows, if ``largest`` says that the build needs them.
         """
-        if self._left_off() != "read":
+        self._left_off()
+        if self._generation is None:
             raise configured_otherwise(self.index)
         landmarks = self._stored_landmarks()
         sums = None if largest is None else self._new_sums(landmarks, largest)

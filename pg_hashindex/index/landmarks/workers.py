@@ -89,7 +89,7 @@ class Jobs:
         each = bytes_of_build(n_landmarks, dimension, compared, spherical=spherical)
         held = max(1, memory // each)
         if self.wanted is None:
-            usual = 1 if rows < _FEW_ROWS else min(USUAL_JOBS, len(os.sched_getaffinity(0)))
+            usual = 1 if rows < _FEW_ROWS else min(USUAL_JOBS, _cores())
             return min(usual, held)
         if held < self.wanted:
             warn(f"{memory >> 20}MB of memory hold {held} of {self.wanted} jobs")
@@ -136,18 +136,26 @@ class Workers:
         self.complete = True
 
     def __enter__(self) -> Self:
-        if self._jobs > 1:
-            try:
-                task = self._task()
-                for _ in range(self._jobs - 1):
-                    self._workers.append(_Worker(_start()))
-            except OSError as error:
-                warn(f"{1 + len(self._workers)} of {self._jobs} jobs read rows: {error}")
-            for worker in self._workers:
-                thread = threading.Thread(target=self._attend, args=(worker, task), daemon=True)
-                self._threads.append(thread)
-                thread.start()
+        try:
+            self._begin()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
+
+    def _begin(self) -> None:
+        if self._jobs == 1:
+            return
+        task = self._task()
+        try:
+            for _ in range(self._jobs - 1):
+                self._workers.append(_Worker(_start()))
+        except OSError as error:
+            warn(f"{1 + len(self._workers)} of {self._jobs} jobs read rows: {error}")
+        for worker in self._workers:
+            thread = threading.Thread(target=self._attend, args=(worker, task), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def __exit__(
         self,
@@ -209,8 +217,8 @@ class Workers:
         """Hand ranges to a process, and take its answers."""
         try:
             self._talk(worker, task)
-        except (OSError, ValueError) as error:
-            worker.reason = str(error)
+        except Exception as error:
+            worker.reason = str(error) or type(error).__name__
         status = self._end(worker.process)
         with self._changed:
             if not worker.ended:
@@ -236,6 +244,8 @@ class Workers:
                 return
             if "sums" in message:
                 parts = [output.read(size) for size in message["sums"]]
+                if [len(part) for part in parts] != message["sums"]:
+                    return
                 with self._changed:
                     if self._sums is not None:
                         self._sums.merge(parts)
@@ -263,6 +273,13 @@ class Workers:
         except (subprocess.TimeoutExpired, OSError, ValueError):
             process.kill()
         return process.wait()
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _is_busy(worker: _Worker) -> bool:
