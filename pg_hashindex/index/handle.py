@@ -195,7 +195,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         jobs
             How many processes read rows for landmarks, each with a connection; the result is the
             same. By default as many as the process may use cores, 4 at most; one for fewer than
-            50,000 rows. It is always one on tables of Citus and those with row security, with a
+            100,000 rows. It is always one on tables of Citus and those with row security, with a
             model that Python evaluates, and with ``rows_per_second``. With a `FewerJobsWarning`
             there are fewer, if memory or the server allows no more.
 
