@@ -109,9 +109,12 @@ def test_processes_end_with_a_build_that_was_killed_or_stopped(listed, url, numb
     script = (
         "import sys, time; from pg_hashindex import HashIndex, connect\n"
         "from pg_hashindex.index.landmarks import building, workers\n"
-        "building._MOST_PAGES = 1; enter = workers.Workers.__enter__\n"
-        "def wait(self):\n    enter(self); print(flush=True); time.sleep(60)\n"
-        "workers.Workers.__enter__ = wait\n"
+        "send = workers._Worker.send\n"
+        # The others are given the task, and wait for ranges.
+        "def wait(self, message):\n"
+        "    isinstance(message, dict) and send(self, message)\n"
+        "workers._Worker.send = wait; building._MOST_PAGES = 1\n"
+        "building.LandmarkBuild.stage = lambda *given: (print(flush=True), time.sleep(60))\n"
         "HashIndex.open(connect(sys.argv[1]), 'items_idx').rebalance(jobs=3)"
     )
     with subprocess.Popen(
