@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pg_hashindex.errors import (
+    FewerJobsWarning,
     HashIndexError,
     InvalidInputError,
     LowerRecallError,
@@ -138,13 +139,31 @@ def _memory(context: click.Context, parameter: click.Parameter, value: str) -> i
         raise click.BadParameter(str(error)) from error
 
 
-memory_option = click.option(
-    "--memory",
-    default="1GB",
-    show_default=True,
-    metavar="SIZE",
-    callback=_memory,
-    help="Memory to take for building landmarks, such as 512MB.",
+def _jobs(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
+    from pg_hashindex.index.landmarks.workers import Jobs
+
+    try:
+        return Jobs(value).wanted
+    except HashIndexError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+build_options = together(
+    click.option(
+        "--memory",
+        default="1GB",
+        show_default=True,
+        metavar="SIZE",
+        callback=_memory,
+        help="Memory to take for building landmarks, such as 512MB, for all jobs together.",
+    ),
+    click.option(
+        "--jobs",
+        type=int,
+        callback=_jobs,
+        help="Processes that read rows for landmarks, 1 to 64.  [default: the cores, at most 4; 1 "
+        "for a small table]",
+    ),
 )
 
 seed_option = click.option(
@@ -410,11 +429,11 @@ def refuse_columns(connection: "Connection", table: str, names: Sequence[str], o
 
 @contextmanager
 def _noting_rows_left_out() -> Iterator[None]:
-    """Show warnings of rows that were left out as notes, each text once."""
+    """Show warnings of rows and jobs that were left out as notes, each text once."""
     shown, said = warnings.showwarning, set[str]()
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if not issubclass(category, RowsLeftOutWarning):
+        if not issubclass(category, RowsLeftOutWarning | FewerJobsWarning):
             shown(message, category, *rest, **more)
         elif str(message) not in said:
             said.add(str(message))
@@ -422,6 +441,7 @@ def _noting_rows_left_out() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RowsLeftOutWarning)
+        warnings.simplefilter("always", FewerJobsWarning)
         warnings.showwarning = show
         yield
 

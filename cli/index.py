@@ -22,13 +22,13 @@ from ._shared import (
     NOT_ENCODED,
     Share,
     answer,
+    build_options,
     confirm,
     connected,
     echo,
     is_verbose,
     k_option,
     key_option,
-    memory_option,
     note,
     of_database,
     of_index,
@@ -85,7 +85,7 @@ def index() -> None:
 @click.option(
     "--encode/--no-encode", default=True, show_default=True, help="Encode the rows there now."
 )
-@memory_option
+@build_options
 @patience_option
 @of_index
 def create(
@@ -93,6 +93,7 @@ def create(
     name: str,
     encode: bool,
     memory: int,
+    jobs: int | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -118,7 +119,7 @@ def create(
             )
         if encode:
             with progress(f"encoding the rows of {created.qualified_table}"):
-                created.encode(memory=memory)
+                created.encode(memory=memory, jobs=jobs)
             counts = options["candidates"], options["probes"]
             _tune_built(created, keep=counts != (None, None))
         _print_index(created.row, as_json, encoded=encode)
@@ -126,10 +127,15 @@ def create(
 
 @index.command("encode")
 @throttle_option
-@memory_option
+@build_options
 @of_index
 def encode_index(
-    database_url: str, name: str, rows_per_second: float | None, memory: int, as_json: bool
+    database_url: str,
+    name: str,
+    rows_per_second: float | None,
+    memory: int,
+    jobs: int | None,
+    as_json: bool,
 ) -> None:
     """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
@@ -138,7 +144,7 @@ def encode_index(
     with opened(database_url, name) as found:
         complete = found.row.encoded
         with progress(f"encoding the rows of {found.qualified_table}"):
-            written = found.encode(rows_per_second=rows_per_second, memory=memory)
+            written = found.encode(rows_per_second=rows_per_second, memory=memory, jobs=jobs)
         if not complete:
             _tune_built(found, keep=not found.row.has_usual_counts())
         waiting, row = found.waiting(), found.row
@@ -157,11 +163,17 @@ def encode_index(
     show_default=True,
     help="Encode rows without a code and build the access path now.",
 )
-@memory_option
+@build_options
 @patience_option
 @of_index
 def configure(
-    database_url: str, name: str, build: bool, memory: int, as_json: bool, **settings: Any
+    database_url: str,
+    name: str,
+    build: bool,
+    memory: int,
+    jobs: int | None,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Change the defaults of searches of index NAME; other settings stay as they are.
 
@@ -171,18 +183,20 @@ def configure(
         found.configure(trust_owner=trusted(), **settings)
         if build and found.building is not None:
             with progress(f"building access by {found.building}"):
-                found.encode(memory=memory)
+                found.encode(memory=memory, jobs=jobs)
         _print_index(found.row, as_json)
 
 
 @index.command()
 @click.option("--tenant", help="Only the landmarks of this tenant.")
-@memory_option
+@build_options
 @of_index
-def rebalance(database_url: str, name: str, tenant: str | None, memory: int, as_json: bool) -> None:
+def rebalance(
+    database_url: str, name: str, tenant: str | None, memory: int, jobs: int | None, as_json: bool
+) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
-        done = found.rebalance(memory=memory, tenant=tenant)
+        done = found.rebalance(memory=memory, jobs=jobs, tenant=tenant)
     answer(
         as_json,
         {"name": name} | done._asdict(),
@@ -265,6 +279,7 @@ def drop(database_url: str, name: str, yes: bool, patience: float, as_json: bool
 @k_option
 @queries_option
 @throttle_option
+@build_options
 @seed_option
 @of_index
 def swap(

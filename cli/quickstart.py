@@ -28,11 +28,11 @@ from ._shared import (
     ASSUMED,
     NO,
     Share,
+    build_options,
     confirm,
     connected,
     database_option,
     echo,
-    memory_option,
     note,
     print_table,
     print_tuned,
@@ -71,7 +71,7 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
     help="A function of a model in pgvector's HNSW, or an index of pg_hashindex.  [default: the "
     "function, unless --tenant, --filter-columns, --writes or the table call for an index]",
 )
-@memory_option
+@build_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @database_option
 def quickstart(
@@ -84,6 +84,7 @@ def quickstart(
     writes: bool,
     kind: advice.Kind | None,
     memory: int,
+    jobs: int | None,
     yes: bool,
     **given: Any,
 ) -> None:
@@ -169,10 +170,12 @@ def quickstart(
                     **options | {"metric": distance},
                 )
                 note(f"created index {name}; rows written from now on are encoded at once")
-            failed = _fill_index(connection, found, index, recall, memory, complete)
+            failed = _fill_index(connection, found, index, recall, memory, jobs, complete)
         else:
             assert model is not None  # noqa: S101
-            failed = _make_graph(connection, database_url, found, model, recall, memory, complete)
+            failed = _make_graph(
+                connection, database_url, found, model, recall, memory, jobs, complete
+            )
         if failed:
             raise click.exceptions.Exit(NO)
 
@@ -184,6 +187,7 @@ def _make_graph(
     model: StoredModel,
     recall: float,
     memory: int,
+    jobs: int | None,
     complete: bool,
 ) -> bool:
     """Index the codes of a model's function, and measure that; return whether it disappoints."""
@@ -192,7 +196,7 @@ def _make_graph(
         connect(database_url) as watcher,
         progress(f"indexing the codes of {table} by model {model.name}:{model.version}"),
     ):
-        system, graph = steps.make_graph(connection, watcher, found, model, memory)
+        system, graph = steps.make_graph(connection, watcher, found, model, memory, jobs)
     if complete:
         note(f"index {graph.name} is up to date")
     with progress(f"measuring index {graph.name}"):
@@ -243,13 +247,14 @@ def _fill_index(
     index: HashIndex,
     recall: float,
     memory: int,
+    jobs: int | None,
     complete: bool,
 ) -> bool:
     """Encode the rows of an index, and measure it; return whether it disappoints."""
     name = index.name
     if not steps.is_complete(index):
         with progress(f"encoding the rows of {found.table.name} as {name}"):
-            index.encode(memory=memory)
+            index.encode(memory=memory, jobs=jobs)
     index = HashIndex.open(connection, name)
     with progress(f"measuring index {name}"):
         tuned, changed = tuning.tune_built(index, recall, queries=_QUERIES, complete=complete)

@@ -14,6 +14,7 @@ __all__ = [
     "DatabaseStateError",
     "DuplicateNameError",
     "EmbeddedServerError",
+    "FewerJobsWarning",
     "HashIndexError",
     "InUseError",
     "InvalidInputError",
@@ -49,6 +50,10 @@ UNREADABLE = (
 
 class RowsLeftOutWarning(UserWarning):
     """Rows of a table whose numbers are too large were left out."""
+
+
+class FewerJobsWarning(UserWarning):
+    """Fewer processes than were wanted have built landmarks."""
 
 
 class HashIndexError(Exception):

@@ -18,7 +18,6 @@ BEGIN
     i.access := 'landmarks';
     i.building := NULL;
     i.next_generation := NULL;
-    i.built_pages := NULL;
     i.built_from := NULL;
     RETURN i;
 END
@@ -89,7 +88,7 @@ BEGIN
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
     i.next_generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x SET (next_generation, built_pages) = (i.next_generation, 0)
+    UPDATE hashindex.index x SET next_generation = i.next_generation
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
@@ -136,6 +135,12 @@ BEGIN
     );
     EXECUTE format('ALTER TABLE hashindex.%I ALTER COLUMN code SET STORAGE PLAIN', i.storage || '_staged');
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
+    -- Each range of pages is read from its next page on. A crash empties it with the staged codes.
+    EXECUTE format(
+        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
+        i.storage || '_ranges'
+    );
+    PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
     PERFORM hashindex._tell_writers(i);
 END
 $$;
@@ -374,8 +379,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
-    SET (code_table, landmark_table, access, building, generation, next_generation, built_pages, built_from, trained_rows, codes_oid)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, NULL, _finish_build.trained_rows,
+    SET (code_table, landmark_table, access, building, generation, next_generation, built_from, trained_rows, codes_oid)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
@@ -416,7 +421,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM hashindex._allow_shard_changes();
-    UPDATE hashindex.index x SET (next_generation, built_pages, built_from) = (NULL, NULL, NULL)
+    UPDATE hashindex.index x SET (next_generation, built_from) = (NULL, NULL)
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     PERFORM hashindex._tell_writers(i);

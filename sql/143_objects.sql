@@ -24,12 +24,12 @@ BEGIN
         c.relname IN (i.code_table, i.landmark_table, i.storage || '_shards')
         OR i.next_generation IS NOT NULL AND c.relname IN (
             i.storage || '_codes_' || i.next_generation, i.storage || '_landmarks_' || i.next_generation,
-            i.storage || '_staged', hashindex._log_name(i.storage)
+            i.storage || '_staged', i.storage || '_ranges', hashindex._log_name(i.storage)
         ) OR c.relname = hashindex._log_name(i.storage) AND hashindex._is_logged_for(i), false
     )
     FROM pg_class c
     WHERE c.relnamespace = 'hashindex'::regnamespace AND c.relkind IN ('r', 'p') AND starts_with(c.relname, i.storage || '_')
-      AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|touched|shards)$'
+      AND substr(c.relname, length(i.storage) + 2) ~ '^(codes|(codes|landmarks)_[0-9]+|staged|ranges|touched|shards)$'
     UNION ALL
     SELECT 'type', t.oid, t.oid::regtype::text, true FROM pg_type t
     WHERE t.typnamespace = 'hashindex'::regnamespace AND t.typname = i.triggers || '_key' AND cardinality(i.key_columns) > 1 AND NOT hashindex._is_logged_for(i)

@@ -241,7 +241,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT c.oid::regclass FROM hashindex._objects_of(i) o JOIN pg_class c ON o.kind = 'table' AND c.oid = o.id
-    WHERE o.in_use AND c.relname <> i.storage || '_staged' AND (c.relname <> hashindex._log_name(i.storage) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
+    WHERE o.in_use AND c.relname NOT IN (i.storage || '_staged', i.storage || '_ranges') AND (c.relname <> hashindex._log_name(i.storage) OR hashindex._is_logged_for(i)) AND (c.relpersistence = 'u') <> unlogged;
 END
 $$;
 

@@ -184,12 +184,6 @@ def upgrade() -> None:
             nullable=True,
         ),
         column(
-            "built_pages",
-            "pages of the table that the build has read",
-            sa.BigInteger,
-            nullable=True,
-        ),
-        column(
             "built_from",
             "mark of the table that is read; another if rows moved",
             sa.Text,

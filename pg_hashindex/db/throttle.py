@@ -22,6 +22,11 @@ class Throttle:
         # When the next batch may begin.
         self._due = time.monotonic()
 
+    @property
+    def limits(self) -> bool:
+        """Whether there is a limit."""
+        return self._rate is not None
+
     def batch_size(self, most: int) -> int:
         """Return how many rows a batch should have, at most ``most``."""
         if self._rate is None:

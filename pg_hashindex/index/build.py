@@ -27,6 +27,7 @@ from .access import (
 from .catalog import IndexRow, read_row, swap_row
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
+from .landmarks.workers import Jobs
 from .verifying import Verifier
 
 #: The reason for `outside_transactions`.
@@ -55,9 +56,10 @@ def encode(
     batch_rows: int | None = None,
     rows_per_second: float | None = None,
     memory: str | int = DEFAULT_MEMORY,
+    jobs: int | None = None,
 ) -> int:
     """Encode rows without a code, then build the access path; see `HashIndex.encode`."""
-    throttle, most_memory = Throttle(rows_per_second), as_bytes(memory)
+    throttle, most_memory, most_jobs = Throttle(rows_per_second), as_bytes(memory), Jobs(jobs)
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
@@ -73,7 +75,7 @@ def encode(
         # Building landmarks reads every row, and encodes it if SQL can.
         coded_by_build = landmarks and index.encoded_in == "sql"
         written = 0 if coded_by_build else encode_missing(index)
-        built = _build_landmarks(index, throttle, most_memory)
+        built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
             # A partition may have been attached while the others were read. The build has replaced
             # the table of codes.
@@ -86,7 +88,7 @@ def encode(
     return written + built if coded_by_build else written
 
 
-def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int) -> int:
+def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
     Does nothing if none wait to be built, or if the table has no row to train them on. The index's
@@ -104,7 +106,8 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int) -> int:
         if not waits_for_landmarks(index):
             return 0
         try:
-            return _landmark_build(index)(index, work, throttle, memory=memory).run() or 0
+            build = _landmark_build(index)(index, work, throttle, memory=memory, jobs=jobs)
+            return build.run() or 0
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
@@ -114,10 +117,14 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int) -> int:
 
 
 def rebalance(
-    index: IndexRow, *, memory: str | int = DEFAULT_MEMORY, tenant: str | None = None
+    index: IndexRow,
+    *,
+    memory: str | int = DEFAULT_MEMORY,
+    jobs: int | None = None,
+    tenant: str | None = None,
 ) -> Rebalanced:
     """Build landmarks again, as many as the table now calls for; see `HashIndex.rebalance`."""
-    most_memory = as_bytes(memory)
+    most_memory, most_jobs = as_bytes(memory), Jobs(jobs)
     with (
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
@@ -134,8 +141,9 @@ def rebalance(
                 "landmarks"
             )
         build = _landmark_build(index)(
-            index, work, Throttle(None), access="landmarks", building=None, memory=most_memory
-        )
+            index, work, Throttle(None), access="landmarks", building=None, memory=most_memory,
+            jobs=most_jobs,
+        )  # fmt: skip
         if tenant is not None:
             rebalanced = Rebalanced(*build.run_tenant(tenant))
         else:

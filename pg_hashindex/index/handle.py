@@ -173,6 +173,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         batch_rows: int | None = None,
         rows_per_second: float | None = None,
         memory: str | int = "1GB",
+        jobs: int | None = None,
     ) -> int:
         """Encode every row that has a vector but no code; then build the access path.
 
@@ -189,7 +190,14 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             The most rows to encode, or to read for landmarks, in a second; no limit by default.
             PostgreSQL builds its own indexes at full speed.
         memory
-            The memory to take for building landmarks, in bytes or as "512MB" or "2GB".
+            The memory to take for building landmarks, in bytes or as "512MB" or "2GB", for all
+            processes together.
+        jobs
+            How many processes read rows for landmarks, each with a connection; the result is the
+            same. By default as many as the process may use cores, 4 at most; one for fewer than
+            100,000 rows. It is always one on tables of Citus and those with row security, with a
+            model that Python evaluates, and with ``rows_per_second``. With a `FewerJobsWarning`
+            there are fewer, if memory or the server allows no more.
 
         Returns
         -------
@@ -200,7 +208,8 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ------
         InvalidInputError
             If the connection is inside a transaction, a row has another dimension, or
-            rows_per_second is not above 0; or memory does not hold the landmarks.
+            rows_per_second is not above 0; memory does not hold the landmarks; or jobs is not 1 to
+            64.
         InUseError
             If another session is encoding this index, or building its access path.
         DatabaseStateError
@@ -211,7 +220,11 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         from . import build
 
         return build.encode(
-            self.row, batch_rows=batch_rows, rows_per_second=rows_per_second, memory=memory
+            self.row,
+            batch_rows=batch_rows,
+            rows_per_second=rows_per_second,
+            memory=memory,
+            jobs=jobs,
         )
 
     def configure(
@@ -257,14 +270,16 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
             row.change("SELECT hashindex.drop_unused($1)", [self.name], patience=patience)
         return self
 
-    def rebalance(self, *, memory: str | int = "1GB", tenant: Any = None) -> Rebalanced:
+    def rebalance(
+        self, *, memory: str | int = "1GB", jobs: int | None = None, tenant: Any = None
+    ) -> Rebalanced:
         """Build the landmarks again, as many as the table now calls for, and put codes in order.
 
         Searches and writers do not wait; searches use the old landmarks meanwhile.
 
         Parameters
         ----------
-        memory
+        memory, jobs
             As for `encode`.
         tenant : optional
             Builds the landmarks of this tenant alone. Writers wait while its rows are read once.
@@ -278,7 +293,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         ------
         InvalidInputError
             If access is not by landmarks, the connection is inside a transaction, memory does not
-            hold the landmarks, or there are no rows of the tenant.
+            hold the landmarks, there are no rows of the tenant, or jobs is not 1 to 64.
         InUseError
             If another session is building or rebalancing the access path.
         DatabaseStateError
@@ -287,7 +302,7 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         from . import build
 
         named = None if tenant is None else str(tenant)
-        return build.rebalance(self.row, memory=memory, tenant=named)
+        return build.rebalance(self.row, memory=memory, jobs=jobs, tenant=named)
 
     def grant(self, role: str, *, reveal_codes: bool = False) -> None:
         """Let a role search by the codes of the index; other roles get exact searches of the table.

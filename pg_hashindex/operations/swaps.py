@@ -23,6 +23,8 @@ from ..hashers import HASHERS
 from ..index.access import catch_up
 from ..index.build import encode
 from ..index.catalog import HasRow, IndexRow, SwapState, drop_index, read_row, swap_row
+from ..index.landmarks.memory import DEFAULT_MEMORY, as_bytes
+from ..index.landmarks.workers import Jobs
 from ..index.options import IndexOptions, checked_options, options_changed_by
 from ..quality.code_scores import score_codes
 from ..quality.evaluate import measure_defaults
@@ -66,6 +68,8 @@ def swap(
     k: int = 10,
     queries: int = _QUERIES,
     rows_per_second: float | None = None,
+    memory: str | int = DEFAULT_MEMORY,
+    jobs: int | None = None,
     random_state: int = 0,
     **options: Unpack[IndexOptions],
 ) -> Swapped:
@@ -96,7 +100,7 @@ def swap(
         Answers that are compared.
     queries
         How many rows to draw from the table as queries.
-    rows_per_second
+    rows_per_second, memory, jobs
         As `encode`.
     random_state
         Seed of the draw.
@@ -114,7 +118,7 @@ def swap(
         If recall, or the MAP of labels, would fall by more than the tolerance. The index stays as
         it is, and the new codes are kept: ``force`` takes them, `repair` with ``undo`` drops them.
     UnknownModelError, InvalidInputError
-        If the model cannot serve the index.
+        If the model cannot serve the index, or memory or jobs are out of range.
     DatabaseStateError
         If rows have a vector in the column of today, and none in the new one.
     InUseError
@@ -125,12 +129,13 @@ def swap(
     if not 0 <= tolerance <= 1:
         raise InvalidInputError(f"tolerance is {tolerance}; it must be 0 to 1")
     given = checked_options(index.name, options, to=options_changed_by("swap"))
+    memory, jobs = as_bytes(memory), Jobs(jobs).wanted
     with _only_swapper(index) as work:
         work.phase("preparing")
         begin = "SELECT hashindex.begin_swap($1, $2, $3, $4)"
         [(name,)] = index.change(begin, [index.name, model, column, Jsonb(given)])
         coming = read_row(index.connection, name)
-        encode(coming, rows_per_second=rows_per_second)
+        encode(coming, rows_per_second=rows_per_second, memory=memory, jobs=jobs)
         one_row(index.connection, "SELECT hashindex.swap_is_ready($1)", [index.name])
         now = read_row(index.connection, index.name)
         coming = read_row(index.connection, coming.name)

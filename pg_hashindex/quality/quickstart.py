@@ -58,6 +58,10 @@ _MEMORY: LiteralString = """
     WHERE pg_catalog.pg_size_bytes(pg_catalog.current_setting('maintenance_work_mem')) < $1::bigint
 """
 
+_WORKERS: LiteralString = """
+    SELECT pg_catalog.set_config('max_parallel_maintenance_workers', $1, false)
+"""
+
 _QUOTED: LiteralString = "SELECT pg_catalog.quote_ident(n) FROM pg_catalog.unnest($1::text[]) n"
 
 _SEARCHES: tuple[LiteralString, LiteralString] = (
@@ -284,12 +288,17 @@ def find_graph(connection: Connection, found: Diagnosis, model: StoredModel) -> 
 
 
 def make_graph(
-    connection: Connection, watcher: Connection, found: Diagnosis, model: StoredModel, memory: int
+    connection: Connection,
+    watcher: Connection,
+    found: Diagnosis,
+    model: StoredModel,
+    memory: int,
+    jobs: int | None = None,
 ) -> tuple[Code, VectorIndex]:
     """Make the functions of a model, and an index over its codes, unless they are there.
 
     ``watcher`` is a second connection, which sees how far the build is; ``memory`` bytes are
-    taken for it.
+    taken for it, and ``jobs`` processes of the server if that is given.
     """
     made = functions.create(connection, f"{model.name}:{model.version}")
     system = of_model(connection, made, found.table.name, found.table.column)
@@ -309,10 +318,12 @@ def make_graph(
         qualified = replace(system, of=replace(system.of, schema=schema))
         with translated_errors(table=found.table.name):
             execute(connection, _MEMORY, [min(memory, int(1.2 * bits))])
+            if jobs is not None:
+                execute(connection, _WORKERS, [str(jobs - 1)])
             for one in qualified.create(options=GRAPH, concurrently=True):
                 with _watched(connection, watcher, found.table.name):
                     connection.execute(one)
-            connection.execute("RESET maintenance_work_mem")
+            connection.execute("RESET maintenance_work_mem; RESET max_parallel_maintenance_workers")
         index = find_graph(connection, found, model)
     assert index is not None  # noqa: S101
     return system, index

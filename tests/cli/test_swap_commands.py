@@ -35,7 +35,8 @@ def run(url, *arguments, code=0):
 def test_the_whole_way(url, connection, swapped):
     HashIndex.open(connection, swapped).configure(candidates=12)
     before = evaluate(HashIndex.open(connection, swapped), queries=50, candidates=[12])
-    out, _ = run(url, "swap", swapped, "--model", "better", "--queries", "50", "--json")
+    sizes = ["--jobs", "2", "--memory", "600MB"]
+    out, _ = run(url, "swap", swapped, "--model", "better", "--queries", "50", "--json", *sizes)
     result = json.loads(out)
     assert (result["model_before"], result["model"]) == ("lsh:1", "better:1")
     assert result["before"]["recall"] == pytest.approx(before.points[0].recall)
@@ -55,6 +56,14 @@ def test_the_whole_way(url, connection, swapped):
     assert "dropped the codes of model lsh:1" in err
     _, err = run(url, "prune", swapped, code=3)
     assert err.startswith("Error: index 'items_idx' has no former codes to prune")
+
+
+@pytest.mark.parametrize("command", [["swap", "--model", "better"], ["encode"], ["rebalance"]])
+def test_jobs_out_of_range(url, swapped, command):
+    for jobs in ("0", "-1", "10000", "many"):
+        _, err = run(url, *command, swapped, "--jobs", jobs, code=2)
+        assert jobs in err
+    assert "1 to 64, got 10000" in run(url, *command, swapped, "--jobs=10000", code=2)[1]
 
 
 def test_less_recall_is_refused_and_forced(url, swapped):

@@ -75,7 +75,7 @@ def test_a_second_build_and_what_it_leaves(connection, index):
     assert build(connection) == 100
     assert lists(connection)[1:] == (100, 0)
     left = connection.execute("SELECT hashindex.drop_unused('items_idx')").fetchall()
-    assert len(left) == 4
+    assert len(left) == 5
     assert connection.execute("SELECT * FROM hashindex.orphans()").fetchall() == []
 
 

@@ -4,10 +4,11 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read by ranges of pages, partition after partition, each range in a transaction of its own,
-so no statement relies on an order that the planner chooses. The codes of a range are written
-together with the place where it ended, so an interrupted run continues there. Another thread reads
-the next block while the codes and landmarks of this one are computed. If the table was rewritten
+Rows are read by ranges of pages, each in a transaction of its own, so no statement relies on an
+order that the planner chooses. The list of ranges is a table. The codes of a range are written
+together with the place where its reading ended, so an interrupted run continues there. `Workers`
+has other processes read some of the ranges. Another thread reads the next block while the codes and
+landmarks of this one are computed. If the table was rewritten
 (VACUUM FULL, TRUNCATE) or its partitions changed, its rows have other places, and it is read again
 from the start.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import compress
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, Literal, LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,13 @@ from ...db.throttle import Throttle
 from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
+from ...hashers.numerics.threads import one_blas_thread
 from ...models.vectors import are_trainable
 from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise, drop_unused
 from ..catalog import IndexRow
-from .assignment import Landmarks, ListMeans
+from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
-from .space import row_lengths, unit_rows
+from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
     Block,
     WrongDimensionError,
@@ -57,15 +59,16 @@ from .tenants import (
     train_within,
 )
 from .training import landmark_count, train_by_blocks
+from .workers import Jobs, Range, Ranges, Workers
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
 # A fixed seed: equal tables get equal landmarks.
 _SEED = 0
 
-# The most rows and numbers of a block: 16 MB of vectors.
-_BLOCK_VALUES = 4_000_000
-_BLOCK_ROWS = 20_000
+# The most rows and numbers of a block: 8 MB of vectors.
+_BLOCK_VALUES = 2_000_000
+_BLOCK_ROWS = 10_000
 
 # How often a build begins again because the table was emptied or rewritten.
 _MOST_STARTS = 5
@@ -73,8 +76,8 @@ _MOST_STARTS = 5
 # Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
 _FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
 
-# The progress of a build as one number, partition and page; or all read and put in order.
-_START, _IN_ORDER = 0, -1
+# What a run does next: train landmarks, read rows, or apply the keys that were logged.
+_Step = Literal["begin", "read", "apply"]
 
 _LEAVES = query("landmarks.leaves")
 
@@ -122,6 +125,33 @@ _SIZE_OF_TENANT = query("landmarks.size_of_tenant")
 
 _LANDMARKS_OF_TENANTS = query("landmarks.of_tenants")
 
+_LIST_RANGES: LiteralString = """
+    INSERT INTO {ranges} (number, leaf, first_page, next_page, end_page)
+    SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, f.page, f.page,
+           least(f.page + $3, l.pages)
+    FROM ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]))
+        WITH ORDINALITY l(leaf, pages, number)
+    CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, l.pages - 1, $3::bigint) f(page)
+"""
+
+_LEFT: LiteralString = """
+    SELECT r.number, r.leaf, r.next_page, r.end_page FROM {ranges} r
+    WHERE r.next_page < r.end_page ORDER BY r.number
+"""
+
+_KEEP_PLACE: LiteralString = """
+    UPDATE {ranges} SET next_page = $4 WHERE number = $1 AND leaf = $2 AND next_page = $3
+      AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $5 AND i.next_generation = $6)
+"""
+
+_STATE: LiteralString = """
+    SELECT EXISTS (SELECT FROM {landmarks}) AND EXISTS (SELECT FROM {ranges}),
+           EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page),
+           EXISTS (SELECT FROM {staged}),
+           EXISTS (SELECT FROM pg_catalog.pg_index x
+                   WHERE x.indrelid = $1::regclass AND x.indisprimary)
+"""
+
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 
 _WRONG_ROW: LiteralString = """
@@ -153,11 +183,16 @@ class LandmarkBuild:
         access: str | None = None,
         building: str | None = "landmarks",
         memory: int,
+        jobs: Jobs,
     ) -> None:
         self.index, self.work, self.throttle = index, work, throttle
         self.connection = index.connection
         self._access, self._building = access, building
-        self._memory = memory
+        self._memory, self._jobs = memory, jobs
+        #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
+        self.largest: float | None = None
+        self._rows = 0
+        self._generation: int | None = None
         # The tenants with landmarks, in an index that has tenants.
         self._tenants = Tenants([], np.zeros(1, np.intp))
         #: Whether only directions count in means of rows.
@@ -171,7 +206,7 @@ class LandmarkBuild:
         self._key_columns = len(index.key_columns)
         self._names = index.names | {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
-            for part in ("staged", "touched")
+            for part in ("staged", "touched", "ranges")
         }
         self._names |= {"tenant_number": sql.SQL(""), "tenants": sql.SQL("")}
         self._has_tenants = index.tenant_column is not None
@@ -190,24 +225,24 @@ class LandmarkBuild:
         Continues where a previous run has stopped. Returns the number of rows; None if there is
         none to train on.
         """
-        place = self._left_off()
+        step = self._left_off()
         for _ in range(_MOST_STARTS):
-            if place is None:
+            if step == "begin":
                 try:
                     if not self._begin():
                         return None
                 except _MovedError:
                     continue
-                place = _START
-            if place != _IN_ORDER:
-                if not self._read_rows(place):
-                    place = None
+                step = "read"
+            if step == "read":
+                step = "begin"
+                if not self._read_rows():
                     continue
                 self._put_in_order()
             rows = self._take_over()
             if rows is not None:
                 return rows
-            place = None
+            step = "begin"
         raise InUseError(
             f"{self.index.qualified_table} was emptied, rewritten or given other partitions "
             f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
@@ -291,24 +326,24 @@ class LandmarkBuild:
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 
-    def _left_off(self) -> int | None:
-        """Return the place that a previous run has reached, None if there was no run."""
+    def _left_off(self) -> _Step:
+        """Return the step that a previous run has reached, the first one if there was no run."""
         row = self._execute(
-            "SELECT i.next_generation, i.built_pages, i.code_table FROM hashindex.index i "
+            "SELECT i.next_generation, i.code_table FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
             "WHERE i.name = $1 AND i.storage = $2",
             [self.index.name, self.index.storage],
         ).fetchone()
         if row is None:
             raise configured_otherwise(self.index)
-        generation, place, table = row
+        generation, table = row
         self._names["codes"] = sql.Identifier("hashindex", table)
-        if generation is None or place is None:
-            return None
+        if generation is None:
+            return "begin"
         self._set_generation(generation)
         parts = [
             self._names[part].as_string(self.connection)
-            for part in ("staged", "touched", "codes_in_order", "landmarks")
+            for part in ("codes_in_order", "landmarks", "staged", "touched", "ranges")
         ]
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
@@ -316,12 +351,12 @@ class LandmarkBuild:
             [parts],
         ).fetchone()
         if lacking:
-            return None
-        row = self._execute(
-            "SELECT EXISTS (SELECT FROM {landmarks}), EXISTS (SELECT FROM {staged})"
-        ).fetchone()
+            return "begin"
+        filled, begun, staged, in_order = self._execute(_STATE, parts[:1]).fetchone()
         # A crash empties unlogged tables, the log of keys too.
-        return place if row == (True, True) or (row == (True, False) and place == _START) else None
+        if not filled or (begun and not staged):
+            return "begin"
+        return "apply" if in_order else "read"
 
     def _set_generation(self, generation: int) -> None:
         self._generation = generation
@@ -336,6 +371,7 @@ class LandmarkBuild:
         centres = self._train(rows)
         if centres is None:
             return False
+        self._rows, self.largest = rows, ListSums.largest_of(centres)
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
@@ -350,7 +386,7 @@ class LandmarkBuild:
             return self._train_within()
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)
         compared = self._n_projections or dimension
-        refuse_too_little(self._memory, n_landmarks, dimension, compared)
+        refuse_too_little(self._memory, n_landmarks, dimension, compared, spherical=self._spherical)
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
@@ -386,7 +422,7 @@ class LandmarkBuild:
         """Train the wanted number of landmarks for each of some tenants, which become ours."""
         dimension = self.index.dimension
         compared = self._n_projections or dimension
-        refuse_too_little(self._memory, sum(wanted), dimension, compared)
+        refuse_too_little(self._memory, sum(wanted), dimension, compared, spherical=self._spherical)
         with _shown_rounds() as show:
             centres, starts = train_within(
                 draw, np.array(wanted, np.intp), dimension,
@@ -406,9 +442,13 @@ class LandmarkBuild:
         """Read a random share of the rows, each block in a transaction of its own."""
         leaves = self._leaves()
         for leaf in leaves:
-            page: int | None = 0
-            while page is not None:
-                block, page = self._read_pages(leaves, leaf, page, part=_part(share, seed))
+            page, pages = 0, self._count_pages(leaf)
+            while page < pages:
+                first, end = page, min(page + self._pages, pages)
+                block, page = self._read_pages(leaves, leaf, first, end, part=_part(share, seed))
+                self._pages = max(
+                    1, min(self._fitting(page - first, len(block)), 4 * self._pages, _MOST_PAGES)
+                )
                 yield block
         # The next reader may want every row of a page.
         self._pages = max(1, round(share * self._pages))
@@ -418,21 +458,19 @@ class LandmarkBuild:
         leaves: list[_Leaf],
         leaf: _Leaf,
         first: int,
+        end: int,
         *,
         coded: bool = False,
         part: sql.Composable = _EVERY_ROW,
-    ) -> tuple[Block, int | None]:
-        """Read a block of a leaf from a page on, ``coded`` with its codes.
+    ) -> tuple[Block, int]:
+        """Read pages of a leaf, or the first ones if all hold too many rows for a block.
 
-        Returns its rows, in any order, and the page after them, None at the end of the leaf.
+        Returns the rows, in any order, ``coded`` with their codes, and the page after them.
         """
         statement: LiteralString = _CODED_ROWS if coded else _ROWS
         most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
         with self.connection.transaction():
-            # Rows that are written into later pages are logged by triggers.
-            (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
             while True:
-                end = min(first + self._pages, pages)
                 range_of_pages = sql.SQL(_PAGES).format(
                     first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
                 )
@@ -446,23 +484,34 @@ class LandmarkBuild:
                 block = self._read(query, coded=coded)
                 if len(block) <= most:
                     break
-                self._pages = max(1, (end - first) // 2)
+                end = first + max(1, (end - first) // 2)
             # Read under the same lock as the rows.
             if self._leaves() != leaves:
                 raise _MovedError
-        if end > first:
-            fitting = (end - first) * self._block_rows // max(1, len(block))
-            self._pages = max(1, min(fitting, 4 * self._pages, _MOST_PAGES))
-        return block, end if end < pages else None
+        return block, end
+
+    def _count_pages(self, leaf: _Leaf) -> int:
+        (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
+        return int(pages)
+
+    def _fitting(self, pages: int, rows: int) -> int:
+        """Return how many pages hold the rows of a block, if these hold this number of rows."""
+        return pages * self._block_rows // max(1, rows)
 
     def _begin_logging(self) -> None:
         self._lock_table()
         self._lock_entry()
         self._execute("SELECT hashindex._begin_build($1)", [self.index.name])
+        leaves = self._leaves()
+        # Rows that are written into later pages are logged by triggers. Ranges are the same
+        # whatever number of processes reads them, and so are the blocks that are computed.
+        pages = [self._count_pages(leaf) for leaf in leaves]
+        size = max(1, min(self._fitting(sum(pages), self._rows), _MOST_PAGES))
+        self._execute(_LIST_RANGES, [[leaf.oid for leaf in leaves], pages, size])
         row = self._execute(
             "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
             "RETURNING next_generation, code_table",
-            [self.index.name, _fingerprint(self._leaves())],
+            [self.index.name, _fingerprint(leaves)],
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier("hashindex", row[1])
@@ -528,7 +577,7 @@ class LandmarkBuild:
             leaders = leaders_of(points, self._tenants.starts).tolist()
             self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, leaders, first])
 
-    def _read_rows(self, place: int) -> bool:
+    def _read_rows(self) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""
         leaves = self._leaves()
         (began_with,) = self._execute(
@@ -536,126 +585,198 @@ class LandmarkBuild:
         ).fetchone()
         if _fingerprint(leaves) != began_with:
             return False
+        landmarks = self._stored_landmarks()
+        ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
+        # A continued run has not seen all rows, so it does not move the landmarks.
+        (begun,) = self._execute(
+            "SELECT EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page)"
+        ).fetchone()
+        sums = None if begun or self.largest is None else self._new_sums(landmarks, self.largest)
+        (rows,) = self._execute(
+            "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
+            "- (SELECT count(*) FROM {staged})"
+        ).fetchone()
+        rows = max(0, rows)
+        self.work.phase("reading rows", rows)
+        with (
+            Progress("reading", rows, work=self.work) as bar,
+            Workers(self, ranges, sums, self._count_jobs(rows, len(landmarks.points))) as workers,
+        ):
+
+            def show(done: int) -> None:
+                bar.update(done)
+                self.throttle.wait(done, self.work.advance)
+
+            workers.show = show
+            try:
+                self.stage(leaves, landmarks, sums, workers)
+            except _MovedError:
+                return False
+        self._index_landmarks(landmarks.points, sums if workers.complete else None)
+        return True
+
+    def _count_jobs(self, rows: int, n_landmarks: int) -> int:
+        """Return how many processes read rows, this one included."""
+        # A throttle counts the rows of one process. Other sessions may see other rows of a table
+        # with row security, whose policies may read any setting of this one.
+        (hides_rows,) = self._execute(
+            "SELECT pg_catalog.row_security_active($1::regclass)", [self.index.qualified_table]
+        ).fetchone()
+        if self.throttle.limits or hides_rows or self.index.encoded_in != "sql":
+            return 1
+        compared = self._n_projections or self.index.dimension
+        return self._jobs.count(
+            rows, self._memory, n_landmarks, self.index.dimension, compared,
+            spherical=self._spherical,
+        )  # fmt: skip
+
+    def _new_sums(self, landmarks: Landmarks | TenantLandmarks, largest: float) -> ListSums:
+        return ListSums(
+            len(landmarks.points), self.index.dimension, spherical=self._spherical, largest=largest
+        )
+
+    def help(self, ranges: Ranges, largest: float | None) -> ListSums | None:
+        """Write landmarks and codes of ranges for a build of another process.
+
+        Returns the sums of their rows, if ``largest`` says that the build needs them.
+        """
+        self._left_off()
+        if self._generation is None:
+            raise configured_otherwise(self.index)
+        landmarks = self._stored_landmarks()
+        sums = None if largest is None else self._new_sums(landmarks, largest)
+        ranges.ready()
+        self.stage(self._leaves(), landmarks, sums, ranges)
+        return sums
+
+    def _stored_landmarks(self) -> Landmarks | TenantLandmarks:
         # Rounded as in the database, so that triggers and blocks assign alike.
         points = read_block(
             self.connection,
             sql.SQL(_LANDMARKS).format(**self._names),
             dimension=self._n_projections or self.index.dimension,
         ).vectors.astype(np.float16)
-        landmarks: Landmarks | TenantLandmarks
         if self._has_tenants:
             large = self._execute(_TENANTS_OF_LANDMARKS).fetchall()
             starts = np.concatenate([[0], np.array([n for _, n in large], np.intp).cumsum()])
             self._tenants = Tenants([name for name, _ in large], starts)
             self._number(self._tenants.names)
-            landmarks = TenantLandmarks(points, starts)
-        else:
-            landmarks = Landmarks(points)
-        # A continued run has not seen all rows, so it does not move the landmarks.
-        means = (
-            ListMeans(len(landmarks.points), self.index.dimension, spherical=self._spherical)
-            if place == _START
-            else None
-        )
-        (rows,) = self._execute(
-            "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
-            "- (SELECT count(*) FROM {staged})"
-        ).fetchone()
-        self.work.phase("reading rows", max(0, rows))
-        try:
-            self._stage(leaves, place, landmarks, means, max(0, rows))
-        except _MovedError:
-            return False
-        self._index_landmarks(landmarks.points, means)
-        return True
+            # Sums of a product depend on the number of threads.
+            with one_blas_thread():
+                return TenantLandmarks(points, starts)
+        with one_blas_thread():
+            return Landmarks(points)
 
-    def _stage(
+    def stage(
         self,
         leaves: list[_Leaf],
-        place: int,
         landmarks: Landmarks | TenantLandmarks,
-        means: ListMeans | None,
-        rows: int,
+        sums: ListSums | None,
+        ranges: Ranges,
     ) -> None:
         """Read block after block; the next one is read while this one is computed."""
-        read: Block | None = None
-        with (
-            ThreadPoolExecutor(1) as reader,
-            Progress("reading", rows, work=self.work) as bar,
-        ):
+        read: tuple[Block, Range, int] | None = None
+        rest: Range | None = None
+        with ThreadPoolExecutor(1) as reader:
             while True:
-                ended, more = place, place >> 32 < len(leaves)
+                place = rest or ranges.take(wait=read is None)
                 # The other thread uses the connection until its result is there.
-                coming = reader.submit(self._next_block, leaves, place) if more else None
+                coming = None if place is None else reader.submit(self._next_block, leaves, place)
                 computed = None
-                if read is not None and len(read):
-                    computed = self._computed(read, landmarks, means)
-                if coming is not None:
-                    following, place = coming.result()
-                if computed is not None and read is not None:
-                    self._write(computed, ended)
-                    bar.update(len(read))
-                    self.throttle.wait(len(read), self.work.advance)
-                if coming is None:
+                if read is not None and len(read[0]):
+                    computed = self._computed(read[0], landmarks, sums)
+                following = None if coming is None else coming.result()
+                if read is not None:
+                    block, done, page = read
+                    self._write(computed, done._replace(end=page))
+                    ranges.done(len(block), done, page)
+                if following is None and read is None:
                     return
-                read = following
+                read, rest = None, None
+                if following is not None and place is not None:
+                    block, page = following
+                    read = block, place, page
+                    rest = place._replace(first=page) if page < place.end else None
 
-    def _next_block(self, leaves: list[_Leaf], place: int) -> tuple[Block, int]:
-        """Read a block; return it and the place where it ends."""
-        number, page = place >> 32, place & 0xFFFFFFFF
+    def _next_block(self, leaves: list[_Leaf], place: Range) -> tuple[Block, int]:
+        """Read a block; return it and the page where it ends."""
+        leaf = next((leaf for leaf in leaves if leaf.oid == place.leaf), None)
+        if leaf is None:
+            raise _MovedError
         coded = self.index.encoded_in == "python"
-        block, following = self._read_pages(leaves, leaves[number], page, coded=coded)
-        return block, number + 1 << 32 if following is None else number << 32 | following
+        return self._read_pages(leaves, leaf, place.first, place.end, coded=coded)
+
+    def _encoded(
+        self, vectors: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.uint8]]:
+        """Return projections and codes of the rows that the model takes, and which these are."""
+        found: dict[int, tuple[Any, ...]] = {}
+
+        def work(part: slice) -> None:
+            projections, taken = self._model.project_taken(vectors[part])
+            codes = self._model.row_codes(vectors[part][taken], projections)
+            found[part.start] = projections, taken, codes
+
+        in_threads(work, len(vectors))
+        projections, taken, codes = zip(*(found[start] for start in sorted(found)), strict=True)
+        return np.concatenate(projections), np.concatenate(taken), np.concatenate(codes)
 
     def _computed(
-        self, block: Block, landmarks: Landmarks | TenantLandmarks, means: ListMeans | None
+        self, block: Block, landmarks: Landmarks | TenantLandmarks, sums: ListSums | None
     ) -> bytes:
         projections, codes = None, block.codes
         if codes is None:
             # The encoder, which comes after the build, names the rows that are left out.
-            projections, taken = self._model.project_taken(block.vectors)
+            projections, taken, codes = self._encoded(block.vectors)
             block = block.select(taken)
-            codes = self._model.row_codes(block.vectors, projections)
         points = self._points(block.vectors, projections)
         if isinstance(landmarks, TenantLandmarks):
             assert block.tenants is not None  # noqa: S101
             places = landmarks.assign(points, block.tenants)
         else:
             places = landmarks.assign(points)
-        if means is not None:
+        if sums is not None:
             moderate = are_trainable(block.vectors) & (places >= 0)
-            means.add(block.select(moderate).vectors, places[moderate])
+            sums.add(block.select(moderate).vectors, places[moderate])
         return copy_format(
             block.keys, places, codes, self.index.n_bits, key_columns=self._key_columns
         )
 
-    def _write(self, rows: bytes, place: int) -> None:
+    def _write(self, rows: bytes | None, place: Range) -> None:
+        """Write the rows of some pages, if there are any, and that these have been read."""
         copy = sql.SQL("COPY {staged} FROM STDIN (FORMAT binary)")
         with self.connection.transaction():
             # No need to wait for the disk: a crash empties these tables anyway.
             self._execute("SET LOCAL synchronous_commit TO off")
+            kept = self._execute(_KEEP_PLACE, [*place, self.index.name, self._generation])
+            if not kept.rowcount:
+                # The server has written them for a process that was killed before it knew.
+                self._check_generation()
+            if not kept.rowcount or rows is None:
+                return
             with (
                 self.connection.cursor() as cursor,
                 cursor.copy(copy.format(**self._names)) as target,
             ):
                 target.write(rows)
-            self._keep_place(place)
 
-    def _keep_place(self, place: int) -> None:
-        kept = self._execute(
-            "UPDATE hashindex.index SET built_pages = $2 WHERE name = $1 AND next_generation = $3",
-            [self.index.name, place, self._generation],
-        )
-        if not kept.rowcount:
+    def _check_generation(self) -> None:
+        """Refuse to continue a build that another session gave up."""
+        row = self._execute(
+            "SELECT FROM hashindex.index i WHERE i.name = $1 AND i.next_generation = $2",
+            [self.index.name, self._generation],
+        ).fetchone()
+        if row is None:
             raise configured_otherwise(self.index)
 
-    def _index_landmarks(self, points: NDArray[np.float16], means: ListMeans | None) -> None:
+    def _index_landmarks(self, points: NDArray[np.float16], sums: ListSums | None) -> None:
         self.work.phase("indexing landmarks")
         with self.connection.transaction():
-            if means is not None:
-                centres, moved = means.centres()
+            self._check_generation()
+            if sums is not None:
                 for part in row_slices(len(points), self._block_rows):
-                    points[part][moved[part]] = self._points(centres[part][moved[part]])
+                    centres, moved = sums.means(part)
+                    points[part][moved] = self._points(centres[moved])
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
@@ -665,7 +786,6 @@ class LandmarkBuild:
         self.work.phase("putting codes in the order of landmarks")
         with self.connection.transaction():
             self._execute("SELECT hashindex._order_build($1)", [self.index.name])
-            self._keep_place(_IN_ORDER)
 
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""

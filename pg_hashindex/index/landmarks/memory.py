@@ -21,16 +21,25 @@ def as_bytes(memory: str | int) -> int:
     return int(found[1]) * _UNITS.get(found[2], 1)
 
 
-def refuse_too_little(memory: int, n_landmarks: int, dimension: int, compared: int) -> None:
-    """Refuse memory that does not hold the landmarks, the sums of their rows, and a block.
+def bytes_of_build(n_landmarks: int, dimension: int, compared: int, *, spherical: bool) -> int:
+    """Return the memory that a process takes for landmarks, the sums of their rows, and a block.
 
     ``compared`` is the number of dimensions in which landmarks are stored.
     """
-    # Sums in single precision, landmarks in half, and what rows are compared with.
-    each = 4 * dimension + 2 * compared + 8 * min(dimension, _COMPARED)
-    least = -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"])
-    if memory < least * _UNITS["MB"]:
+    # Sums of 4 or 8 bytes, landmarks in half, and what rows are compared with.
+    sums = (4 if spherical else 8) * dimension
+    each = sums + 2 * compared + 8 * min(dimension, _COMPARED)
+    return -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"]) * _UNITS["MB"]
+
+
+def refuse_too_little(
+    memory: int, n_landmarks: int, dimension: int, compared: int, *, spherical: bool
+) -> None:
+    """Refuse memory that does not hold what one process takes; see `bytes_of_build`."""
+    least = bytes_of_build(n_landmarks, dimension, compared, spherical=spherical)
+    if memory < least:
         raise InvalidInputError(
             f"{n_landmarks} landmarks of {dimension} dimensions are not built in "
-            f"{memory // _UNITS['MB']}MB of memory; the least is --memory {least}MB"
+            f"{memory // _UNITS['MB']}MB of memory; the least is --memory "
+            f"{least // _UNITS['MB']}MB"
         )
