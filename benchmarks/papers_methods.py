@@ -150,14 +150,14 @@ _MANY_CLASSES = {**_BATCHES, "pairwise_loss": "balanced", "theta_scale": 0.25}
 _BGDH = {**_MANY_CLASSES, "hidden": (512,), "embedding_size": 256, "walk_length": 2}
 _BGDH |= {"pretrain": 300, "batch_contexts": 2048, "weight_decay": 1.0}
 #: The rivals of BGDH's tables have a file of their own.
-RIVALS = ("lfh", "cosdish", "isohash", "sph")
+RIVALS = ("lfh", "cosdish", "isohash", "sph", "dhn", "ssdh")
 # By data set and method; a graph of names adds to the settings of its variant.
 SETTINGS: dict[str, dict[str, Parameters]] = {
     "mnist": {
-        **{name: {} for name in (*RIVALS, "s3plh", "itq")},
+        **{name: {} for name in (*RIVALS[:4], "s3plh", "itq")},
         **dict.fromkeys(("bgdh-i", "bgdh-t"), _DEEP),
         "sdh": _COSINE,
-        **dict.fromkeys(DEEP, _DPSH),
+        **dict.fromkeys((*DEEP, "dhn", "ssdh"), _DPSH),
     },
     "packages": {
         **dict.fromkeys(("bgdh-i", "bgdh-t"), _BGDH),
@@ -168,7 +168,7 @@ SETTINGS: dict[str, dict[str, Parameters]] = {
     },
 }
 # These learn from all rows, SDH, LFH, COSDISH and other deep methods from labelled rows only.
-ON_ALL_ROWS = ("bgdh", "s3plh", "itq", "isohash", "sph")
+ON_ALL_ROWS = ("bgdh", "ssdh", "s3plh", "itq", "isohash", "sph")
 
 
 def few_method(data: str, name: str) -> Method:
