@@ -197,7 +197,11 @@ BEGIN
     IF cardinality(i.key_columns) = 1 THEN
         RETURN format('%s::%s', given, hashindex._key_type(i));
     END IF;
-    RETURN string_agg(format('json_array_element_text(%s::json, %s)::%s', given, t.n - 1, t.name), ', ' ORDER BY t.n)
+    -- An element of type jsonb is not unpacked: "a" is its text, not a.
+    RETURN string_agg(format(
+        CASE WHEN to_regtype(t.name) = 'jsonb'::regtype THEN 'json_array_element(%s::json, %s)::text::%s' ELSE 'json_array_element_text(%s::json, %s)::%s' END,
+        given, t.n - 1, t.name
+    ), ', ' ORDER BY t.n)
     FROM unnest(hashindex._base_types(i)) WITH ORDINALITY t(name, n);
 END
 $$;

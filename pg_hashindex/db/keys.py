@@ -30,6 +30,10 @@ _READ = frozenset(
     }
 )  # fmt: skip
 
+# An element of the JSON array. One of type jsonb is not unpacked: "a" is its text, not a.
+_ELEMENT = "pg_catalog.json_array_element_text({}::pg_catalog.json, {})::{}"
+_ELEMENT_AS_JSON = "(pg_catalog.json_array_element({}::pg_catalog.json, {})::text)::{}"
+
 
 def as_key_columns(given: KeyColumns) -> list[str] | None:
     """Return the columns of a key as a list; None stays."""
@@ -54,6 +58,10 @@ def _bare(kind: str) -> str:
 
 def _is_read(kind: str) -> bool:
     return _bare(kind) in _READ
+
+
+def _is_json(kind: str) -> bool:
+    return _bare(kind) == "jsonb"
 
 
 @dataclass(frozen=True)
@@ -146,9 +154,10 @@ class Key:
     def _parts_of_text(self, text: sql.Composable) -> list[sql.Composed]:
         if len(self.columns) == 1:
             return [sql.SQL("{}::{}").format(text, sql.SQL(self.types[0]))]
-        element = "pg_catalog.json_array_element_text({}::pg_catalog.json, {})::{}"
         return [
-            sql.SQL(element).format(text, sql.Literal(place), sql.SQL(kind))
+            sql.SQL(_ELEMENT_AS_JSON if _is_json(kind) else _ELEMENT).format(
+                text, sql.Literal(place), sql.SQL(kind)
+            )
             for place, kind in enumerate(self.types)
         ]
 
@@ -212,10 +221,20 @@ class Key:
             except ValueError:
                 values = None
         elif isinstance(row_id, list | tuple):
-            text = json.dumps([None if value is None else _text(value) for value in row_id])
+            text = self._array(row_id)
         if not isinstance(values, list | tuple) or len(values) != len(self.columns):
             raise InvalidInputError(
                 f"the key {row_id!r} is not of {len(self.columns)} values, as {self.name} is: give "
                 "a tuple, or a JSON array as text"
             )
         return str(text)
+
+    def _array(self, values: Sequence[Any]) -> str:
+        """Return the JSON array of the values of a key; a value of type jsonb is its text."""
+        texts = (
+            _text(value)
+            if _is_json(kind) and value is not None
+            else json.dumps(None if value is None else _text(value))
+            for value, kind in zip(values, self.types, strict=False)
+        )
+        return f"[{', '.join(texts)}]"

@@ -447,7 +447,7 @@ VALUES = {
     "time": "'12:00'",
     "timetz": "'12:00+9'",
     "timestamp": "'-infinity'",
-    "jsonb": "to_jsonb(id)",
+    "jsonb": """(ARRAY['null', '"a"', '[1]', '0.10'])[id % 4 + 1]::jsonb""",
     "name": "'n' || id",
     "numeric": "'NaN'",
     "macaddr": "'08:00:2b:01:02:03'",
@@ -486,6 +486,10 @@ def test_values_of_every_kind_survive_as_text(connection, items, model):
         [vector(1)],
     ).fetchone()
     assert codes == 290
+    found = index.search(vector(1), k=290)
+    assert len({tuple(hit.id) for hit in found}) == 290
+    for hit in found[:4]:
+        assert index.search_like(hit.id, k=1)[0].id != hit.id
 
 
 def test_keys_are_the_same_by_the_collation_of_their_columns(posts):
