@@ -210,8 +210,10 @@ class Key:
     def written(self, row_id: Any) -> str:
         """Return the text of a key that a caller gives: a value, or a tuple of values; or its text.
 
-        Refuses a key that has not as many values as this one has columns.
+        Refuses None, and a key that has not as many values as this one has columns.
         """
+        if row_id is None:
+            raise InvalidInputError(f"the key is None; give one of {self.name}")
         if len(self.columns) == 1:
             return _text(row_id)
         text, values = row_id, row_id

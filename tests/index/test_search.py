@@ -227,6 +227,8 @@ def test_like_a_row(index, vectors):
     assert index.search_like("5", 6, where=items_table.c.id != around[1].id)[0] == around[2]
     with pytest.raises(InvalidInputError, match="no row with id = 999"):
         index.search_like(999)
+    with pytest.raises(InvalidInputError, match="the key is None; give one of id"):
+        index.search_like(None)
     with pytest.raises(InvalidInputError, match="k is 0"):
         index.search_like(5, 0)
     with pytest.raises(InvalidInputError, match="invalid input syntax for type bigint"):
