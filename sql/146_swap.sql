@@ -189,7 +189,7 @@ BEGIN
             USING ERRCODE = 'active_sql_transaction', HINT = 'Run it at isolation level READ COMMITTED.';
     END IF;
     PERFORM hashindex._catch_up_whole(beside);
-    -- What the two are called, and when that was made, stays; each other column is exchanged, in one statement since storage is unique.
+    -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.
     EXECUTE format(
         'UPDATE hashindex.index x SET (%1$s) = (SELECT %1$s FROM hashindex.index o WHERE o.name IN ($1, $2) AND o.name <> x.name) '
         'WHERE x.name IN ($1, $2)',

@@ -47,3 +47,21 @@ SELECT c.landmark + $4,
        ($1::text[])[pg_catalog.width_bucket(c.landmark, $2::integer[])]::{tenant_type},
        ($3::integer[])[c.landmark + 1] + $4, c.centre
 FROM pg_temp.hashindex_centres c ORDER BY c.landmark
+
+-- name: list_ranges
+-- Lists the ranges of pages that are to be read. $1: leaves; $2: their pages; $3: the pages of a range.
+INSERT INTO {ranges} (number, leaf, first_page, next_page, end_page)
+SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, f.page, f.page,
+       least(f.page + $3, l.pages)
+FROM ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]))
+    WITH ORDINALITY l(leaf, pages, number)
+CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, l.pages - 1, $3::bigint) f(page)
+
+-- name: state_of_build
+-- Tells whether a build has landmarks and ranges, has begun to read, has codes to be put in order, and has them in order. $1: the
+-- table of the new codes.
+SELECT EXISTS (SELECT FROM {landmarks}) AND EXISTS (SELECT FROM {ranges}),
+       EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page),
+       EXISTS (SELECT FROM {staged}),
+       EXISTS (SELECT FROM pg_catalog.pg_index x
+               WHERE x.indrelid = $1::regclass AND x.indisprimary)

@@ -7,7 +7,7 @@ from fixtures.pages import PAGES, blocks_of, runs
 
 @pytest.mark.slow
 @pytest.mark.newest
-@pytest.mark.parametrize("page", filter(runs, PAGES), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_for_an_owner(reader, page):
     for block in blocks_of(page):
         reader.follow(block)

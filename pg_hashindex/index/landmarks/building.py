@@ -76,7 +76,7 @@ _MOST_STARTS = 5
 # Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
 _FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
 
-# What a run does next: train landmarks, read rows, or apply the keys that were logged.
+# The next step of a run: train landmarks, read rows, or apply the keys that were logged.
 _Step = Literal["begin", "read", "apply"]
 
 _LEAVES = query("landmarks.leaves")
@@ -125,14 +125,7 @@ _SIZE_OF_TENANT = query("landmarks.size_of_tenant")
 
 _LANDMARKS_OF_TENANTS = query("landmarks.of_tenants")
 
-_LIST_RANGES: LiteralString = """
-    INSERT INTO {ranges} (number, leaf, first_page, next_page, end_page)
-    SELECT pg_catalog.row_number() OVER (ORDER BY l.number, f.page), l.leaf, f.page, f.page,
-           least(f.page + $3, l.pages)
-    FROM ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($2::bigint[]))
-        WITH ORDINALITY l(leaf, pages, number)
-    CROSS JOIN LATERAL pg_catalog.generate_series(0::bigint, l.pages - 1, $3::bigint) f(page)
-"""
+_LIST_RANGES = query("landmarks.list_ranges")
 
 _LEFT: LiteralString = """
     SELECT r.number, r.leaf, r.next_page, r.end_page FROM {ranges} r
@@ -144,13 +137,7 @@ _KEEP_PLACE: LiteralString = """
       AND EXISTS (SELECT FROM hashindex.index i WHERE i.name = $5 AND i.next_generation = $6)
 """
 
-_STATE: LiteralString = """
-    SELECT EXISTS (SELECT FROM {landmarks}) AND EXISTS (SELECT FROM {ranges}),
-           EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page),
-           EXISTS (SELECT FROM {staged}),
-           EXISTS (SELECT FROM pg_catalog.pg_index x
-                   WHERE x.indrelid = $1::regclass AND x.indisprimary)
-"""
+_STATE = query("landmarks.state_of_build")
 
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 

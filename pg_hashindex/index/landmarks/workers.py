@@ -227,7 +227,7 @@ class Workers:
                     f"a process was killed by signal {-status}" if status < 0
                     else f"a process ended with status {status}"
                 )  # fmt: skip
-                # What it has read is written, but its sums are lost.
+                # Its rows are written, but its sums are lost.
                 self.complete = self.complete and not worker.began
                 self._left.extendleft(reversed(worker.ranges))
                 worker.ranges.clear()
