@@ -26,7 +26,7 @@ def catch_up_once(index: IndexRow) -> int:
 def catch_up(index: IndexRow) -> None:
     """Bring codes beside those in use up to date, but for the keys that are written meanwhile."""
     for _ in range(MOST_APPLIED):
-        with index.connection.transaction():
+        with index.reporting_drops(), index.connection.transaction():
             execute(index.connection, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
             if catch_up_once(index) < FEW_KEYS:
                 return
