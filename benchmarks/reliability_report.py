@@ -14,7 +14,6 @@ def tables(report: Mapping[str, Any]) -> dict[str, str]:
     return {
         "faults": _faults(report.get("faults", [])),
         "soak": _soak(report["soak"]) if "soak" in report else "Not measured yet.",
-        "soak-times": _times(report["soak"]) if "soak" in report else "Not measured yet.",
     }
 
 
@@ -70,20 +69,3 @@ def _soak(found: Mapping[str, Any]) -> str:
         ],
     ]
     return table(["soak", ""], rows)
-
-
-def _times(found: Mapping[str, Any]) -> str:
-    return table(
-        ["statement", "number", "median ms", "longest ms", "beside a switch", "longest of them ms"],
-        [
-            [
-                name,
-                f"{script['number']:,}",
-                f"{script['median_ms']:.2f}",
-                f"{script['longest_ms']:.0f}",
-                f"{script['beside_exchanges']:,}",
-                f"{script['longest_beside_ms']:.0f}",
-            ]
-            for name, script in found["scripts"].items()
-        ],
-    )

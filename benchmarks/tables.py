@@ -18,10 +18,9 @@ Record = dict[str, Any]
 NOT_YET = "Not measured yet."
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
-    *("agh", "agh-1", "dgh", "dgh-i", "usplh", "usplh-program", "sgh"),
-    *("itq-cca", "ssh", "s3plh", "s3plh-program", "sbre", "ksh", "sdh", "sdh-program", "fsdh"),
+    *("agh", "dgh", "usplh", "sgh"),
+    *("itq-cca", "ssh", "s3plh", "sbre", "ksh", "sdh", "fsdh"),
     *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "fasth", "cghash"),
-    *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 COSTS = ("training CPU s", "encoding us a row")
 RIVALS, PRECISE = "P@50 / 3-NN error", "MAP / PH2"
@@ -303,41 +302,6 @@ def faiss_codes() -> str:
     )
 
 
-def chosen_defaults() -> str:
-    """Gain over the program, of the defaults and of settings that other data sets chose."""
-    cells = []
-    for part in read("defaults")["chosen"]:
-        method = part["method"]
-        for one in part["left_out"]:
-            tried = {"default": one["default"], "left out": one["scores"]}
-            for words, scores in tried.items():
-                gains = [
-                    np.mean([s[m] - p[m] for s, p in zip(scores, one["program"], strict=True)])
-                    for m in ("label", "nearest", "PH2")
-                    if m in scores[0]
-                ]
-                text = " / ".join(f"{gain:+.3f}" for gain in gains)
-                cells.append((f"{method}, {words}", one["dataset"], text))
-    return pivot("default less program", cells)
-
-
-def sadih_tasks() -> str:
-    """Label MAP of SADIH and SDH, side by side, where SADIH may help."""
-    found = [one for one in presets("tasks") if one["codes"] == "hashed"]
-    return pivot(
-        "data, classes, bits",
-        (
-            (
-                f"{one['dataset']}, {one['task']}, {one['bits']}",
-                one["method"],
-                f"{one['scores']['MAP_label']:.3f} ± {one['standard_deviation']['MAP_label']:.3f}",
-            )
-            for one in sorted(found, key=lambda one: (one["dataset"], one["task"], one["bits"]))
-        ),
-        ["sdh", "sdh, spread start", "sadih l1", "sadih l21"],
-    )
-
-
 # Searches -----------------------------------------------------------------------------------------
 
 
@@ -372,6 +336,7 @@ def retrieval_systems() -> str:
         [f"{whole['data']}, {row['system']}", *(row[column] for column in columns)]
         for whole in retrieved()
         for row in retrieval_report.systems(whole)
+        if row["system"] != "ours-1-cut"
     ]
     return table(["data, system", *columns], rows) if rows else NOT_YET
 
@@ -748,8 +713,6 @@ TABLES = {
     "citus": citus,
     "citus-sizes": citus_sizes,
     "reference": reference_rows,
-    "defaults": chosen_defaults,
-    "sadih-tasks": sadih_tasks,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
     "hybrid": hybrid,
