@@ -294,6 +294,7 @@ def faiss_codes() -> str:
         (
             cell
             for one in read("faiss_codes")["results"]
+            if "192" not in one["code"]
             for cell in (
                 (one["code"], "bytes", str(one["bytes"])),
                 *((one["code"], f"N={n}", f"{recall:.3f}") for n, recall in one["recall"].items()),
@@ -310,8 +311,8 @@ def no_labels() -> str:
     whole = read("packages")
     found = {row["system"].removesuffix(", re-rank 200"): row for row in whole["systems"]}
     systems = (
-        *("itq 128 bits", "itq 256 bits", "sgh 128 bits", "sgh 256 bits", "lsh 256 bits"),
-        *("pcah 256 bits", "sign 384 bits", "binary_quantize hnsw"),
+        *("itq 128 bits", "itq 256 bits", "sgh 256 bits", "lsh 256 bits"),
+        *("sign 384 bits", "binary_quantize hnsw"),
     )
     return listed(
         (found[system] | {"name": system} for system in systems),
@@ -635,24 +636,6 @@ def tenant_searches() -> str:
     return table(head, rows)
 
 
-def tenant_builds() -> str:
-    """Costs of an index with tenants, of one without, and of HNSW."""
-    entry = read("tenants").get("runs", {}).get("zipf 300000", {})
-    if not entry:
-        return NOT_YET
-    plain, own, hnsw = entry["plain_build"], entry["build"], entry["hnsw_build"]
-    rows = [
-        ["build, s", *(f"{part['seconds']:.0f}" for part in (own, plain, hnsw))],
-        ["MB", *(f"{part['bytes'] / 1e6:.0f}" for part in (own, plain, hnsw))],
-        [
-            "CPU of a single insert, us",
-            *(f"{entry[part]['cpu_us']:.0f}" for part in ("inserts", "plain_inserts")),
-            "",
-        ],
-    ]
-    return table(["", "with tenants", "without", "HNSW"], rows)
-
-
 def ann_benchmarks() -> str:
     """Queries a second of the fastest setting of each system that reaches a recall."""
     found = read("ann_benchmarks").get("results", [])
@@ -727,13 +710,11 @@ TABLES = {
     "no-labels": no_labels,
     "near-duplicates": near_duplicates,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
-    "against-hnsw-million": lambda: against_hnsw("synthetic-1m", ("hnsw", "ours")),
     "few-labels": few_labels,
     "sizes": sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,
     "tenants": tenant_searches,
-    "tenants-build": tenant_builds,
 }
 
 
