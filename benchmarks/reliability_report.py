@@ -49,11 +49,9 @@ def _soak(found: Mapping[str, Any]) -> str:
     statements = sum(int(script["number"]) for script in found["scripts"].values())
     errors = [*found["client_errors"], *found["reader_errors"], *found["operator_errors"]]
     exchange = sorted(found["exchange_ms"])
-    rss = found["rss_mb"]
     rows = [
         ["minutes, rows", f"{minutes:.1f}, {found['rows']:,}"],
         ["statements of pgbench", f"{statements:,}"],
-        ["searches from Python", f"{found['python_searches']:,}"],
         ["swaps, returns, prunes", f"{found['swaps']}, {found['rollbacks']}, {found['prunes']}"],
         ["errors that a client saw", f"{len(errors)}"],
         ["answers held against the exact search", f"{found['checked']:,}"],
@@ -62,10 +60,6 @@ def _soak(found: Mapping[str, Any]) -> str:
         [
             "exchange, ms: median, longest",
             f"{exchange[len(exchange) // 2]:.1f}, {exchange[-1]:.1f}" if exchange else "",
-        ],
-        [
-            "memory of the operator, MB: start, peak, end",
-            f"{rss['start']:.0f}, {rss['peak']:.0f}, {rss['end']:.0f}",
         ],
     ]
     return table(["soak", ""], rows)
