@@ -453,21 +453,6 @@ def function_prices() -> str:
     )
 
 
-def near_duplicates() -> str:
-    return listed(
-        ({"data": data} | row for data, row in read("near_duplicates")["results"].items()),
-        {
-            "data": lambda row: row["data"],
-            "rows": lambda row: f"{row['rows']:,}",
-            "pairs": lambda row: f"{row['pairs']:,}",
-            "found": lambda row: f"{row['found']:.3f}" if row["sampled_pairs"] else "",
-            "bits": lambda row: str(row["radius"]),
-            "seconds": lambda row: f"{row['seconds']:.0f}",
-            "exact join, s": lambda row: f"{row['exact_s']:,.0f}",
-        },
-    )
-
-
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
@@ -478,22 +463,6 @@ def sizes() -> str:
             (str(size["bits"]), words, f"{size[path] / found['rows']:.0f}")
             for size in found["sizes"]
             for words, path in columns.items()
-        ),
-    )
-
-
-def hybrid() -> str:
-    """Recall of searches by vector, by words, and by both."""
-    kinds = {
-        "text": "two rare words of the description, in descriptions",
-        "name": "the family's name, in names",
-    }
-    return pivot(
-        "words",
-        (
-            (title, f"{system}: recall@10, nDCG@10", f"{one['recall']:.3f}, {one['ndcg']:.3f}")
-            for kind, title in kinds.items()
-            for system, one in read("hybrid")["words"][kind].items()
         ),
     )
 
@@ -699,7 +668,6 @@ TABLES = {
     "reference": reference_rows,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
-    "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,
     "dimensions-codes": dimensions_codes,
@@ -709,7 +677,6 @@ TABLES = {
     "retrieval-systems": retrieval_systems,
     "memory": memory,
     "no-labels": no_labels,
-    "near-duplicates": near_duplicates,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
     "few-labels": few_labels,
     "sizes": sizes,
