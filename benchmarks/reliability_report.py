@@ -14,7 +14,6 @@ def tables(report: Mapping[str, Any]) -> dict[str, str]:
     return {
         "faults": _faults(report.get("faults", [])),
         "soak": _soak(report["soak"]) if "soak" in report else "Not measured yet.",
-        "soak-times": _times(report["soak"]) if "soak" in report else "Not measured yet.",
     }
 
 
@@ -50,11 +49,9 @@ def _soak(found: Mapping[str, Any]) -> str:
     statements = sum(int(script["number"]) for script in found["scripts"].values())
     errors = [*found["client_errors"], *found["reader_errors"], *found["operator_errors"]]
     exchange = sorted(found["exchange_ms"])
-    rss = found["rss_mb"]
     rows = [
         ["minutes, rows", f"{minutes:.1f}, {found['rows']:,}"],
         ["statements of pgbench", f"{statements:,}"],
-        ["searches from Python", f"{found['python_searches']:,}"],
         ["swaps, returns, prunes", f"{found['swaps']}, {found['rollbacks']}, {found['prunes']}"],
         ["errors that a client saw", f"{len(errors)}"],
         ["answers held against the exact search", f"{found['checked']:,}"],
@@ -64,26 +61,5 @@ def _soak(found: Mapping[str, Any]) -> str:
             "exchange, ms: median, longest",
             f"{exchange[len(exchange) // 2]:.1f}, {exchange[-1]:.1f}" if exchange else "",
         ],
-        [
-            "memory of the operator, MB: start, peak, end",
-            f"{rss['start']:.0f}, {rss['peak']:.0f}, {rss['end']:.0f}",
-        ],
     ]
     return table(["soak", ""], rows)
-
-
-def _times(found: Mapping[str, Any]) -> str:
-    return table(
-        ["statement", "number", "median ms", "longest ms", "beside a switch", "longest of them ms"],
-        [
-            [
-                name,
-                f"{script['number']:,}",
-                f"{script['median_ms']:.2f}",
-                f"{script['longest_ms']:.0f}",
-                f"{script['beside_exchanges']:,}",
-                f"{script['longest_beside_ms']:.0f}",
-            ]
-            for name, script in found["scripts"].items()
-        ],
-    )

@@ -180,9 +180,7 @@ def _rates(writes: Mapping[str, float], what: str) -> str:
 
 #: Figures of the report, and their formats.
 FIGURES: dict[str, Callable[[Parts, int], str]] = {
-    "load: s / CPU s": _command("load"),
     "build: s / CPU s": _command("build"),
-    "other work meanwhile, CPU s": lambda p, n: f"{p['build']['others_cpu_s']:.0f}",
     "build: peak memory of the client, MB": lambda p, n: f"{p['build']['client_peak_mb']:,}",
     "build: of the server, beside shared_buffers, MB": lambda p, n: (
         f"{p['build']['server_peak_mb']:,}"
@@ -191,30 +189,17 @@ FIGURES: dict[str, Callable[[Parts, int], str]] = {
     "recall .95: p50 / p95 / CPU, ms": _searched("ours", "0.95"),
     "recall .98": _searched("ours", "0.98"),
     "server in 2 GB, .95: p50 cold, later, ms": _held("ours", 2 << 30, "0.95"),
-    "server in 2 GB, .98": _held("ours", 2 << 30, "0.98"),
     "server in 1 GB, .95": _held("ours", 1 << 30, "0.95"),
-    "server in 1 GB, .98": _held("ours", 1 << 30, "0.98"),
     "rows inserted a second, single / by 1,000": lambda p, n: _rates(p["writes"], ""),
-    "CPU us a row inserted, single / by 1,000": lambda p, n: _rates(p["writes"], "_cpu_us"),
-    "rebalance: s / CPU s": _command("rebalance"),
     "swap: s / CPU s": _command("swap"),
-    "check: s / CPU s": _command("check"),
-    "a fifth deleted, then VACUUM: s": lambda p, n: (
-        f"{p['vacuum']['delete_s']:.0f}, {p['vacuum']['vacuum_s']:.0f}"
-    ),
     "HNSW build: s / CPU s": _hnsw_build,
     "HNSW build: server's peak memory, MB": lambda p, n: (
         f"{p['hnsw']['build']['server_peak_mb']:,}"
     ),
     "HNSW bytes a row": lambda p, n: f"{p['hnsw']['build']['bytes'] / n:,.0f}",
     "HNSW, recall .95: p50 / p95 / CPU, ms": _searched("hnsw", "0.95"),
-    "HNSW, recall .98": _searched("hnsw", "0.98"),
     "HNSW, server in 2 GB, .95: p50 cold, later, ms": _held("hnsw", 2 << 30, "0.95"),
-    "HNSW, server in 1 GB, .95": _held("hnsw", 1 << 30, "0.95"),
     "HNSW, rows inserted a second, single / by 1,000": lambda p, n: _rates(p["hnsw"]["writes"], ""),
-    "HNSW, CPU us a row inserted, single / by 1,000": lambda p, n: _rates(
-        p["hnsw"]["writes"], "_cpu_us"
-    ),
 }
 
 

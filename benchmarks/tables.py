@@ -18,10 +18,9 @@ Record = dict[str, Any]
 NOT_YET = "Not measured yet."
 README_METHODS = (
     *("lsh", "sikh", "pcah", "sh", "itq", "isohash", "sph", "dsh", "bre", "sth", "sth-kernel"),
-    *("agh", "agh-1", "dgh", "dgh-i", "usplh", "usplh-program", "sgh"),
-    *("itq-cca", "ssh", "s3plh", "s3plh-program", "sbre", "ksh", "sdh", "sdh-program", "fsdh"),
+    *("agh", "dgh", "usplh", "sgh"),
+    *("itq-cca", "ssh", "s3plh", "sbre", "ksh", "sdh", "fsdh"),
     *("sadih-l1", "lfh", "lfh-kernel", "cosdish", "cosdish-kernel", "fasth", "cghash"),
-    *("sadih-l1-all", "sadih-l1-all, learned codes"),
 )
 COSTS = ("training CPU s", "encoding us a row")
 RIVALS, PRECISE = "P@50 / 3-NN error", "MAP / PH2"
@@ -295,46 +294,12 @@ def faiss_codes() -> str:
         (
             cell
             for one in read("faiss_codes")["results"]
+            if "192" not in one["code"]
             for cell in (
                 (one["code"], "bytes", str(one["bytes"])),
                 *((one["code"], f"N={n}", f"{recall:.3f}") for n, recall in one["recall"].items()),
             )
         ),
-    )
-
-
-def chosen_defaults() -> str:
-    """Gain over the program, of the defaults and of settings that other data sets chose."""
-    cells = []
-    for part in read("defaults")["chosen"]:
-        method = part["method"]
-        for one in part["left_out"]:
-            tried = {"default": one["default"], "left out": one["scores"]}
-            for words, scores in tried.items():
-                gains = [
-                    np.mean([s[m] - p[m] for s, p in zip(scores, one["program"], strict=True)])
-                    for m in ("label", "nearest", "PH2")
-                    if m in scores[0]
-                ]
-                text = " / ".join(f"{gain:+.3f}" for gain in gains)
-                cells.append((f"{method}, {words}", one["dataset"], text))
-    return pivot("default less program", cells)
-
-
-def sadih_tasks() -> str:
-    """Label MAP of SADIH and SDH, side by side, where SADIH may help."""
-    found = [one for one in presets("tasks") if one["codes"] == "hashed"]
-    return pivot(
-        "data, classes, bits",
-        (
-            (
-                f"{one['dataset']}, {one['task']}, {one['bits']}",
-                one["method"],
-                f"{one['scores']['MAP_label']:.3f} ± {one['standard_deviation']['MAP_label']:.3f}",
-            )
-            for one in sorted(found, key=lambda one: (one["dataset"], one["task"], one["bits"]))
-        ),
-        ["sdh", "sdh, spread start", "sadih l1", "sadih l21"],
     )
 
 
@@ -346,8 +311,8 @@ def no_labels() -> str:
     whole = read("packages")
     found = {row["system"].removesuffix(", re-rank 200"): row for row in whole["systems"]}
     systems = (
-        *("itq 128 bits", "itq 256 bits", "sgh 128 bits", "sgh 256 bits", "lsh 256 bits"),
-        *("pcah 256 bits", "sign 384 bits", "binary_quantize hnsw"),
+        *("itq 128 bits", "itq 256 bits", "sgh 256 bits", "lsh 256 bits"),
+        *("sign 384 bits", "binary_quantize hnsw"),
     )
     return listed(
         (found[system] | {"name": system} for system in systems),
@@ -372,6 +337,7 @@ def retrieval_systems() -> str:
         [f"{whole['data']}, {row['system']}", *(row[column] for column in columns)]
         for whole in retrieved()
         for row in retrieval_report.systems(whole)
+        if row["system"] != "ours-1-cut"
     ]
     return table(["data, system", *columns], rows) if rows else NOT_YET
 
@@ -461,12 +427,11 @@ def function_graphs() -> str:
     cells = []
     for buffers in ("128MB", "4GB"):
         for target in functions.TARGETS:
-            for what, shown in (("p50_ms", "ms"), ("cpu_ms", "CPU ms")):
-                line = f"shared_buffers {buffers[:-2]} {buffers[-2:]}, recall {target}: {shown}"
-                cells += [
-                    (line, column, f"{functions.mean_at(builds, buffers, name, target, what):.2f}")
-                    for name, column in names.items()
-                ]
+            line = f"shared_buffers {buffers[:-2]} {buffers[-2:]}, recall {target}: ms"
+            cells += [
+                (line, column, f"{functions.mean_at(builds, buffers, name, target, 'p50_ms'):.2f}")
+                for name, column in names.items()
+            ]
     for what, words, unit in (("seconds", "build, s", 1.0), ("bytes", "MB", 1e6)):
         cells += [
             (words, column, f"{np.mean([one['built'][name][what] for one in builds]) / unit:.0f}")
@@ -488,21 +453,6 @@ def function_prices() -> str:
     )
 
 
-def near_duplicates() -> str:
-    return listed(
-        ({"data": data} | row for data, row in read("near_duplicates")["results"].items()),
-        {
-            "data": lambda row: row["data"],
-            "rows": lambda row: f"{row['rows']:,}",
-            "pairs": lambda row: f"{row['pairs']:,}",
-            "found": lambda row: f"{row['found']:.3f}" if row["sampled_pairs"] else "",
-            "bits": lambda row: str(row["radius"]),
-            "seconds": lambda row: f"{row['seconds']:.0f}",
-            "exact join, s": lambda row: f"{row['exact_s']:,.0f}",
-        },
-    )
-
-
 def sizes() -> str:
     """Bytes a row of each number of bits and access path."""
     found = read("sizing")
@@ -513,22 +463,6 @@ def sizes() -> str:
             (str(size["bits"]), words, f"{size[path] / found['rows']:.0f}")
             for size in found["sizes"]
             for words, path in columns.items()
-        ),
-    )
-
-
-def hybrid() -> str:
-    """Recall of searches by vector, by words, and by both."""
-    kinds = {
-        "text": "two rare words of the description, in descriptions",
-        "name": "the family's name, in names",
-    }
-    return pivot(
-        "words",
-        (
-            (title, f"{system}: recall@10, nDCG@10", f"{one['recall']:.3f}, {one['ndcg']:.3f}")
-            for kind, title in kinds.items()
-            for system, one in read("hybrid")["words"][kind].items()
         ),
     )
 
@@ -593,6 +527,8 @@ def citus_reaching(entry: Record) -> Record:
 def citus() -> str:
     lines = []
     for entry in citus_entries():
+        if entry["shards"] not in (0, 8):
+            continue
         search = citus_reaching(entry)
         many = "s" if entry["shards"] > 1 else ""
         shards = f"{entry['shards']} shard{many} on {entry['workers']}"
@@ -670,24 +606,6 @@ def tenant_searches() -> str:
     return table(head, rows)
 
 
-def tenant_builds() -> str:
-    """Costs of an index with tenants, of one without, and of HNSW."""
-    entry = read("tenants").get("runs", {}).get("zipf 300000", {})
-    if not entry:
-        return NOT_YET
-    plain, own, hnsw = entry["plain_build"], entry["build"], entry["hnsw_build"]
-    rows = [
-        ["build, s", *(f"{part['seconds']:.0f}" for part in (own, plain, hnsw))],
-        ["MB", *(f"{part['bytes'] / 1e6:.0f}" for part in (own, plain, hnsw))],
-        [
-            "CPU of a single insert, us",
-            *(f"{entry[part]['cpu_us']:.0f}" for part in ("inserts", "plain_inserts")),
-            "",
-        ],
-    ]
-    return table(["", "with tenants", "without", "HNSW"], rows)
-
-
 def ann_benchmarks() -> str:
     """Queries a second of the fastest setting of each system that reaches a recall."""
     found = read("ann_benchmarks").get("results", [])
@@ -748,11 +666,8 @@ TABLES = {
     "citus": citus,
     "citus-sizes": citus_sizes,
     "reference": reference_rows,
-    "defaults": chosen_defaults,
-    "sadih-tasks": sadih_tasks,
     "function-graphs": function_graphs,
     "function-prices": function_prices,
-    "hybrid": hybrid,
     "learned-codes": learned_codes,
     "dimensions-storage": dimensions_storage,
     "dimensions-codes": dimensions_codes,
@@ -762,15 +677,12 @@ TABLES = {
     "retrieval-systems": retrieval_systems,
     "memory": memory,
     "no-labels": no_labels,
-    "near-duplicates": near_duplicates,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
-    "against-hnsw-million": lambda: against_hnsw("synthetic-1m", ("hnsw", "ours")),
     "few-labels": few_labels,
     "sizes": sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,
     "tenants": tenant_searches,
-    "tenants-build": tenant_builds,
 }
 
 
