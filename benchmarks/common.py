@@ -70,6 +70,14 @@ def cpu_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def machine_seconds() -> float:
+    """Return the CPU seconds that all processes of the machine have run, user and system."""
+    user, nice, system, _, _, irq, soft, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
+
+
 def read(path: Path) -> dict[str, Any]:
     """Read a file; return nothing if there is none."""
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}

@@ -11,11 +11,10 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import common
-from common import RESULTS, ROOT, circumstances, machine, parser
+from common import RESULTS, ROOT, circumstances, machine, machine_seconds, parser
 
 from pg_hashindex.papers.protocols import FIGURES
 
@@ -132,16 +131,9 @@ def code() -> str:
 
 def busy_cores(seconds: float = WATCHED) -> float:
     """Return the cores that all processes of the machine take while this one sleeps."""
-
-    def taken() -> float:
-        user, nice, system, _, _, irq, soft, *_ = map(
-            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-        )
-        return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
-
-    before, began = taken(), time.monotonic()
+    before, began = machine_seconds(), time.monotonic()
     time.sleep(seconds)
-    return (taken() - before) / (time.monotonic() - began)
+    return (machine_seconds() - before) / (time.monotonic() - began)
 
 
 def run(part: Part, marks: dict[str, Any], now: str, *, anyway: bool) -> bool:

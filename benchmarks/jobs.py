@@ -11,10 +11,18 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from common import DATA_FOLDER, RESULTS, circumstances, machine, parser, table, write
+from common import (
+    DATA_FOLDER,
+    RESULTS,
+    circumstances,
+    machine,
+    machine_seconds,
+    parser,
+    table,
+    write,
+)
 from retrieval_data import draw
 from retrieval_server import SETTINGS, load, running
 
@@ -25,19 +33,13 @@ from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.server.demo import new_database
 
 
-def busy() -> float:
-    """Return the CPU seconds that all processes of the machine have taken."""
-    user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
 def timed(step: Callable[[], object]) -> dict[str, float]:
     """Return how long a step takes."""
-    began, before = time.perf_counter(), busy()
+    began, before = time.perf_counter(), machine_seconds()
     step()
     return {
         "seconds": round(time.perf_counter() - began, 2),
-        "cpu_seconds": round(busy() - before, 2),
+        "cpu_seconds": round(machine_seconds() - before, 2),
     }
 
 

@@ -71,10 +71,6 @@ def pivot(
     )
 
 
-def bits_columns(results: Iterable[Record], name: str = "bits") -> list[str]:
-    return [f"{b} bits" for b in sorted({result[name] for result in results})]
-
-
 # Methods ------------------------------------------------------------------------------------------
 
 
@@ -142,17 +138,6 @@ def deep() -> str:
 def task(result: Record) -> str:
     data = {"mnist": "MNIST"}.get(result["dataset"], result["dataset"])
     return f"{data}, {result['labels']} a {'class' if data == 'MNIST' else 'section'}"
-
-
-def with_spread(result: Record, score: str) -> str:
-    """Write the mean of the seeds and, of several, their standard deviation."""
-    if "error" in result:
-        return "failed"
-    if not result:
-        return ""
-    if len(result["seeds"]) == 1:
-        return f"{result['scores'][score]:.3f}"
-    return f"{result['scores'][score]:.3f} ± {result['standard_deviation'][score]:.3f}"
 
 
 def seconds(results: Iterable[Record], score: str) -> str:

@@ -36,6 +36,24 @@ def started(monkeypatch):
     return found
 
 
+@pytest.fixture
+def after_first_write(monkeypatch):
+    """Have something done when the build itself has written its first range."""
+
+    def interrupt(act):
+        write, written = building.LandmarkBuild._write, []
+
+        def watched(self, *given):
+            write(self, *given)
+            if not written:
+                act()
+            written.append(given)
+
+        monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
+
+    return interrupt
+
+
 def result(index):
     """Return codes and landmarks, whatever generation they are of."""
     return [
@@ -66,19 +84,16 @@ def cut(connection, process):
 
 
 @pytest.mark.parametrize("fault", [kill, cut])
-def test_ranges_of_a_process_that_ends_are_read_again(listed, started, monkeypatch, url, fault):
-    write, written = building.LandmarkBuild._write, []
+def test_ranges_of_a_process_that_ends_are_read_again(
+    listed, started, after_first_write, url, fault
+):
+    def end():
+        os.kill(started[0].process.pid, signal.SIGSTOP)
+        with psycopg.connect(url, autocommit=True) as other:
+            fault(other, started[0].process)
+        os.kill(started[0].process.pid, signal.SIGCONT)
 
-    def watched(self, *given):
-        write(self, *given)
-        if not written:
-            os.kill(started[0].process.pid, signal.SIGSTOP)
-            with psycopg.connect(url, autocommit=True) as other:
-                fault(other, started[0].process)
-            os.kill(started[0].process.pid, signal.SIGCONT)
-        written.append(given)
-
-    monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
+    after_first_write(end)
     with pytest.warns(FewerJobsWarning, match="1 of 2 jobs have read rows to the end: "):
         listed.rebalance(jobs=2)
     assert_listed(listed)
@@ -176,18 +191,13 @@ def test_a_row_of_another_dimension_is_named(connection, model, started):
 
 
 @pytest.mark.newest
-def test_a_table_that_is_rewritten_is_read_again(listed, started, monkeypatch, url):
-    write, written = building.LandmarkBuild._write, []
+def test_a_table_that_is_rewritten_is_read_again(listed, started, after_first_write, url):
+    def rewrite():
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("DELETE FROM items WHERE id < 40")
+            other.execute("VACUUM FULL items")
 
-    def watched(self, *given):
-        write(self, *given)
-        if not written:
-            with psycopg.connect(url, autocommit=True) as other:
-                other.execute("DELETE FROM items WHERE id < 40")
-                other.execute("VACUUM FULL items")
-        written.append(given)
-
-    monkeypatch.setattr(building.LandmarkBuild, "_write", watched)
+    after_first_write(rewrite)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FewerJobsWarning)
         listed.rebalance(jobs=2)

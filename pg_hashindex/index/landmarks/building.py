@@ -575,10 +575,7 @@ class LandmarkBuild:
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
-        (begun,) = self._execute(
-            "SELECT EXISTS (SELECT FROM {ranges} r WHERE r.next_page > r.first_page)"
-        ).fetchone()
-        sums = None if begun or self.largest is None else self._new_sums(landmarks, self.largest)
+        sums = None if self.largest is None else self._new_sums(landmarks, self.largest)
         (rows,) = self._execute(
             "SELECT (SELECT pg_catalog.count({column}) FROM {table}) "
             "- (SELECT count(*) FROM {staged})"
