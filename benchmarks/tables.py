@@ -454,6 +454,31 @@ def sizes() -> str:
     )
 
 
+def jobs() -> str:
+    """Builds by one process and by several, beside pgvector's HNSW."""
+    found = read("jobs")
+    if not found:
+        return NOT_YET
+    first, hnsw = found["first_build"], found["hnsw"]
+    builds = {
+        "first build, 1 process": first,
+        **{
+            f"built again, {n} process{'es' * (n != '1')}": one
+            for n, one in found["rebalance"].items()
+        },
+        "HNSW, two workers": hnsw,
+    }
+    return listed(
+        ({"name": name, **one} for name, one in builds.items()),
+        {
+            f"{found['rows']:,} rows, {found['machine']['cpus']} cores": lambda one: one["name"],
+            "s": lambda one: f"{one['seconds']:.1f}",
+            "CPU s": lambda one: f"{one['cpu_seconds']:.1f}",
+            "HNSW's seconds over these": lambda one: f"{hnsw['seconds'] / one['seconds']:.1f}",
+        },
+    )
+
+
 def column_of(entry: Record) -> str:
     return f"{entry['type']}({entry['dimension']})"
 
@@ -666,6 +691,7 @@ TABLES = {
     "no-labels": no_labels,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
     "few-labels": few_labels,
+    "jobs": jobs,
     "sizes": sizes,
     "scale": scale,
     "scale-sizes": scale_sizes,

@@ -89,7 +89,7 @@ def text() -> str:
         described = " ".join(inspect.cleandoc(command.help or "").replace("\b", "").split())
         if shared := sorted(f"`{names.split()[0].rstrip(',')}`" for names, _ in several & {*taken}):
             described += f" Also {', '.join(shared)}."
-        parts.append(f"\n## {_no_link(' '.join([path, *pieces[1:]]))}\n\n{described}\n")
+        parts.append(f"\n## {_no_link(' '.join([path, *pieces[1:]]))}\n{described}\n")
         if own := [option for option in taken if option not in several]:
             parts += ["\n", *map(line, own)]
     return "".join(parts)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import tomllib
+from operator import sub, truediv
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,17 @@ def test_the_figures_are_those_of_the_committed_runs():
         assert text == tables.with_tables(text), "run: python benchmarks/tables.py"
 
 
-#: Pages whose prose quotes no figure but those of `benchmarks/quoted.toml`.
-QUOTING = ("README.md", "docs/results.md", "docs/methods.md", "docs/papers/*.md")
-UNITS = r"(?:ms|us|s|seconds|milliseconds|microseconds|minutes|hours|[kMG]B|times)"
+#: The page of commands is generated.
+QUOTING = [
+    p for p in (*REPOSITORY.glob("docs/**/*.md"), REPOSITORY / "README.md") if p.stem != "cli"
+]
 NUMBER = r"\d[\d,]*(?:\.\d+)?|\.\d+"
+UNITS = (
+    r"(?:ms|us|s|(?:milli|micro|CPU )?seconds|minutes|hours|[kMG]B|times|(?:\w+ )?(?:a|per) second)"
+)
+#: Times, sizes, ratios and rates; scores, without the recalls that searches are to reach.
+SCORE = r"(?<![\w.=-])0?\.(?!9[58]\b)\d\d+(?![\w.])"
+FIGURE = re.compile(rf"(?<![\w.])(?:{NUMBER})(?: to (?:{NUMBER}))? {UNITS}\b|{SCORE}")
 
 
 def prose(page):
@@ -44,29 +52,40 @@ def prose(page):
 
 
 def measured(source):
+    """Return a value of a committed file, or the ratio or the difference of two."""
+    for sign, compute in ((" / ", truediv), (" - ", sub)):
+        if sign in source:
+            return compute(*map(measured, source.split(sign)))
+    if source == "1e6":
+        return 1e6
     file, *keys = source.split("/")
     value = json.loads((REPOSITORY / f"benchmarks/results/{file}.json").read_text())
     for key in keys:
-        value = value[int(key) if isinstance(value, list) else key]
+        if isinstance(value, list):
+            wanted = [pair.split("=") for pair in key.split(",")]
+            (value,) = (one for one in value if all(str(one[k]) == word for k, word in wanted))
+        else:
+            value = value[key]
     return value
 
 
 def test_prose_quotes_no_figure_that_no_run_has():
     quoted = tomllib.loads((REPOSITORY / "benchmarks/quoted.toml").read_text())
-    for phrase, sources in quoted.items():
+    for phrase, sources in quoted["measured"].items():
         numbers = [match[0].replace(",", "") for match in re.finditer(NUMBER, phrase)]
-        if set(sources) != {"setting"}:
-            for number, source in zip(numbers, sources, strict=True):
+        for number, source in zip(numbers, sources, strict=True):
+            if source != "setting":
                 digits = len(number.partition(".")[2])
-                assert f"{measured(source):.{digits}f}" == number, (phrase, source)
-    texts = {page: prose(page) for glob in QUOTING for page in REPOSITORY.glob(glob)}
-    for phrase in quoted:
+                found = f"{measured(source):.{digits}f}"
+                assert float(found) == float(number), (phrase, source, found)
+    texts = {page: prose(page) for page in QUOTING}
+    unknown = set()
+    for phrase in (*quoted["settings"], *quoted["measured"]):
         assert any(phrase in text for text in texts.values()), f"no page has: {phrase}"
+        texts = {page: text.replace(phrase, "") for page, text in texts.items()}
     for page, text in texts.items():
-        for phrase in quoted:
-            text = text.replace(phrase, "")
-        found = re.findall(rf"(?<![\w.])(?:{NUMBER})(?: to (?:{NUMBER}))? {UNITS}\b", text)
-        assert not found, f"{page.name}: write the sources into benchmarks/quoted.toml"
+        unknown |= {f"{page.stem}: {found[0]}" for found in FIGURE.finditer(text)}
+    assert not unknown, "write the sources into benchmarks/quoted.toml"
 
 
 def test_the_readme_is_read_in_three_minutes():

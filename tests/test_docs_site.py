@@ -39,7 +39,7 @@ def test_the_navigation_has_every_page_once():
 
 @pytest.mark.parametrize("module", [pg_hashindex, hashers], ids=lambda module: module.__name__)
 def test_the_reference_has_every_public_name(module):
-    page = script("docs/site/hooks.py").with_methods((DOCS / "python.md").read_text())
+    page = script("docs/site/hooks.py").with_reference((DOCS / "python.md").read_text())
     described = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
     # A module whose children stand by themselves, and the error that its own module describes.
     elsewhere = {"pg_hashindex.hashers", "pg_hashindex.HashIndexError"}

@@ -27,6 +27,9 @@ ABOVE = {
     "CONTRIBUTING.md": "contributing.md",
 }
 _LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_REFERENCE = re.compile(r"^\| for \| names .*\n\| --- \| --- \|\n((?:\|.*\n)+)", re.MULTILINE)
+_INHERITED = "\n    options:\n      inherited_members: true"
+_OPTIONS = {"HashIndex": _INHERITED, "AsyncHashIndex": _INHERITED}
 # Tags that make a browser fetch something by itself. Links that a reader follows may stay.
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//[^\" >]+"
@@ -49,15 +52,26 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links that leave docs/ to the pages of the site, and write the class of each method."""
-    return with_methods(_turn(markdown, ""))
+    """Turn links that leave docs/ to the pages of the site, and write the reference."""
+    return with_reference(_turn(markdown, ""))
 
 
-def with_methods(markdown: str) -> str:
-    """Put the classes of all methods in the place of a comment."""
-    classes = (f"::: pg_hashindex.hashers.{cls.__name__}" for cls in hashers.HASHERS.values())
-    text = "\n\n".join(f"{name}\n    options:\n      members: false" for name in classes)
-    return markdown.replace("<!-- every method -->", text)
+def with_reference(markdown: str) -> str:
+    """Turn the table of the reference into docstrings, and add the classes of all methods."""
+    return _REFERENCE.sub(
+        lambda table: "\n\n".join(map(_docstrings, table[1].splitlines())), markdown
+    )
+
+
+def _docstrings(row: str) -> str:
+    """Turn a row of the reference into a heading, and what mkdocstrings reads, for each name."""
+    _, title, names, _ = row.split("|")
+    options = {name: _OPTIONS.get(name, "") for name in re.findall("`(.+?)`", names)}
+    if "hashers.HASHERS" in options:
+        classes = (f"hashers.{cls.__name__}" for cls in hashers.HASHERS.values())
+        options |= dict.fromkeys(classes, "\n    options:\n      members: false")
+    texts = (f"::: pg_hashindex.{name}{own}" for name, own in options.items())
+    return "\n\n".join((f"### {title.strip()}", *texts))
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:

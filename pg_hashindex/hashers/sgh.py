@@ -33,7 +33,8 @@ class SGH(Hasher):
     The similarity is S~_ij = 2 exp(-||x_i - x_j||^2 / rho) - 1, which P(x_i)'Q(x_j) approximates
     with vectors of d + 2 numbers, so the n x n matrix never exists. A bit is the sign of a
     combination of kernel values to the anchors; bits are learned one after another, each on the
-    similarity that the others leave unexplained, and then once more in random order.
+    similarity that the others leave unexplained, and then once more in random order. Unlike in the
+    paper, directions in which the kernel does not vary are left out.
 
     Training holds n x n_anchors float32 values: in memory up to 1 GiB, beyond that in a temporary
     file. The rows themselves are read five times and never held.

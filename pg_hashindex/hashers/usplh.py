@@ -44,7 +44,8 @@ class USPLH(Hasher):
     The paper names neither eta nor decay, and takes 2,000 rows a set. Those of the authors' program
     are the defaults, in the units here: its eta is 0.125, but its pairs weigh four times as much.
     `USPLH.program` also cuts at medians and counts the pairs within a set, as that program does,
-    and gives its scores to four digits. docs/methods.md has what each change is worth.
+    and gives its scores to four digits. benchmarks/results/presets.json has what each
+    change is worth. A copy of an earlier direction gives way to one that is orthogonal to all.
 
     Training holds the rows' coordinates, n x d float32 values at most: in memory up to 1 GiB,
     beyond that in a temporary file. The rows themselves are read four times.

@@ -56,6 +56,16 @@ def test_a_session_that_is_exchanged_after_the_claim(listed, monkeypatch):
         listed.rebalance()
 
 
+def test_searches_prepare_nothing_if_that_is_switched_off(listed, url):
+    with connect(url) as session:
+        session.prepare_threshold = None
+        index = HashIndex.open(session, "items_idx")
+        for _ in range(10):
+            index.search_like(1, k=5)
+        found = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    assert found == (0,)
+
+
 def test_searches_and_writes(listed, url, pooled):
     through = pooled(url, "transaction")
     with connect(through) as one, connect(through) as two:
