@@ -7,7 +7,7 @@ import pytest
 from test_docs import script
 
 from pg_hashindex.papers import Method
-from pg_hashindex.papers.protocols import FIGURES
+from pg_hashindex.papers.figures import FIGURES
 from pg_hashindex.quality.scores import SCORING
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
@@ -33,21 +33,6 @@ def test_scores_of_all_methods():
     assert stale == set(), f"{AGAIN}: python benchmarks/papers.py hashing"
 
 
-def test_scores_with_few_labels():
-    few_method = script("benchmarks/papers_methods.py").few_method
-    for name in ("semi_supervised", "semi_supervised_rivals"):
-        stale = {
-            (run["dataset"], run["method"])
-            for run in read(name)["runs"]
-            if made(run)
-            != {
-                "settings": few_method(run["dataset"], run["method"]).settings(),
-                "scoring": SCORING,
-            }
-        }
-        assert stale == set(), f"{AGAIN}: python benchmarks/papers.py {name}"
-
-
 def test_scores_of_the_presets():
     stale = set()
     for line in read("presets")["results"]:
@@ -65,11 +50,9 @@ def test_scores_of_the_presets():
 
 @pytest.mark.parametrize("figure", [name for name, f in FIGURES.items() if f.command])
 def test_figures_of_the_papers(figure):
-    if not (RESULTS / f"protocol_{figure}.json").exists():
-        pytest.skip("the figure is not committed")
     compared = FIGURES[figure].compared
     stale = set()
-    for outcome in read(f"protocol_{figure}")["outcomes"]:
+    for outcome in read(f"papers/{figure}")["outcomes"]:
         if outcome.get("error") is not None:
             continue
         name, then = outcome["method"], outcome["parameters"]
@@ -80,4 +63,4 @@ def test_figures_of_the_papers(figure):
             # A choice on rows held back is not a setting.
             if key not in compared.choices.get(name, ()) and then.get(key, "none") != value
         }
-    assert stale == set(), f"{AGAIN}: python benchmarks/papers.py {figure}"
+    assert stale == set(), f"{AGAIN}: pg-hashindex bench paper --figure {figure}"

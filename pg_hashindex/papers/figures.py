@@ -3,6 +3,7 @@
 `figures_of` names the figures of a paper. Two are not comparisons; `papers.pictures` makes those.
 """
 
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from ..errors import InvalidInputError
 from ..quality.scores import Measures
 from ..training.array_files import ArrayFile
 from .comparison import Comparison, Tell
+from .loading import load_split
 from .outcomes import Outcome
-from .splits import ROW_NUMBERS, Truth, load_split
+from .splits import ROW_NUMBERS, Truth
 
 if TYPE_CHECKING:
     from .pictures import FeatureMap, Retrieved
@@ -100,6 +102,17 @@ class Figure:
 
             found: FeatureMap | Retrieved = getattr(pictures, self.compared)(load_split(*files))
             return found
+
+    def as_json(self, found: "list[Outcome] | FeatureMap | Retrieved") -> str:
+        """Return what `run` returned as JSON, an outcome a line: what pages and pictures need.
+
+        Scores have four digits, and curves every third point.
+        """
+        if not isinstance(found, list):
+            return f"{json.dumps({'data': self.data, **found.values}, indent=1)}\n"
+        head = json.dumps({"data": self.data, "command": self.command})
+        lines = ",\n".join(json.dumps(_shortened(outcome.as_dict())) for outcome in found)
+        return f'{head[:-1]}, "outcomes": [\n{lines}\n]}}\n'
 
     def files(self, folder: Path, scratch: Path, *, quick: bool = False) -> list[Path]:
         """Write the data set, and its split where it is not drawn, as ``bench hash`` reads them.
@@ -255,9 +268,25 @@ FIGURES: Mapping[str, Figure] = {
     "bgdh_250": Figure("bgdh", "Table 3", "usps", replace(_BGDH, rows={"labelled": 250})),
     "bgdh_50": Figure("bgdh", "Table 3", "usps", _BGDH_50),
     "bgdh_packages": Figure("bgdh", "Table 3", "packages", _BGDH_PACKAGES, rows=11_000),
+    "bgdh_mnist_50": Figure(
+        "bgdh", "Table 3", "mnist", replace(_BGDH, rows={"labelled": 50}), rows=11_000
+    ),
     "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
     "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
 }
+
+
+def _shortened(outcome: dict[str, Any]) -> dict[str, Any]:
+    for deviation in outcome.get("standard_deviation", {}).get("scores", {}).values():
+        deviation.update({name: round(value, 4) for name, value in deviation.items()})
+    for scores in outcome.get("scores", {}).values():
+        curve = scores.pop("curve")
+        kept = sorted({*range(0, len(curve["at"]), 3), len(curve["at"]) - 1})
+        scores.update({name: round(value, 4) for name, value in scores.items()})
+        scores["curve"] = {
+            part: [round(values[place], 4) for place in kept] for part, values in curve.items()
+        }
+    return outcome
 
 
 def _quick(compared: Comparison) -> Comparison:
