@@ -631,8 +631,8 @@ TABLES = {
     "no-labels": no_labels,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
     "few-labels": lambda: paper(
-        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("50", "250", "mnist_50", "packages")),
-        ("bgdh_packages", 32, COSTS[0]),
+        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("50", "250", "mnist_50", "packages_20")),
+        ("bgdh_packages_20", 32, COSTS[0]),
         methods=("bgdh", "dpsh", "sdh", "s3plh", "itq"),
     ),
     "sizes": sizes,

@@ -191,7 +191,6 @@ class Comparison:
         labelled = self.rows.get("labelled")
         words = [] if labelled is None else ["--labelled"]
         words += [] if labelled in (None, "labelled") else [str(labelled)]
-        words += [f"--graph {self.rows['graph']}"] if "graph" in self.rows else []
         names = (n if n == hasher else f"{n}={hasher}" for n, hasher in self.methods.items())
         words += ["--methods", ",".join(names)]
         for name, given in self.parameters.items():

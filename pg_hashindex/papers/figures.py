@@ -228,6 +228,34 @@ _BGDH_50 = replace(
     parameters={"ssdh-start": _START, "dhn-start": _START},
     rows={"labelled": 50},
 )
+# With 58 classes few pairs share one. Without decay DPSH learns its labelled rows by heart; each
+# method has the decay that suits it best, found on other rows.
+_MANY_CLASSES = {
+    "normalize": "l2",
+    "validation": 0.0,
+    "batch_rows": 256,
+    "rounds": 100,
+    "pairwise_loss": "balanced",
+    "theta_scale": 0.25,
+}
+_BGDH_20 = replace(
+    _BGDH,
+    methods=_named("bgdh dpsh sdh s3plh itq"),
+    parameters={
+        "bgdh": {
+            **_MANY_CLASSES,
+            "hidden": [512],
+            "embedding_size": 256,
+            "walk_length": 2,
+            "pretrain": 300,
+            "batch_contexts": 2048,
+            "weight_decay": 1.0,
+        },
+        "dpsh": {**_MANY_CLASSES, "weight_decay": 2.0},
+    },
+    bits=(32,),
+    rows={"labelled": 20},
+)
 _OF_TEXT = {"hash_function": "encoder", "balance": False, "start": "random"}
 _SADIH = Comparison(
     _named(
@@ -271,6 +299,7 @@ FIGURES: Mapping[str, Figure] = {
     "bgdh_mnist_50": Figure(
         "bgdh", "Table 3", "mnist", replace(_BGDH, rows={"labelled": 50}), rows=11_000
     ),
+    "bgdh_packages_20": Figure("bgdh", "Table 3", "packages", _BGDH_20, rows=11_000),
     "sadih_usps": Figure("sadih", "Table 1", "usps", _SADIH),
     "sadih_packages": Figure("sadih", "Table 1", "packages", _SADIH, rows=10_000),
 }
