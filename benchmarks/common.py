@@ -16,10 +16,13 @@ import numpy as np
 import scipy
 
 from pg_hashindex.papers import Method
+from pg_hashindex.papers.figures import FIGURES
 from pg_hashindex.quality.scores import SCORING
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+#: The folder that ``pg-hashindex bench paper PAPER --output benchmarks/results/papers`` fills.
+PAPERS = RESULTS / "papers"
 #: The real data, which a checkout of the repository alone does not have.
 DATA_FOLDER = Path(os.environ.get("PG_HASHINDEX_SHARED", ROOT.parent / "shared")) / "data"
 
@@ -82,6 +85,12 @@ def read(path: Path) -> dict[str, Any]:
     """Read a file; return nothing if there is none."""
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return result
+
+
+def measured_figures() -> dict[str, dict[str, Any]]:
+    """Read the comparisons of the papers that were run, by their names."""
+    paths = {name: PAPERS / f"{name}.json" for name, figure in FIGURES.items() if figure.command}
+    return {name: read(path) for name, path in paths.items() if path.exists()}
 
 
 def write(output: Path, report: Any) -> None:

@@ -14,9 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import common
-from common import RESULTS, ROOT, circumstances, machine, machine_seconds, parser
+from common import (
+    DATA_FOLDER,
+    PAPERS,
+    RESULTS,
+    ROOT,
+    circumstances,
+    machine,
+    machine_seconds,
+    parser,
+)
 
-from pg_hashindex.papers.protocols import FIGURES
+from pg_hashindex.papers.figures import FIGURES
 
 MARKS = RESULTS / "figures.json"
 #: Dependencies of each figure, beside its benchmark.
@@ -34,8 +43,8 @@ class Part:
     Parameters
     ----------
     command
-        A script of this folder and its arguments. A word in capitals stands for the value of an
-        environment variable, such as the address of a Citus cluster.
+        A script of this folder and its arguments, or of ``pg-hashindex``. A word in capitals stands
+        for the value of an environment variable, such as the address of a Citus cluster.
     file
         Without ``.json``; several parts may write into one.
     first
@@ -55,6 +64,8 @@ class Part:
     def arguments(self, *, first: bool) -> list[str]:
         words = f"{self.command} {self.first if first else ''}".split()
         script, *others = (os.environ[word] if word.isupper() else word for word in words)
+        if script == "pg-hashindex":
+            return [sys.executable, "-m", "pg_hashindex", *others]
         return [sys.executable, str(ROOT / "benchmarks" / script), *others]
 
 
@@ -103,13 +114,15 @@ PARTS: list[Part] = [
     Part("citus tenants", "citus.py CITUS_URL --rows 300000 --tenants 20", "citus_tenants"),
     Part("ann-benchmarks", "ann_benchmarks/run.py ANN_BENCHMARKS", "ann_benchmarks"),
     Part("vectordbbench", "vectordbbench/run.py", "vectordbbench"),
+    *(Part(name, f"papers.py {name}", name) for name in ("hashing", "presets", "defaults")),
     *(
-        Part(f"papers {name}", f"papers.py {name}", name)
-        for name in ("hashing", "semi_supervised", "semi_supervised_rivals", "presets", "defaults")
-    ),
-    *(
-        Part(f"papers {name}", f"papers.py {name}", f"protocol_{name}" if one.command else name)
-        for name, one in FIGURES.items()
+        Part(
+            f"papers {name}",
+            f"pg-hashindex bench paper {figure.paper} --figure {name} --data {DATA_FOLDER} "
+            f"--output {PAPERS.relative_to(ROOT)}",
+            f"papers/{name}",
+        )
+        for name, figure in FIGURES.items()
     ),
 ]  # fmt: skip
 

@@ -27,8 +27,7 @@ from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.metrics.search import recall_of
 from pg_hashindex.models import codes as packed
 from pg_hashindex.models.model import Model
-from pg_hashindex.papers import Split, Truth
-from pg_hashindex.papers.splits import load_split
+from pg_hashindex.papers import Split, Truth, load_split
 from pg_hashindex.training import train
 
 QUERIES, ASKED, BITS, K = 1_000, 200, 32, 10

@@ -1,20 +1,16 @@
-"""Make the figures of the methods again, by `pg_hashindex.papers`.
+"""Measure the methods beside their authors' programs, and what their settings do.
 
     OMP_NUM_THREADS=1 python benchmarks/papers.py NAME [KEY=VALUE,...] [--quick]
     python benchmarks/tables.py
 
-NAME is one of these tables, or a figure of `pg-hashindex bench paper`, such as sgh_usps:
+The figures of the papers are made by `pg-hashindex bench paper`. NAME is one of these tables:
 
 - hashing: all methods by the protocol of `reference_scores.csv`, beside the scores of the authors'
   programs: 1,000 queries, 10,000 training rows; MAP over the whole ranking, ties in row order. The
   100 queries of sift10k are rows of its base: the other 9,900 are the database and trained on.
-- semi_supervised: few labels, as Yan, Zhang & Li do: 1,000 queries, 60,000 rows of MNIST or 59,000
-  packages as database, drawn by the seed, some of which are labelled; MAP within the first 5,000.
-  Supervised methods learn from labelled rows alone. semi_supervised_rivals has LFH and others.
 - presets: `part=changes` has the preset `paper` or `program`, it with one default at a time, and
   the default; `part=reference` the programs' settings beside the reference; `part=tasks` SADIH and
-  SDH where classes are unequal, labels wrong or several, or bits few; `part=lengths` SADIH with P1
-  as in its paper, with codes of the training.
+  SDH where classes are unequal, labels wrong or several, or bits few.
 - defaults: candidates for defaults, trained on training rows and ranking 500 others. A candidate's
   worth on a data set is its mean gain over the program in MAP (by label, or without labels of the
   nearest 2 %), less five times what it lacks: of the program's label MAP, and beyond .02 of its MAP
@@ -31,23 +27,16 @@ import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import papers_data as data_of
 import papers_methods as methods_of
-from common import DATA_FOLDER, RESULTS, ROOT, machine, made_with, read, scratch, write
+from common import DATA_FOLDER, RESULTS, machine, made_with, read, scratch, write
 
 from pg_hashindex.hashers import HASHERS, Hasher
-from pg_hashindex.hashers.numerics.bipartite import anchor_graph
-from pg_hashindex.hashers.numerics.kernels import choose_anchors
-from pg_hashindex.hashers.numerics.rows import RowSource
 from pg_hashindex.papers import Measures, Method, Outcome, Split, Truth, average, compare
-from pg_hashindex.papers.protocols import FIGURES
-from pg_hashindex.quality.plots import save_figure
 
 Record = dict[str, Any]
 REFERENCES = {"mnist": "mnist70k_q1000_tr10k", "usps": "usps11k_q1000_tr10k"}
@@ -61,12 +50,9 @@ SCORES = {
     "P100_euclid2pct": (NEAREST, "P@100"),
     "P50_label": (LABEL, "P@50"),
     "error_3nn": (LABEL, "3-NN error"),
-    "MAP@5000": (LABEL, "MAP@5000"),
 }
 COMPARED = tuple(SCORES)[:5]
 COSTS = ("train_wall_s", "train_cpu_s", "encode_wall_s", "encode_cpu_s")
-#: The figures without methods whose pictures the pages show.
-PICTURED = ("sgh_map_usps", "cghash_retrieved_mnist", "cghash_retrieved_usps")
 QUICK_ROWS = 2_000
 
 
@@ -92,7 +78,7 @@ class Part:
                 split,
                 [self.method],
                 [self.key["bits"]] if "bits" in self.key else [32, 64],
-                truths=truths[:1] if measures.top else truths,
+                truths=truths,
                 measures=measures,
                 random_state=seed,
                 seeds=len(self.seeds) // len(runs),
@@ -165,37 +151,6 @@ def hashing(quick: int | None) -> Iterator[Part]:
                 yield Part(key, entrant.method, lambda _, rows=rows: rows, seeds, theirs)
 
 
-def few(quick: int | None) -> Iterator[Part]:
-    for data, counts in methods_of.LABELS.items():
-        names = methods_of.SETTINGS[data]
-        for name, labels, bits, seed in product(names, counts, methods_of.FEW_BITS, (0, 1, 2)):
-            method = methods_of.few_method(data, name)
-            split = partial(few_split, data, labels, method, quick)
-            key = {"dataset": data, "labels": labels, "method": name, "bits": bits, "seed": seed}
-            yield Part(key, method, split, (seed,), each=True)
-
-
-def few_split(data: str, count: int, method: Method, quick: int | None, seed: int) -> Split:
-    """Return the rows and the graph that a method learns from, of labelled rows and all."""
-    split, names = data_of.few_labels(data, count, seed, quick and 3 * quick)
-    if method.hasher not in methods_of.ON_ALL_ROWS:
-        return data_of.on_labelled(split)
-    if not method.name.endswith(("-words", "-both")):
-        return split
-    hasher = method.make(1, seed)
-    read_rows = method.transductive_data if hasher.transductive else method.training_data
-    X, _ = read_rows(split)
-    edges = data_of.word_graph(names[: len(X)])
-    if method.name.endswith("-both"):
-        # Join rows with random landmarks, as the hasher itself would.
-        given, rows = hasher.get_params(), RowSource(X)
-        rng = np.random.default_rng(seed)
-        landmarks = choose_anchors(rows, None, given["n_landmarks"], rng)
-        how = (given["n_nearest"], given["edge_weights"], given["rho"])
-        edges = data_of.side_by_side(edges, anchor_graph(rows, landmarks, *how).edges)
-    return replace(split, graph=edges, train_graph=edges)
-
-
 # Parameters that only change together.
 TOGETHER = {"s3plh": [("step", "step_by")], "cghash": [("max_triplets", "max_rows")]}
 SEEDS = {"sdh": 3, "itq": 5, "bgdh": 2}
@@ -213,7 +168,6 @@ def presets(quick: int | None) -> Iterator[Part]:
         yield from changes(data, split)
         yield from beside_reference(data, split)
         yield from tasks(data, quick)
-        yield from lengths(data, data_of.on_database(data_of.smaller(split)))
     yield from tasks("packages", quick)
 
 
@@ -286,16 +240,6 @@ def tasks(data: str, quick: int | None) -> Iterator[Part]:
                 key = {"part": "tasks", "dataset": data, "task": task, "bits": n_bits}
                 tried = Method(method, {"normalize": "l2", **given}, name)
                 yield Part(key | {"method": name}, tried, split, (0, 1), each=True)
-
-
-def lengths(data: str, split: Split) -> Iterator[Part]:
-    of_text = {"hash_function": "encoder", "balance": False, "start": "random"}
-    for loss, given in (("l1", of_text), ("l1", {}), ("l21", of_text)):
-        name = f"sadih {loss}" + (" (P1)" if given else "")
-        for bits in (8, 16, 32, 64, 96, 128):
-            key = {"part": "lengths", "dataset": data, "method": name, "bits": bits}
-            tried = Method("sadih", {"loss": loss, "normalize": "l2", **given}, name)
-            yield Part(key, tried, lambda _: split, each=True)
 
 
 # Defaults -----------------------------------------------------------------------------------------
@@ -375,12 +319,10 @@ def _text(given: Record) -> str:
 
 # Running ------------------------------------------------------------------------------------------
 
-FIRST, FIRST_5000 = Measures((50, 100)), Measures(top=(5_000,))
+FIRST = Measures((50, 100))
 #: Parts and measures of each table.
 TABLES: dict[str, tuple[Callable[[int | None], Iterator[Part]], Measures]] = {
     "hashing": (hashing, FIRST),
-    "semi_supervised": (few, FIRST_5000),
-    "semi_supervised_rivals": (few, FIRST_5000),
     "presets": (presets, FIRST),
     "defaults": (defaults, Measures((1,))),
 }
@@ -399,54 +341,24 @@ def scores_of_candidate(part: Part, measures: Measures) -> Record:
     return part.key | {"scores": scores}
 
 
-def means(runs: Sequence[Record]) -> list[Record]:
-    """Compute means over seeds by data set, number of labels, method and number of bits."""
-    groups: dict[tuple[Any, ...], list[Record]] = {}
-    names = ("dataset", "labels", "method", "bits")
-    for run in runs:
-        groups.setdefault(tuple(run[name] for name in names), []).append(run)
-    return [dict(zip(names, key, strict=True)) | _mean(group) for key, group in groups.items()]
-
-
-def _mean(runs: list[Record]) -> Record:
-    seeds = sorted(run["seed"] for run in runs)
-    if errors := [run["error"] for run in runs if "error" in run]:
-        return {"seeds": seeds, "error": errors[0]}
-    names = ("MAP@5000", *COSTS[:3])
-    values = {name: [(run | run["scores"])[name] for run in runs] for name in names}
-    return {
-        "seeds": seeds,
-        "scores": {name: round(float(np.mean(value)), 4) for name, value in values.items()},
-        "standard_deviation": {n: round(float(np.std(value)), 4) for n, value in values.items()},
-    }
-
-
 def run_table(name: str, only: Mapping[str, Sequence[str]], quick: int | None) -> Path:
     """Measure what a table lacks, and save each line."""
     make_parts, measures = TABLES[name]
     path = scratch(f"{name}_quick.json") if quick else RESULTS / f"{name}.json"
-    few_seeds = make_parts is few
-    where = "runs" if few_seeds else "results"
-    lines: list[Record] = read(path).get(where, [])
+    lines: list[Record] = read(path).get("results", [])
     for part in make_parts(quick):
-        if few_seeds and (part.method.hasher in methods_of.RIVALS) != name.endswith("rivals"):
-            continue
         if any(str(part.key.get(key)) not in values for key, values in only.items()):
             continue
         same = [line for line in lines if all(line.get(k) == v for k, v in part.key.items())]
         if same and all(current(line, part.method) for line in same):
             continue
         place = lines.index(same[0]) if same else len(lines)
-        if name == "defaults":
-            new = [scores_of_candidate(part, measures)]
-        else:
-            # With few labels the codes of the hash function count, or of a transductive training.
-            new = list(part.lines(measures))[: 1 if few_seeds else None]
+        scored = [scores_of_candidate(part, measures)] if name == "defaults" else None
+        new = scored or list(part.lines(measures))
         lines[place : place + len(same)] = new
         for line in new:
             print(json.dumps(line), flush=True)
-        joined = {"results": means(lines)} if few_seeds else {}
-        write(path, read(path) | {"machine": machine(), where: lines, **joined})
+        write(path, read(path) | {"machine": machine(), "results": lines})
     if name == "defaults" and not only and not quick:
         chosen = [choose(method, lines) for method in methods_of.CANDIDATES]
         write(path, read(path) | {"chosen": chosen})
@@ -459,66 +371,14 @@ def current(line: Record, method: Method) -> bool:
     return "error" not in line and all(line.get(key, value) == value for key, value in made.items())
 
 
-def run_figure(name: str, *, quick: bool) -> Path:
-    """Make a figure of a paper, and keep what the pages show: every third point of curves."""
-    figure, folder = FIGURES[name], scratch("papers") if quick else RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = scratch(f"{name}{'_quick' * quick}.jsonl")
-    found = figure.run(DATA_FOLDER, quick=quick, kept=unfinished)
-    if not isinstance(found, list):
-        if name in PICTURED and not quick:
-            _keep_picture(found.draw(), name)
-        path = folder / f"{name}.json"
-        write(path, {"data": figure.data, **found.values})
-        return path
-    head = {"data": figure.data, "command": figure.command, "machine": machine()}
-    lines = ",\n".join(json.dumps(_shortened(outcome.as_dict())) for outcome in found)
-    path = folder / f"protocol_{name}.json"
-    path.write_text(f'{json.dumps(head)[:-1]}, "outcomes": [\n{lines}\n]}}\n')
-    unfinished.unlink()
-    return path
-
-
-def measured() -> dict[str, Record]:
-    """Read the comparisons of the papers that were run."""
-    paths = {figure: RESULTS / f"protocol_{figure}.json" for figure in FIGURES}
-    return {name: read(path) for name, path in paths.items() if path.exists()}
-
-
-def _keep_picture(figure: Any, name: str) -> None:
-    """Put a picture among those of the documents, in 48 colours."""
-    from PIL import Image
-
-    save_figure(figure, whole := scratch(f"{name}.png"))
-    small = Image.open(whole).convert("RGB").quantize(48)
-    small.save(ROOT / f"docs/pictures/paper-{name}.png", "PNG", optimize=True)
-
-
-def _shortened(outcome: Record) -> Record:
-    """Keep four digits of scores, and every third point of curves."""
-    for deviation in outcome.get("standard_deviation", {}).get("scores", {}).values():
-        deviation.update({name: round(value, 4) for name, value in deviation.items()})
-    for scores in outcome.get("scores", {}).values():
-        curve = scores.pop("curve")
-        kept = sorted({*range(0, len(curve["at"]), 3), len(curve["at"]) - 1})
-        scores.update({name: round(value, 4) for name, value in scores.items()})
-        scores["curve"] = {
-            part: [round(values[place], 4) for place in kept] for part, values in curve.items()
-        }
-    return outcome
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", choices=[*TABLES, *FIGURES], metavar="NAME")
+    parser.add_argument("name", choices=[*TABLES], metavar="NAME")
     parser.add_argument("only", nargs="*", metavar="KEY=VALUE,...")
     parser.add_argument("--quick", action="store_true", help="on 2,000 rows, into another file")
     args = parser.parse_args()
-    if args.name in FIGURES:
-        path = run_figure(args.name, quick=args.quick)
-    else:
-        only = {key: words.split(",") for key, _, words in (o.partition("=") for o in args.only)}
-        path = run_table(args.name, only, QUICK_ROWS if args.quick else None)
+    only = {key: words.split(",") for key, _, words in (o.partition("=") for o in args.only)}
+    path = run_table(args.name, only, QUICK_ROWS if args.quick else None)
     print(f"wrote {path}")
 
 

@@ -132,55 +132,6 @@ ENTRANTS = {
     )
 }  # fmt: skip
 
-# Few labels ---------------------------------------------------------------------------------------
-
-FEW_BITS = (12, 24, 32, 48)
-# Labelled rows of each class.
-LABELS = {"mnist": (50, 250, 500), "packages": (20,)}
-_COSINE = {"normalize": "l2"}
-# No labels are held back: the number of rounds was chosen on rows that are neither in the database
-# nor among the queries.
-_DEEP = {"device": "cpu", "validation": 0.0}
-_DPSH = {**_DEEP, "hidden": (1024,), "learning_rate": 3e-4, "rounds": 100}
-# The other deep methods have the settings of DPSH, as far as they take them.
-# With 58 classes few pairs share one. Without decay DPSH has a MAP of .99 among its labelled rows
-# and .43 among others; each method gets the decay that suits it best.
-_BATCHES = {**_DEEP, **_COSINE, "batch_rows": 256, "rounds": 100}
-_MANY_CLASSES = {**_BATCHES, "pairwise_loss": "balanced", "theta_scale": 0.25}
-_BGDH = {**_MANY_CLASSES, "hidden": (512,), "embedding_size": 256, "walk_length": 2}
-_BGDH |= {"pretrain": 300, "batch_contexts": 2048, "weight_decay": 1.0}
-#: The rivals of BGDH's tables have a file of their own.
-RIVALS = ("lfh", "cosdish", "isohash", "sph", "dhn", "ssdh")
-# By data set and method; a graph of names adds to the settings of its variant.
-SETTINGS: dict[str, dict[str, Parameters]] = {
-    "mnist": {
-        **{name: {} for name in (*RIVALS[:4], "s3plh", "itq")},
-        **dict.fromkeys(("bgdh-i", "bgdh-t"), _DEEP),
-        "sdh": _COSINE,
-        **dict.fromkeys((*DEEP, "dhn", "ssdh"), _DPSH),
-    },
-    "packages": {
-        **dict.fromkeys(("bgdh-i", "bgdh-t"), _BGDH),
-        **dict.fromkeys(("sdh", "s3plh", "itq"), _COSINE),
-        "dpsh": _MANY_CLASSES | {"weight_decay": 2.0},
-        **{name: _BATCHES | {"weight_decay": 2.0} for name in DEEP[1:]},
-        **{f"bgdh-{variant}-{graph}": {} for graph in ("words", "both") for variant in "it"},
-    },
-}
-# These learn from all rows, SDH, LFH, COSDISH and other deep methods from labelled rows only.
-ON_ALL_ROWS = ("bgdh", "ssdh", "s3plh", "itq", "isohash", "sph")
-
-
-def few_method(data: str, name: str) -> Method:
-    """Return a method for few labels; -i and -t are variants, -words and -both graphs of names."""
-    plain = name.removesuffix("-words").removesuffix("-both")
-    hasher = plain.removesuffix("-i").removesuffix("-t")
-    given = {**SETTINGS[data][plain], **SETTINGS[data][name]}
-    if hasher == "bgdh":
-        given["variant"] = "inductive" if plain.endswith("-i") else "transductive"
-    return Method(hasher, given, name, labels="labelled")
-
-
 # Defaults -----------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
 """Write the tables of README and docs from the committed results: python benchmarks/tables.py."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import common
@@ -136,62 +136,28 @@ def deep() -> str:
     return pivot("label MAP", cells)
 
 
-def task(result: Record) -> str:
-    data = {"mnist": "MNIST"}.get(result["dataset"], result["dataset"])
-    return f"{data}, {result['labels']} a {'class' if data == 'MNIST' else 'section'}"
-
-
 def seconds(results: Iterable[Record], score: str) -> str:
     """Write the mean over bits."""
     found = [result["scores"][score] for result in results if "scores" in result]
     return f"{sum(found) / len(found):.1f}" if found else ""
 
 
-def few_labels() -> str:
-    """MAP by label within the first 5,000 rows, where few rows are labelled."""
-    found = {
-        (r["dataset"], r["labels"], r["method"]): r
-        for r in read("semi_supervised")["results"]
-        if r["bits"] == 32
-    }
-    methods = {
-        "bgdh, inductive": "bgdh-i",
-        "bgdh, inductive, words of names as the graph": "bgdh-i-words",
-        "bgdh, transductive": "bgdh-t",
-        "bgdh, transductive, words of names as the graph": "bgdh-t-words",
-        "dpsh": "dpsh",
-        "sdh": "sdh",
-        "s3plh": "s3plh",
-        "itq, no labels": "itq",
-    }
-    columns = {
-        "MNIST, 50 a class": ("mnist", 50, "MAP@5000", 3),
-        "MNIST, 250 a class": ("mnist", 250, "MAP@5000", 3),
-        "packages, 20 a section": ("packages", 20, "MAP@5000", 3),
-        "training CPU s, packages": ("packages", 20, "train_cpu_s", 1),
-    }
-    return pivot(
-        "MAP@5000 by label, 32 bits",
-        (
-            (words, column, pair(found.get((*place, method), {}), score, digits))
-            for words, method in methods.items()
-            for column, (*place, score, digits) in columns.items()
-        ),
-    )
+def paper(*columns: tuple[str, int, str], methods: Container[str] | None = None) -> str:
+    """Write a line for each method of a paper; a column has a figure, its bits, and measures.
 
-
-def paper(*columns: tuple[str, int, str]) -> str:
-    """Write a line for each method of a paper; a column has a figure, its bits, and measures."""
+    With ``methods``, only these have a line.
+    """
     cells = []
     for figure, bits, measures in columns:
-        found = papers.measured()[figure]
+        found = common.measured_figures()[figure]
         hashed: Record = {}
         for outcome in found["outcomes"]:
             # Codes from training may be those that the hash function gives, and cost the same.
             again = outcome.get("codes") == "learned" or outcome.get("distance") == "spherical"
             same = again and (measures in COSTS or outcome["scores"] == hashed.get("scores"))
             hashed = outcome
-            if same or outcome["n_bits"] != bits:
+            left_out = methods is not None and outcome["method"] not in methods
+            if same or left_out or outcome["n_bits"] != bits:
                 continue
             values = [protocol_value(outcome, measure) for measure in measures.split(" / ")]
             words = f"{figure.removeprefix('cghash_rivals_')}, {bits} bits: {measures}"
@@ -662,6 +628,7 @@ TABLES = {
     ),
     "bgdh": lambda: paper(
         *((f"bgdh_{what}", 32, "MAP@5000") for what in ("500", "250", "50", "packages")),
+        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("mnist_50",)),
         ("bgdh_50", 32, COSTS[0]),
     ),
     "sadih": lambda: paper(
@@ -690,7 +657,11 @@ TABLES = {
     "memory": memory,
     "no-labels": no_labels,
     "against-hnsw": lambda: against_hnsw("synthetic-300k", tuple(BESIDE)),
-    "few-labels": few_labels,
+    "few-labels": lambda: paper(
+        *((f"bgdh_{what}", 32, "MAP@5000") for what in ("50", "250", "mnist_50", "packages_20")),
+        ("bgdh_packages_20", 32, COSTS[0]),
+        methods=("bgdh", "dpsh", "sdh", "s3plh", "itq"),
+    ),
     "jobs": jobs,
     "sizes": sizes,
     "scale": scale,

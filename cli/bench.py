@@ -23,8 +23,8 @@ from pg_hashindex.papers import (
     Truth,
     TruthKind,
 )
+from pg_hashindex.papers.figures import Paper, figures_of
 from pg_hashindex.papers.plots import draw
-from pg_hashindex.papers.protocols import Paper, figures_of
 from pg_hashindex.quality.plots import check_plot, save_figure
 from pg_hashindex.training.array_files import SUFFIXES
 
@@ -413,15 +413,13 @@ def bench_paper(
         if isinstance(found, list):
             _print_outcomes(found)
             _check(found)
-            results: Any = [one.as_dict() for one in found]
         else:
-            results = found.values
-            print_table(list(results), [list(results.values())])
+            print_table(list(found.values), [list(found.values.values())])
         echo()
         if output is not None:
             picture = draw(found) if isinstance(found, list) else found.draw()
             save_figure(picture, output / f"{key}.png")
-            write_whole(output / f"{key}.json", (json.dumps(results) + "\n").encode())
+            write_whole(output / f"{key}.json", figure.as_json(found).encode())
             (output / f"{key}.jsonl").unlink(missing_ok=True)
             note(f"wrote {output / key}.json and .png")
 

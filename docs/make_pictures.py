@@ -3,12 +3,10 @@
 Most are drawn from the packages of the demo. Everything but the diagram of the stages is computed:
 projections, codes, centres and recalls. Those of memory and scale show what benchmarks/memory.py
 and scale.py measured.
-With the word "papers", only the figures of the papers' protocols are drawn, from the results of
-benchmarks/papers.py.
+With the word "papers", only the figures of the papers are drawn, from benchmarks/results/papers.
 """
 
 import io
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,19 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pg_hashindex.hashers import ITQ, LSH
-from pg_hashindex.metrics import Curve
-from pg_hashindex.papers import Outcome, Scores
+from pg_hashindex.papers import Outcome
 from pg_hashindex.papers.plots import draw
 from pg_hashindex.server.data import load_packages
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import memory_report
-import papers as paper_runs
 import scale_report
+from common import PAPERS, measured_figures
 from make_svg import ACCENT, FAINT, INK, SHADES, Drawing
 
 TARGET = Path(__file__).with_name("pictures")
+#: The figures without methods whose pictures the pages show.
+PICTURED = ("sgh_map_usps", "cghash_retrieved_mnist", "cghash_retrieved_usps")
 SEED = 4
 # Among the first seeds, this one has the three directions that differ most.
 DIRECTIONS = 5
@@ -355,47 +354,17 @@ def papers(*named: str) -> None:
     """Draw the figures of the papers, or some, as ``bench hash --plot`` does, in 48 colours."""
     from PIL import Image
 
-    figures = {
-        name: [Outcome.from_dict(outcome) for outcome in found["outcomes"]]
-        for name, found in paper_runs.measured().items()
-    }
-    for name, outcomes in {**figures, "few_labels": few_labels()}.items():
-        if named and name not in named:
+    figures = measured_figures()
+    for name in named or (*figures, *PICTURED):
+        whole: io.BytesIO | Path = PAPERS / f"{name}.png"
+        if name in figures:
+            outcomes = [Outcome.from_dict(outcome) for outcome in figures[name]["outcomes"]]
+            draw(outcomes).savefig(whole := io.BytesIO(), dpi=70, format="png")
+        elif not whole.exists():
+            # Only `bench paper` draws it, and the repository does not keep that.
             continue
-        whole, small = io.BytesIO(), io.BytesIO()
-        draw(outcomes).savefig(whole, dpi=70, format="png")
-        Image.open(whole).convert("RGB").quantize(48).save(small, "PNG", optimize=True)
-        (TARGET / f"paper-{name}.png").write_bytes(small.getvalue())
-
-
-def few_labels() -> list[Outcome]:
-    """Return the means of the table semi_supervised, which kept no curves, as outcomes.
-
-    Methods that were run with one number of bits make no line.
-    """
-    results = json.loads((paper_runs.RESULTS / "semi_supervised.json").read_text())["results"]
-    lines = {one["method"] for one in results if one["bits"] == 12}
-    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for result in results:
-        if result["method"] in lines:
-            groups.setdefault((result["method"], result["bits"]), []).append(result)
-    nothing = Curve(*(np.empty(0) for _ in Curve._fields))
-    name = "MAP@5000"
-    outcomes = []
-    for (method, bits), found in groups.items():
-        by_truth = {f"{one['dataset']}, {one['labels']} a class": one for one in found}
-        deviation = {t: {name: o["standard_deviation"][name]} for t, o in by_truth.items()}
-        outcomes.append(
-            Outcome(
-                method,
-                bits,
-                seed=0,
-                train_cpu_s=float(np.mean([one["scores"]["train_cpu_s"] for one in found])),
-                scores={t: Scores({name: o["scores"][name]}, nothing) for t, o in by_truth.items()},
-                standard_deviation={"scores": deviation},
-            )
-        )
-    return outcomes
+        small = Image.open(whole).convert("RGB").quantize(48)
+        small.save(TARGET / f"paper-{name}.png", "PNG", optimize=True)
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["papers"]:

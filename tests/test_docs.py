@@ -59,7 +59,8 @@ def measured(source):
     if source == "1e6":
         return 1e6
     file, *keys = source.split("/")
-    value = json.loads((REPOSITORY / f"benchmarks/results/{file}.json").read_text())
+    path = REPOSITORY / "benchmarks/results" / f"{file.replace('.', '/')}.json"
+    value = json.loads(path.read_text())
     for key in keys:
         if isinstance(value, list):
             wanted = [pair.split("=") for pair in key.split(",")]
@@ -108,24 +109,25 @@ def test_the_pictures_of_memory_are_those_of_the_committed_runs():
 
 
 def test_the_figures_of_the_papers_are_drawn_and_shown():
-    papers = script("benchmarks/papers.py")
+    common = script("benchmarks/common.py")
+    pictured = script("docs/make_pictures.py").PICTURED
     shown = "".join(page.read_text() for page in (REPOSITORY / "docs" / "papers").glob("*.md"))
-    measured = papers.measured()
+    measured = common.measured_figures()
     assert measured
-    for figure in (*measured, *papers.PICTURED):
+    for figure in (*measured, *pictured):
         assert f"](../pictures/paper-{figure}.png)" in shown
         assert (REPOSITORY / "docs" / "pictures" / f"paper-{figure}.png").exists()
     for figure, found in measured.items():
-        now = papers.FIGURES[figure]
+        now = common.FIGURES[figure]
         assert found["data"] == now.data
         # The same options, in any order.
         assert sorted(found["command"].split()) == sorted(now.command.split()), (
-            f"run: python benchmarks/papers.py {figure}"
+            f"run: pg-hashindex bench paper {now.paper} --figure {figure}"
         )
 
 
 def test_each_figure_of_a_paper_is_named_on_its_page():
-    figures = script("benchmarks/papers.py").FIGURES
+    figures = script("benchmarks/common.py").FIGURES
     pages = {"s3plh": "s3plh-usplh"}
     for name, figure in figures.items():
         page = REPOSITORY / "docs" / "papers" / f"{pages.get(figure.paper, figure.paper)}.md"

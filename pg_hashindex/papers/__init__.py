@@ -5,20 +5,18 @@ Imports `quality` and what is below it. Read `load_split` first, then `compare`.
 
 from ..quality.scores import Measures, Scores
 from .comparison import Comparison, compare
-from .methods import Method, default_methods
-from .outcomes import Outcome, average
-from .splits import (
+from .loading import (
     PROTOCOLS,
     QUERIES,
     TRAIN_ROWS,
-    Split,
-    Truth,
-    TruthKind,
     draw_labelled,
     draw_split,
     load_split,
     load_splits,
 )
+from .methods import Method, default_methods
+from .outcomes import Outcome, average
+from .splits import Split, Truth, TruthKind
 
 __all__ = [
     "PROTOCOLS",

@@ -19,10 +19,11 @@ from ..metrics.ranking import spherical_ranking
 from ..models.quantization import Ranking
 from ..models.vectors import SparseRows
 from ..quality.scores import Measures
+from .loading import load_splits
 from .methods import Method, default_methods
-from .outcomes import Outcome, Protocol, average
+from .outcomes import Codes, Outcome, average
 from .results import Results
-from .splits import Split, Truth, load_splits
+from .splits import Split, Truth
 from .validation import HeldBack
 
 #: Takes a line on what was done.
@@ -142,9 +143,7 @@ class Comparison:
 
     def methods_of(self, split: Split) -> list[Method]:
         """Return the methods that are compared on a split."""
-        named = self.methods or {
-            method.hasher: method.hasher for method in default_methods(split, self.bits)
-        }
+        named = self.methods or {name: name for name in default_methods(split, self.bits)}
         few = any(self.rows.get(part) is not None for part in ("labelled", "protocol"))
         found = []
         for name, hasher in named.items():
@@ -362,15 +361,13 @@ def _run(
         distance=plain,
         parameters=dict(model.parameters),
     )
-    protocols: dict[Protocol, NDArray[np.uint8] | None] = {
-        "learned" if transductive else "hashed": hashed
-    }
+    made: dict[Codes, NDArray[np.uint8] | None] = {"learned" if transductive else "hashed": hashed}
     if not transductive:
-        protocols["learned"] = _learned(split, hasher, y, hashed)
-    for protocol, codes in protocols.items():
+        made["learned"] = _learned(split, hasher, y, hashed)
+    for name, codes in made.items():
         if codes is not None:
             scores = split.score(model, codes, truths, measures)
-            yield replace(encoded, codes=protocol, scores=scores)
+            yield replace(encoded, codes=name, scores=scores)
     if method.hasher == "sph":
         scores = split.score(model, hashed, truths, measures, spherical_ranking)
         yield replace(encoded, distance="spherical", scores=scores)

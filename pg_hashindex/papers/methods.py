@@ -195,10 +195,10 @@ def _labels_at(
     return known
 
 
-def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
-    """Name the methods that can learn from a data set; without labels, those that need none.
+def default_methods(split: Split, bits: Sequence[int]) -> list[str]:
+    """Name the hashers that can learn from a data set; without labels, those that need none.
 
-    Methods that train a network are left out without torch.
+    Those that train a network are left out without torch.
     """
     learnable = [
         name
@@ -213,4 +213,4 @@ def default_methods(split: Split, bits: Sequence[int]) -> list[Method]:
     # They have bits for each dimension.
     if split.train.shape[1] not in bits:
         learnable = [name for name in learnable if name not in ("sign", "thermometer")]
-    return [Method(name) for name in learnable]
+    return learnable

@@ -10,7 +10,7 @@ from ..models.quantization import Ranking
 from ..quality.scores import Scores
 
 #: Codes of the database: made by the hash function, or by training.
-Protocol = Literal["hashed", "learned"]
+Codes = Literal["hashed", "learned"]
 #: The order of codes: a ranking of searches, or the distance of the paper on SpH.
 Distance = Ranking | Literal["spherical"]
 
@@ -64,7 +64,7 @@ class Outcome:
     n_bits: int
     seed: int
     error: str | None = None
-    codes: Protocol = "hashed"
+    codes: Codes = "hashed"
     distance: Distance = "hamming"
     ties: str = "order"
     train_rows: int = 0
@@ -134,7 +134,7 @@ def average(outcomes: Iterable[Outcome], *, splits: int = 1) -> list[Outcome]:
     return result
 
 
-def _kind(outcome: Outcome) -> tuple[Protocol, Distance]:
+def _kind(outcome: Outcome) -> tuple[Codes, Distance]:
     return outcome.codes, outcome.distance
 
 

@@ -22,7 +22,7 @@ from pg_hashindex.hashers.cghash import CGHash
 from pg_hashindex.hashers.s3plh import S3PLH
 from pg_hashindex.metrics import mean_average_precision
 from pg_hashindex.papers import Comparison, Method, Truth, compare, draw_split, load_split
-from pg_hashindex.papers.protocols import FIGURES, Figure
+from pg_hashindex.papers.figures import FIGURES, Figure
 
 
 @pytest.fixture
@@ -598,7 +598,7 @@ def test_a_paper_runs_by_one_command(run, papers):
     assert "pg-hashindex bench hash --data" in printed.stderr
     assert "greatest" in printed.stdout
     assert "us a row" in printed.stdout
-    outcomes = json.loads((output / "sgh_usps.json").read_text())
+    outcomes = json.loads((output / "sgh_usps.json").read_text())["outcomes"]
     lines = {(one["method"], one["n_bits"]) for one in outcomes}
     assert {("sgh", 32), ("lsh", 512), ("agh-1", 32)} <= lines
     assert {one["seed"] for one in outcomes} == {0}
@@ -620,7 +620,7 @@ def test_a_paper_continues_where_it_was_stopped(run, papers, monkeypatch):
     assert len((output / "sgh_usps.jsonl").read_text().splitlines()) == 8
     blocked.rmdir()
     assert "trained on" not in run(*words).stderr
-    outcomes = json.loads((output / "sgh_usps.json").read_text())
+    outcomes = json.loads((output / "sgh_usps.json").read_text())["outcomes"]
     assert [(one["method"], one["n_bits"], one["splits"]) for one in outcomes] == [
         (method, bits, 2) for method in ("lsh", "pcah") for bits in (4, 8)
     ]

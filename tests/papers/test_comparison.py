@@ -451,9 +451,9 @@ def test_learned_weights_rank(split):
 
 
 def test_default_methods(split, rows):
-    chosen = [method.hasher for method in default_methods(split, [12, 16])]
+    chosen = default_methods(split, [12, 16])
     assert {"lsh", "itq", "sign", "learning"} <= set(chosen)
-    chosen = [method.hasher for method in default_methods(draw_split(rows), [16])]
+    chosen = default_methods(draw_split(rows), [16])
     assert "learning" not in chosen
     assert "sign" not in chosen
     assert all(not hashers.HASHERS[name].learns_from for name in chosen)

@@ -8,18 +8,18 @@ from fixtures.clusters import clustered
 
 from pg_hashindex.errors import InvalidInputError
 from pg_hashindex.papers import Comparison, Split, load_split, load_splits
+from pg_hashindex.papers.figures import DATA, FIGURES, Figure, figures_of
 from pg_hashindex.papers.pictures import (
     FeatureMap,
     linear_exponential,
     measure_feature_map,
     retrieve,
 )
-from pg_hashindex.papers.protocols import DATA, FIGURES, Figure, figures_of
 
 LSH = Comparison({"lsh": "lsh"}, bits=(8,))
 
 
-def write(folder, name, **arrays):
+def write(folder, name, /, **arrays):
     np.savez(folder / name, allow_pickle=False, **arrays)
 
 
@@ -39,7 +39,8 @@ def folder(tmp_path):
         write(tmp_path, f"{name}.npz", X=X, y=y)
         write(tmp_path, f"{name}_split.npz", **split)
     write(tmp_path, "sift10k.npz", base=X, neighbours=numbers[[[7, 1], [3, 2]]])
-    write(tmp_path, "packages.npz", X=X, section=y.astype(str))
+    names = np.array(["libfoo-dev", "libbar", "perl-doc", "x"])[numbers % 4]
+    write(tmp_path, "packages.npz", X=X, section=y.astype(str), name=names)
     return tmp_path
 
 
@@ -68,7 +69,7 @@ def test_queries_of_sift_leave_its_database(folder, tmp_path_factory):
 def test_sections_are_labels(folder, tmp_path_factory):
     X, y = clustered()
     many = np.resize(np.arange(len(X)), 1_100)
-    np.savez(folder / "packages.npz", X=X[many], section=y[many].astype(str))
+    np.savez(folder / "packages.npz", X=X[many], section=y[many].astype(str), name=many.astype(str))
     scratch = tmp_path_factory.mktemp("scratch")
     split = load_split(*FIGURES["sadih_packages"].files(folder, scratch))
     assert (len(split.queries), len(split.database)) == (1_000, 100)
