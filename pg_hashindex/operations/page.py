@@ -176,7 +176,7 @@ def look(
     Nothing is written. Each is searched for as many rows as the doctor had time for, or for the
     queries that were given to it. None without the schema hashindex.
     """
-    scope = next((one for one in found.scopes if one.filter is None), None)
+    scope = found.exact
 
     def evaluated(row: IndexRow, own: int) -> Evaluation | Missing:
         if scope is None:
@@ -261,7 +261,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     # pgvector's indexes are not missed where there is one of pg_hashindex.
     heads = [*verdicts, *([_of_table(found)] if found.indexes or not ours else [])]
     points = [*_points(found), *(point for one in ours for point in _points_of(one))]
-    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+    exact = found.exact
     return environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
@@ -288,11 +288,10 @@ def _of_table(found: Diagnosis) -> Advice:
 
 
 def _points(found: Diagnosis) -> Iterator[plots.SearchPoint]:
-    settings = {index.name: index for index in found.indexes}
     for point in found.points:
         if point.filter is None:
             yield plots.SearchPoint(
-                point.index, point.setting_of(settings[point.index]), point.recall, point.p50_ms,
+                point.index, point.setting_of(found.index_of(point)), point.recall, point.p50_ms,
                 point.p95_ms, point.current,
             )  # fmt: skip
 
@@ -309,7 +308,6 @@ def _points_of(looked: Looked) -> Iterator[plots.SearchPoint]:
 
 
 def _filtered(found: Diagnosis) -> Iterator[tuple[Any, ...]]:
-    by_name = {index.name: index for index in found.indexes}
     for scope in found.scopes:
         if scope.filter is None:
             continue
@@ -317,7 +315,7 @@ def _filtered(found: Diagnosis) -> Iterator[tuple[Any, ...]]:
         for point in found.points:
             if point.filter == scope.filter:
                 yield (
-                    scope.filter, scope.rows, point.index, point.setting_of(by_name[point.index]),
+                    scope.filter, scope.rows, point.index, point.setting_of(found.index_of(point)),
                     point.recall, f"{point.returned:.3g} of {point.wanted:.3g}", point.p50_ms,
                 )  # fmt: skip
 

@@ -50,7 +50,7 @@ def decide(found: Diagnosis, goal: float) -> Advice:
 
     Only what was measured is advised, and the simplest that reaches the recall.
     """
-    exact = _exact(found)
+    exact = found.exact
     if exact is None:
         return Advice("unknown", "Nothing was measured, so nothing is advised; see the notes.")
     usable = [index for index in found.indexes if index.valid]
@@ -85,7 +85,7 @@ def decide(found: Diagnosis, goal: float) -> Advice:
 
 def _keep(found: Diagnosis, chosen: Point) -> Advice:
     """Keep an index, with the setting that was chosen."""
-    (index,) = (index for index in found.indexes if index.name == chosen.index)
+    index = found.index_of(chosen)
     now = _now(found, index)
     figures = {"recall": chosen.recall, "p50_ms": chosen.p50_ms}
     if now is None or chosen.current:
@@ -119,10 +119,6 @@ def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
 
 def _now(found: Diagnosis, index: VectorIndex) -> Point | None:
     return next((point for point in _points(found, index) if point.current), None)
-
-
-def _exact(found: Diagnosis) -> Scope | None:
-    return next((scope for scope in found.scopes if scope.filter is None), None)
 
 
 def _too_large(found: Diagnosis, index: VectorIndex) -> str | None:
@@ -252,7 +248,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
     for now, enough in _filtered(found, goal):
         if enough is None:
             continue
-        index = next(index for index in found.indexes if index.name == now.index)
+        index = found.index_of(now)
         yield Advice(
             "iterative_scan",
             f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
@@ -295,7 +291,7 @@ def _by_btree(found: Diagnosis, scope: Scope) -> float | None:
 
     None if there is none to make, or it would gain little.
     """
-    whole, rows = _exact(found), found.table.rows
+    whole, rows = found.exact, found.table.rows
     if not scope.unindexed or scope.rows is None or whole is None:
         return None
     expected = found.round_trip_ms + _APART * whole.p50_ms * scope.rows / max(rows, 1)

@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from ..db import sql_files
 from ..db.connection import Connection
+from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..errors import InvalidInputError
@@ -266,6 +267,15 @@ class Measuring:
             skipped=self.skipped,
             least_recall=answers.least_recall(self.exact, self.k),
         )
+
+    def run(
+        self, what: str, settings: Sequence[tuple[IndexRow, int]]
+    ) -> tuple[tuple[float, float], list[Measured]]:
+        """Search exactly, and by indexes with numbers of candidates; show how far that is."""
+        steps = len(self.asked) * (1 + len(settings))
+        with Progress(what, steps, "query") as bar:
+            exact = self.find_truth(bar.update)
+            return exact, [self.measure(row, count, bar.update) for row, count in settings]
 
     def _exact(self, query: _Asked) -> list[Hit]:
         # The index is found by a function that checks whose table it is.

@@ -6,7 +6,7 @@ from typing import LiteralString
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..index.catalog import HasRow
-from .measuring import Measuring
+from .evaluate import measure_defaults
 from .queries import draw
 
 _TENANTS: LiteralString = "SELECT tenant, codes, landmarks FROM hashindex.tenants($1)"
@@ -55,7 +55,5 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
     row = index.row
     if tenant.tenant is None or tenant.codes < 2:
         return tenant
-    measuring = Measuring([row], draw(row, queries, tenant=tenant.tenant), k)
-    measuring.find_truth(lambda: None)
-    measured = measuring.measure(row, max(row.candidates, k), lambda: None)
+    (measured,) = measure_defaults([row], draw(row, queries, tenant=tenant.tenant), k)
     return replace(tenant, recall=measured.recall)
