@@ -34,6 +34,7 @@ from ._shared import (
     of_index,
     opened,
     print_json,
+    print_measured,
     print_table,
     progress,
     queries_option,
@@ -305,13 +306,8 @@ def swap(
         print_json({"name": name} | asdict(done))
         return
     if done.before is not None and done.after is not None:
-        print_table(
-            ["model", "access", "candidates", f"recall@{k}", "p50 ms", "p95 ms"],
-            [
-                [p.model, p.access, p.candidates, p.recall, p.p50_ms, p.p95_ms]
-                for p in (done.before, done.after)
-            ],
-        )
+        named = {name: name for name in ("model", "access", "candidates")}
+        print_measured((done.before, done.after), k, named)
     if done.map_after is not None:
         note(f"MAP of labels by the codes: {done.map_before:.4f} before, {done.map_after:.4f} now")
     note(

@@ -146,7 +146,7 @@ class Looked:
     health: Health | Missing
     measured: Evaluation | Missing
     bits: NDArray[np.bool_] | Missing | None
-    tenants: list[Tenant] | Missing | None
+    tenants: list[Tenant] | Missing
     history: list[HistoryPoint] | Missing
 
     @property
@@ -199,7 +199,7 @@ def look(
             _found(lambda: check(row)),
             _found(lambda: evaluated(row, own)),
             _found(lambda: _bits(row, random_state)),
-            None if row.tenant_column is None else _found(lambda: measure_by_size(row)),
+            _found(lambda: measure_by_size(row)),
             _found(lambda: history(row)),
         )
 

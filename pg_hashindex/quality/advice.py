@@ -1,7 +1,8 @@
 """The adviser: what facts say of a table or an index, and what to do, with commands to run.
 
-The doctor, quickstart, tuning, evaluations, checks and the page read facts, and print what these
-functions make of them; nothing here asks the database. `decide` is the doctor's one sentence.
+The doctor, training, quickstart, tuning, evaluations, checks and the page read facts, and print
+what these functions make of them; nothing here asks the database. `decide` is the doctor's one
+sentence.
 """
 
 import shlex
@@ -10,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from psycopg import sql
 
+from ..hashers import HASHERS
 from ..index.catalog import IndexRow
 from ..models.model import OPERATORS
 from ..models.store import StoredModel
@@ -41,6 +43,8 @@ _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 _APART = 3
 #: With more candidates than this, a graph over codes is slower than an index with fewer.
 MOST_CANDIDATES = 60
+# Below this recall on held-back rows, other options of training are suggested.
+_GOOD_RECALL = 0.9
 # Bytes: smaller rows are kept whole; a vector of up to the second fits in a page with few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
@@ -456,6 +460,26 @@ def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Ad
         said = f"Index {name} finds {point.recall:.1%} of the {k} nearest rows, but {why}."
         return Advice("exact", said, figures=figures)
     return Advice("keep", f"All is well: {said}.", level="ok", figures=figures)
+
+
+def of_training(stored: StoredModel) -> str | None:
+    """Suggest options of training if few true neighbours of the rows held back were found."""
+    recall = stored.training.get("recall")
+    if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
+        return None
+    method = HASHERS[stored.method]
+    cuts = len(stored.cuts)
+    projections = stored.n_bits // cuts
+    if method.takes_cuts() and cuts < 5:
+        step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
+    elif "n_bits" in method.parameter_names() and projections < stored.dimension:
+        step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
+    else:
+        step = "--method sign" if stored.method == METHOD else f"--method {METHOD}"
+    return (
+        f"recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} candidates "
+        f"of {recall['among']} rows, and less among more rows; try {step} next"
+    )
 
 
 class ModelFacts(NamedTuple):

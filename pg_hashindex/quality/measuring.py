@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -288,20 +288,20 @@ class Measuring:
     def _search(
         self, index: IndexRow, query: _Asked, candidates: int, probes: int | None
     ) -> list[Hit]:
-        # The row itself is always found: ask for one more answer and candidate, and leave it out.
-        more = query.key_text is not None
-        search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
-        search = replace(search, probes=probes)
-        if query.tenant is not None:
-            search = replace(search, tenant=query.tenant)
-        elif index.tenant_column is not None:
-            search = replace(search, filter="true")
+        search = Search(
+            query=query.vector,
+            like=query.key_text is not None,
+            key=query.key,
+            k=self.k,
+            candidates=candidates,
+            probes=probes,
+            **index.everywhere if query.tenant is None else {"tenant": query.tenant},
+        )
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
         found = cursor.execute(*search.statement(index), prepare=True, binary=True)
-        hits = search.hits(index, found.fetchall())
-        return [hit for hit in hits if not more or str(hit.id) != str(query.key)][: self.k]
+        return search.hits(index, found.fetchall())
 
 
 def _searched(index: IndexRow) -> str:

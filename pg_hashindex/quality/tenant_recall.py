@@ -44,8 +44,8 @@ def tenants(index: HasRow, *, most: int | None = None) -> list[Tenant]:
 
 
 def measure_by_size(index: HasRow) -> list[Tenant]:
-    """Measure the recall within the largest tenants, the median one and the smallest."""
-    found = tenants(index)
+    """Measure the recall within the largest tenants, the median one and the smallest, if any."""
+    found = [] if index.row.tenant_column is None else tenants(index)
     places = {*range(min(_LARGEST, len(found))), len(found) // 2, len(found) - 1}
     return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 

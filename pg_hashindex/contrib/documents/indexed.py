@@ -150,8 +150,8 @@ class IndexedDocuments:
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
             if isinstance(index, IndexRow):
-                if index.tenant_column is not None and asked.get("where") is None:
-                    asked = {"filter": "true", **asked}
+                if asked.get("where") is None:
+                    asked = {**index.everywhere, **asked}
                 hits = HashIndex(lent, index.name, index).search(query, k, **asked)
             else:
                 given = asked.get("candidates"), asked.get("where")
@@ -178,10 +178,9 @@ class IndexedDocuments:
             if not isinstance(index, IndexRow):
                 scores = self._fused(lent, index, query, words, k, where, **asked)
             else:
+                asked = {**index.everywhere, **asked}
                 if where is not None:
                     asked["filter"] = self.table.filter(lent, where).as_string(lent)
-                elif index.tenant_column is not None:
-                    asked["filter"] = "true"
                 hits = HashIndex(lent, index.name, index).hybrid(
                     query, words, "content", k, **asked
                 )
