@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pg_hashindex.index.handle import HashIndex
     from pg_hashindex.quality.doctor_findings import Point
     from pg_hashindex.quality.evaluate import Evaluation
-    from pg_hashindex.quality.measuring import OperatingPoint
+    from pg_hashindex.quality.measuring import Measured
     from pg_hashindex.quality.tuning import Tuned
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
@@ -579,7 +579,7 @@ def _print_for_people(
 
 
 def print_measured(
-    points: "Iterable[OperatingPoint | Point]",
+    points: "Iterable[Measured | Point]",
     k: int,
     settings: Mapping[str, str],
     exact: Sequence[float] = (),

@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..db.connection import Connection
-from ..db.rows import share_of_pages
 from ..db.server_errors import translated_errors
 from ..errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ..index.catalog import IndexRow, read_rows
-from ..index.verifying import as_bits, draw_codes
+from ..index.verifying import as_bits
 from ..models.whole_files import write_whole
 from ..quality import plots
 from ..quality.advice import of_measured
@@ -37,7 +36,7 @@ from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import of_log
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
 from ..quality.tenant_recall import Tenant, measure_by_size
-from .health import Health, check
+from .health import CodeChecks, Health, check
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -53,11 +52,9 @@ _OF_COLUMN: LiteralString = """
     ORDER BY i.name
 """
 
-# The most codes to draw, and the pages to draw them from; reading eight million bits takes about a
-# second.
+# The most codes to draw; reading eight million bits takes about a second.
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
-_PAGES = 2_000
 
 # Colours that cannot be seen on a dark page, and the page's colours that replace them.
 _COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue)"}
@@ -162,7 +159,7 @@ class Looked:
             said = f"Nothing was found wrong with index {name}, and its recall is not known"
             return Advice("unknown", f"{said}: {measured.reason}")
         (own,) = (point for point in measured.points if point.candidates == self.candidates)
-        return of_measured(name, measured.k, own, measured.exact_p50_ms)
+        return of_measured(own, measured.exact_p50_ms)
 
 
 def look(
@@ -226,8 +223,7 @@ def _found(find: Callable[[], T]) -> T | Missing:
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():
-        share = share_of_pages(index.connection, index.codes, _PAGES)
-        drawn = draw_codes(index, most, share, random_state)
+        drawn = CodeChecks(index, full=False).drawn(most, random_state)
     return as_bits(drawn) if drawn else None
 
 

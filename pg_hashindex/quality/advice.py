@@ -18,7 +18,7 @@ from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
 from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
-from .measuring import Measured, OperatingPoint
+from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
 
@@ -445,11 +445,12 @@ def of_finding(name: str, level: Literal["warning", "broken"], detail: str, what
     return Advice("check", f"Index {name} {words}: {detail}. {what}", level=level)
 
 
-def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Advice:
+def of_measured(point: Measured, exact_ms: float) -> Advice:
     """Say how an index of pg_hashindex does with its own settings."""
+    name = point.index
     said = (
-        f"index {name} finds {point.recall:.1%} of the {k} nearest rows in {point.p50_ms:.3g} ms; "
-        f"comparing every row takes {exact_ms:.3g} ms"
+        f"index {name} finds {point.recall:.1%} of the {point.k} nearest rows in "
+        f"{point.p50_ms:.3g} ms; comparing every row takes {exact_ms:.3g} ms"
     )
     figures = {"recall": point.recall, "p50_ms": point.p50_ms, "exact_p50_ms": exact_ms}
     if point.recall < RECALL:
@@ -457,7 +458,7 @@ def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Ad
         text = f"I{said[1:]}. To find more, tune it:"
         return Advice("recall", text, (tune,), figures=figures)
     if (why := slower(point.p50_ms, exact_ms)) is not None:
-        said = f"Index {name} finds {point.recall:.1%} of the {k} nearest rows, but {why}."
+        said = f"Index {name} finds {point.recall:.1%} of the {point.k} nearest rows, but {why}."
         return Advice("exact", said, figures=figures)
     return Advice("keep", f"All is well: {said}.", level="ok", figures=figures)
 

@@ -649,18 +649,14 @@ class _Doctor:
         until: float,
         answers: Answers,
         warm_up: int = 0,
-        most: int | None = None,
     ) -> None:
-        """Ask queries one after the other, and leave out the row that each was taken from.
-
-        Keeps k answers of each, or ``most``.
-        """
+        """Ask queries one after the other, and leave out the row that each was taken from."""
         run = Prepared(self._connection, statement)
 
         def search(query: Query) -> list[Any]:
             rows = run(query.vector)
             others = [row[1:] for row in rows if row[:2] != query.row_id and row[2] is not None]
-            return [row for row in others[: most or self._k] if np.isfinite(row[1])]
+            return [row for row in others[: self._k] if np.isfinite(row[1])]
 
         def done() -> None:
             self._bar.update()

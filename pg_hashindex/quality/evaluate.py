@@ -10,7 +10,7 @@ from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow
 from ..index.search import as_count
 from . import recall_history
-from .measuring import Measured, Measuring, OperatingPoint
+from .measuring import Measured, Measuring
 from .queries import Query, as_queries
 
 #: Numbers of candidates to try by default.
@@ -34,7 +34,7 @@ class Evaluation:
     index: str
     queries: int
     k: int
-    points: list[OperatingPoint]
+    points: list[Measured]
     exact_p50_ms: float
     exact_p95_ms: float
     skipped: int = 0
@@ -100,14 +100,8 @@ def evaluate(
     exact, points = measuring.run("evaluating", [(index, count) for count in counts])
     if save:
         recall_history.save(index, seed, points)
-    return Evaluation(
-        index.name,
-        len(measuring.asked),
-        k,
-        [OperatingPoint(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points],
-        *exact,
-        skipped=measuring.skipped,
-    )
+    asked, skipped = len(measuring.asked), measuring.skipped
+    return Evaluation(index.name, asked, k, points, *exact, skipped=skipped)
 
 
 def measure_defaults(

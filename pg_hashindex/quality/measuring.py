@@ -135,21 +135,13 @@ def ask(
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
-    """Recall and times with a number of candidates; milliseconds as the client sees them."""
-
-    candidates: int
-    recall: float
-    p50_ms: float
-    p95_ms: float
-
-
-@dataclass(frozen=True)
-class Measured(OperatingPoint):
-    """An operating point, and the settings of the measurement.
+class Measured:
+    """Recall and times of an index, and the settings of the measurement.
 
     Parameters
     ----------
+    p50_ms, p95_ms
+        As the client sees them.
     model
         As ``name:version``.
     queries
@@ -160,6 +152,10 @@ class Measured(OperatingPoint):
         The lower bound of the recall of other queries; see `Answers.least_recall`.
     """
 
+    candidates: int
+    recall: float
+    p50_ms: float
+    p95_ms: float
     index: str
     model: str
     access: Access
