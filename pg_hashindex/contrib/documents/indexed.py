@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import LiteralString, Unpack
+from typing import LiteralString, TypedDict, Unpack
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
@@ -74,6 +74,15 @@ class Graph:
     system: Code
 
 
+class StoreOptions(TypedDict, total=False):
+    """The options of a vector store; see `pg_hashindex.contrib.langchain.HashIndexVectorStore`."""
+
+    schema: str
+    metric: Metric
+    index: str | None
+    trust_owner: bool
+
+
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
@@ -84,12 +93,12 @@ class IndexedDocuments:
     def __init__(
         self,
         source: Source,
-        *,
         table: str,
-        schema: str,
-        metric: Metric,
-        index: str | None,
-        trust_owner: bool,
+        *,
+        schema: str = "public",
+        metric: Metric = "cosine",
+        index: str | None = None,
+        trust_owner: bool = False,
     ) -> None:
         if metric not in ("cosine", "l2", "ip"):
             raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
