@@ -27,5 +27,4 @@ def _as_click(name: str, option: Option, new: bool) -> Callable[[Any], Any]:
         kind = {"callback": words, "metavar": "COLUMN,..."}
     elif option.columns:
         kind = {"metavar": "COLUMN"}
-    flag = option.flag or name.replace("_", "-")
-    return click.option(f"--{flag}", name, help=text, **kind)
+    return click.option(f"--{option.flag}", name, help=text, **kind)

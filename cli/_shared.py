@@ -9,7 +9,7 @@ import time
 import traceback
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from importlib import import_module
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from pg_hashindex.db.connection import Connection
     from pg_hashindex.index.catalog import IndexRow
     from pg_hashindex.index.handle import HashIndex
+    from pg_hashindex.quality.doctor_findings import Point
     from pg_hashindex.quality.evaluate import Evaluation
+    from pg_hashindex.quality.measuring import Measured
     from pg_hashindex.quality.tuning import Tuned
 
 #: Exit code: the answer is no. Wrong usage is 2, by click.
@@ -58,25 +60,38 @@ url_option = click.option(
 )
 
 
-def _remember_trust(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    context.meta[_TRUST] = given
+def _remember(context: click.Context, flag: click.Parameter, given: bool) -> None:
+    if given:
+        context.find_root().params[str(flag.name)] = True
 
 
-#: Kept for `connected`, since every command that connects may meet another role's table or schema.
-_TRUST = f"{__name__}.trust_owner"
+def is_given(flag: str) -> bool:
+    """Return whether a flag of the program, or one that is remembered of its command, was given."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.find_root().params.get(flag))
+
+
+#: Every command that connects may meet another role's table or schema.
 trust_option = click.option(
     "--trust-owner",
     is_flag=True,
     expose_value=False,
-    callback=_remember_trust,
+    callback=_remember,
     help="Trust other owners: see pg-hashindex --help.",
+)
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Print all that is known.",
 )
 
 
 def trusted() -> bool:
     """Return whether --trust-owner was given."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(_TRUST))
+    return is_given("trust_owner")
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -129,21 +144,13 @@ queries_from_option = click.option(
 )
 
 
-def _memory(context: click.Context, parameter: click.Parameter, value: str) -> int:
-    # Loads SciPy, which building landmarks needs.
+def _of_build(context: click.Context, option: click.Parameter, value: Any) -> int | None:
+    # These load SciPy, which building landmarks needs.
     from pg_hashindex.index.landmarks.memory import as_bytes
-
-    try:
-        return as_bytes(value)
-    except HashIndexError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _jobs(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
     from pg_hashindex.index.landmarks.workers import Jobs
 
     try:
-        return Jobs(value).wanted
+        return as_bytes(value) if option.name == "memory" else Jobs(value).wanted
     except HashIndexError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -154,13 +161,13 @@ build_options = together(
         default="1GB",
         show_default=True,
         metavar="SIZE",
-        callback=_memory,
+        callback=_of_build,
         help="Memory to take for building landmarks, such as 512MB, for all jobs together.",
     ),
     click.option(
         "--jobs",
         type=int,
-        callback=_jobs,
+        callback=_of_build,
         help="Processes that read rows for landmarks, 1 to 64.  [default: the cores, at most 4; 1 "
         "for a small table]",
     ),
@@ -245,7 +252,7 @@ class _FailedError(click.ClickException):
         if isinstance(error, OSError) and error.filename is not None:
             message = f"{os.fsdecode(error.filename)}: {error.strerror}"
         super().__init__(escaped(re.sub(r"\s*\n\s*", " ", message.strip())))
-        if _asked("verbose"):
+        if is_verbose():
             note("".join(traceback.format_exception(error)), always=True)
 
 
@@ -257,28 +264,7 @@ class _LowerError(_FailedError):
 
 def is_verbose() -> bool:
     """Return whether -v or --verbose was given, to the program or to the command."""
-    return _asked("verbose")
-
-
-def _remember_verbose(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
-        context.find_root().params["verbose"] = True
-
-
-verbose_option = click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    expose_value=False,
-    callback=_remember_verbose,
-    help="Print all that is known.",
-)
-
-
-def _asked(flag: str) -> bool:
-    """Return whether -q or -v was given."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.find_root().params.get(flag))
+    return is_given("verbose")
 
 
 class LateGroup(click.Group):
@@ -474,7 +460,7 @@ def echo(message: str = "", *, err: bool = False) -> None:
 
 def note(message: str, *, always: bool = False) -> None:
     """Print a note on stderr, where -q leaves it out; stdout is for results."""
-    if always or not _asked("quiet"):
+    if always or not is_given("quiet"):
         with _without_bars():
             echo(message, err=True)
 
@@ -507,7 +493,7 @@ def progress(what: str) -> Iterator[None]:
     """Show progress: two lines, or one and the library's bars; and the steps it tells."""
     from pg_hashindex.db.progress import show_progress
 
-    bars = sys.stderr.isatty() and not _asked("quiet")
+    bars = sys.stderr.isatty() and not is_given("quiet")
     note(what)
     started = time.monotonic()
     with show_progress(note, bars=bars):
@@ -592,42 +578,29 @@ def _print_for_people(
     Console().print(table)
 
 
-def print_evaluation(result: "Evaluation") -> None:
-    """Print recall and latency for each number of candidates and for exact search."""
-    print_table(
-        ["candidates", f"recall@{result.k}", "p50 ms", "p95 ms"],
-        [
-            *([str(p.candidates), p.recall, p.p50_ms, p.p95_ms] for p in result.points),
-            ["exact search", 1.0, result.exact_p50_ms, result.exact_p95_ms],
-        ],
-    )
+def print_measured(
+    points: "Iterable[Measured | Point]",
+    k: int,
+    settings: Mapping[str, str],
+    exact: Sequence[float] = (),
+) -> None:
+    """Print recall and times by settings, whose attributes have headings; and of exact search."""
+    attributes = [*settings.values(), "recall", "p50_ms", "p95_ms"]
+    rows = [[getattr(point, name) for name in attributes] for point in points]
+    if exact:
+        rows.append(["exact search", *[None] * (len(settings) - 1), 1.0, *exact])
+    print_table([*settings, f"recall@{k}", "p50 ms", "p95 ms"], rows)
+
+
+def print_evaluation(result: "Evaluation | Tuned", *settings: str) -> None:
+    """Print recall and times of an index by candidates, and other settings."""
+    named = {name: name for name in ("candidates", *settings)}
+    print_measured(result.points, result.k, named, (result.exact_p50_ms, result.exact_p95_ms))
 
 
 def print_tuned(result: "Tuned") -> None:
-    """Print recall and times for each setting that was tried, and for exact search."""
-    of_lists = result.best.access == "landmarks"
-    print_table(
-        ["candidates", *(["probes"] if of_lists else []), f"recall@{result.k}", "p50 ms", "p95 ms"],
-        [
-            *(
-                [
-                    str(point.candidates),
-                    *([point.probes] if of_lists else []),
-                    point.recall,
-                    point.p50_ms,
-                    point.p95_ms,
-                ]
-                for point in result.points
-            ),
-            [
-                "exact search",
-                *([None] if of_lists else []),
-                1.0,
-                result.exact_p50_ms,
-                result.exact_p95_ms,
-            ],
-        ],
-    )
+    """Print recall and times of an index for each setting that was tried."""
+    print_evaluation(result, *(["probes"] if result.best.access == "landmarks" else []))
 
 
 def _cell(value: Any) -> str:

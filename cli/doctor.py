@@ -22,7 +22,7 @@ from ._shared import (
 )
 
 if TYPE_CHECKING:
-    from pg_hashindex.quality.doctor_findings import Diagnosis, Point, VectorIndex
+    from pg_hashindex.quality.doctor_findings import Diagnosis, VectorIndex
 
 
 @click.command()
@@ -212,8 +212,8 @@ def _print(found: "Diagnosis") -> None:
                 *(
                     [
                         point.index,
-                        point.setting_of(_index(point, found)),
-                        point.filter or _index(point, found).condition or "",
+                        point.setting_of(found.index_of(point)),
+                        point.filter or found.index_of(point).condition or "",
                         point.recall,
                         f"{point.returned:g} of {point.wanted:g}",
                         point.p50_ms,
@@ -267,8 +267,3 @@ def _index_row(index: "VectorIndex", found: "Diagnosis") -> list[Any]:
         None if index.cached_share is None else f"{index.cached_share:.1%}",
         index.first_p50_ms,
     ]
-
-
-def _index(point: "Point", found: "Diagnosis") -> "VectorIndex":
-    (index,) = (index for index in found.indexes if index.name == point.index)
-    return index

@@ -103,7 +103,7 @@ def evaluate(
         note(f"model {row.model}: {row.n_bits} bits, {len(row.cuts)} a projection{probes}")
         print_evaluation(result)
         for point in result.points:
-            said = of_measured(index, k, point, result.exact_p50_ms)
+            said = of_measured(point, result.exact_p50_ms)
             if own and point.candidates == own_candidates and said.level != "ok":
                 note(" ".join((said.text, *said.commands)))
         if by_size:

@@ -34,6 +34,7 @@ from ._shared import (
     of_index,
     opened,
     print_json,
+    print_measured,
     print_table,
     progress,
     queries_option,
@@ -129,14 +130,7 @@ def create(
 @throttle_option
 @build_options
 @of_index
-def encode_index(
-    database_url: str,
-    name: str,
-    rows_per_second: float | None,
-    memory: int,
-    jobs: int | None,
-    as_json: bool,
-) -> None:
+def encode_index(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Encode the rows of index NAME that have no code; an interrupted run is continued.
 
     Then build the access path that the index is configured for, if it is not in use yet.
@@ -144,7 +138,7 @@ def encode_index(
     with opened(database_url, name) as found:
         complete = found.row.encoded
         with progress(f"encoding the rows of {found.qualified_table}"):
-            written = found.encode(rows_per_second=rows_per_second, memory=memory, jobs=jobs)
+            written = found.encode(**options)
         if not complete:
             _tune_built(found, keep=not found.row.has_usual_counts())
         waiting, row = found.waiting(), found.row
@@ -191,12 +185,10 @@ def configure(
 @click.option("--tenant", help="Only the landmarks of this tenant.")
 @build_options
 @of_index
-def rebalance(
-    database_url: str, name: str, tenant: str | None, memory: int, jobs: int | None, as_json: bool
-) -> None:
+def rebalance(database_url: str, name: str, as_json: bool, **options: Any) -> None:
     """Build the landmarks of index NAME again, as many as its table now calls for."""
     with opened(database_url, name) as found, progress(f"building the landmarks of {name}"):
-        done = found.rebalance(memory=memory, jobs=jobs, tenant=tenant)
+        done = found.rebalance(**options)
     answer(
         as_json,
         {"name": name} | done._asdict(),
@@ -305,13 +297,8 @@ def swap(
         print_json({"name": name} | asdict(done))
         return
     if done.before is not None and done.after is not None:
-        print_table(
-            ["model", "access", "candidates", f"recall@{k}", "p50 ms", "p95 ms"],
-            [
-                [p.model, p.access, p.candidates, p.recall, p.p50_ms, p.p95_ms]
-                for p in (done.before, done.after)
-            ],
-        )
+        named = {name: name for name in ("model", "access", "candidates")}
+        print_measured((done.before, done.after), k, named)
     if done.map_after is not None:
         note(f"MAP of labels by the codes: {done.map_before:.4f} before, {done.map_after:.4f} now")
     note(

@@ -18,6 +18,7 @@ from pg_hashindex.models import functions
 from pg_hashindex.models.faiss_files import codes_to_faiss, is_faiss, model_from_faiss
 from pg_hashindex.models.model import Metric, Model
 from pg_hashindex.models.whole_files import write_whole
+from pg_hashindex.quality.advice import of_training
 from pg_hashindex.quality.doctor_catalog import metric_of_column
 from pg_hashindex.quality.systems import GRAPH, of_model
 from pg_hashindex.training import METHOD, RowCodes, hasher_for, train
@@ -43,8 +44,6 @@ from ._shared import (
     verbose_option,
 )
 
-#: Below this recall on held-back rows, training warns.
-_GOOD_RECALL = 0.9
 # Rows that the printed query of a model's function compares exactly.
 _CANDIDATES = 60
 # Supervision besides labels.
@@ -266,8 +265,8 @@ def train_model(
             "another row, so the graph has no effect on them"
         )
     # A caller who teaches labels, pairs or a graph wants other neighbours than the nearest.
-    if not taught:
-        _warn_of_recall(stored)
+    if not taught and (low := of_training(stored)) is not None:
+        note(f"warning: {low}")
     _print_model(stored, as_json, whole=is_verbose())
     if not as_json:
         _print_next(stored, table or "TABLE", column if table and column else "COLUMN")
@@ -280,26 +279,6 @@ def _print_next(stored: store.StoredModel, table: str, column: str) -> None:
         echo(f"\nNext, pgvector's own index: pg-hashindex model functions {name} {source}")
     else:
         echo(f"\nNext: pg-hashindex index create INDEX {source} --model {name}")
-
-
-def _warn_of_recall(stored: store.StoredModel) -> None:
-    """Suggest options if recall is low."""
-    recall = stored.training.get("recall")
-    if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
-        return
-    method = HASHERS[stored.method]
-    cuts = len(stored.cuts)
-    projections = stored.n_bits // cuts
-    if method.takes_cuts() and cuts < 5:
-        step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
-    elif "n_bits" in method.parameter_names() and projections < stored.dimension:
-        step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
-    else:
-        step = "--method sign" if stored.method == "itq" else "--method itq"
-    note(
-        f"warning: recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} "
-        f"candidates of {recall['among']} rows, and less among more rows; try {step} next"
-    )
 
 
 def _add_device(given: dict[str, Any], method: str, device: str) -> None:

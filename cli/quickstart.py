@@ -14,7 +14,7 @@ from pg_hashindex.db.citus import is_sharded, refuse_unsuitable
 from pg_hashindex.db.connection import Connection, connect, create_engine
 from pg_hashindex.db.server_errors import translated_errors
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.options import checked_options
+from pg_hashindex.index.options import OPTIONS, checked_options
 from pg_hashindex.models.model import Metric
 from pg_hashindex.models.store import StoredModel
 from pg_hashindex.quality import advice, tuning
@@ -34,7 +34,7 @@ from ._shared import (
     database_option,
     echo,
     note,
-    print_table,
+    print_measured,
     print_tuned,
     progress,
     refuse_columns,
@@ -43,6 +43,9 @@ from ._shared import (
 )
 
 _QUERIES = 100
+# Options that an index of pg_hashindex alone has.
+_OF_INDEX = [one for one, option in OPTIONS.items() if option.columns and one != "key_columns"]
+_FLAGS = [*(f"--{OPTIONS[one].flag}" for one in _OF_INDEX), "--writes"]
 _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_hashindex"}
 
 
@@ -62,14 +65,14 @@ _KINDS = {"function": "a function in pgvector's HNSW", "index": "an index of pg_
     type=click.Choice(["l2", "cosine", "ip"]),
     help="Exact distance.  [default: that of a vector index of the column, else cosine]",
 )
-@index_options(["filter_columns", "tenant"])
+@index_options(_OF_INDEX)
 @click.option("--writes", is_flag=True, help="Rows are written often: make an index for that.")
 @click.option(
     "--as",
     "kind",
     type=click.Choice(["function", "index"]),
     help="A function of a model in pgvector's HNSW, or an index of pg_hashindex.  [default: the "
-    "function, unless --tenant, --filter-columns, --writes or the table call for an index]",
+    f"function, unless {', '.join(_FLAGS)} or the table call for an index]",
 )
 @build_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -102,19 +105,14 @@ def quickstart(
         name = name or steps.default_name(found)
         options = checked_options(name, given | {"metric": metric})
         key = options.get("key_columns")
-        # Those that only an index has.
-        for_index = {
-            f"--{option.replace('_', '-')}": value
-            for option, value in options.items()
-            if option not in ("key_columns", "metric")
-        }
+        for_index = {f"--{OPTIONS[one].flag}": options.get(one) for one in _OF_INDEX}
         for flag, names in for_index.items():
-            listed = names if isinstance(names, list) else [names]
+            listed = names if isinstance(names, list) else [names] if names else []
             refuse_columns(connection, found.table.name, listed, flag)
         index = None if kind == "function" else steps.find_index(connection, found, name)
         model = steps.find_model(connection, found, name, kind)
         if kind == "function" and (writes or any(for_index.values())):
-            raise click.UsageError("--tenant, --filter-columns and --writes are for --as index")
+            raise click.UsageError(f"{', '.join(_FLAGS)} are for --as index")
         why = "its codes are there already" if index is not None else "--as says so"
         chosen = kind or "index"
         if kind is None and index is None:
@@ -138,11 +136,7 @@ def quickstart(
             assumed = ASSUMED if metric is None and model is None and found.metric_assumed else ""
             current = _schema_is_current(database_url)
             note(f"making {_KINDS[chosen]}: {why}")
-            note(
-                steps.plan(
-                    found, name, distance + assumed, for_index.get("--tenant"), current, chosen
-                )
-            )
+            note(steps.plan(found, name, distance + assumed, options, current, chosen))
             if not yes:
                 confirm("Continue?")
             if not current:
@@ -209,13 +203,8 @@ def _make_graph(
         note(f"index {graph.name} was not measured")
         return True
     exact = seen.scopes[0]
-    print_table(
-        ["hnsw.ef_search and LIMIT", f"recall@{seen.k}", "p50 ms", "p95 ms"],
-        [
-            *([point.value, point.recall, point.p50_ms, point.p95_ms] for point in seen.points),
-            ["exact search", 1.0, exact.p50_ms, exact.p95_ms],
-        ],
-    )
+    times = exact.p50_ms, exact.p95_ms
+    print_measured(seen.points, seen.k, {"hnsw.ef_search and LIMIT": "value"}, times)
     how = "" if found.table.kind == "partitioned table" else "CONCURRENTLY "
     point, reached = advice.choose_setting(seen.points, recall)
     echo(f"""
@@ -284,15 +273,12 @@ def _install(database_url: str) -> None:
 
 def _next(index: HashIndex, found: Diagnosis) -> str:
     usual, filtered = steps.searches(index, found)
-    everywhere = ""
-    if index.tenant_column is not None:
-        everywhere = f"The rows of every {index.tenant_column}, which takes longer:\n\n"
     return f"""
 Search, with your query's vector in place of the subquery:
 
 {usual}
 
-{everywhere}{filtered}
+{filtered}
 
 Undo all of it:
 

@@ -43,7 +43,7 @@ def as_key_columns(given: KeyColumns) -> list[str] | None:
 
 
 def name_of_key(columns: Sequence[str]) -> str:
-    """Name a key in messages: ``id``, or ``(tenant_id, id)``."""
+    """Name a key in messages: ``id``, or ``(shop_id, id)``."""
     return columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
 
 
@@ -77,7 +77,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """The key in messages: ``id``, or ``(tenant_id, id)``."""
+        """The key in messages: ``id``, or ``(shop_id, id)``."""
         return name_of_key(self.columns)
 
     @property

@@ -258,6 +258,11 @@ class IndexRow:
         )
 
     @property
+    def everywhere(self) -> Any:
+        """The options of a search of all rows: an index with tenants wants one, or a filter."""
+        return {} if self.tenant_column is None else {"filter": "true"}
+
+    @property
     def _tenant_text(self) -> sql.Composed:
         return sql.SQL("b.{}::text").format(sql.Identifier(self.tenant_column or ""))
 

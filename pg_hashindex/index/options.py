@@ -32,7 +32,7 @@ class Option:
     usual
         What creation chooses if the option is left out; empty if nothing.
     flag
-        Its name on the command line, if that is another.
+        Its name on the command line, by default its own.
     columns
         Whether it names columns of the table.
     changed_by
@@ -155,8 +155,10 @@ class IndexOptions(TypedDict, total=False):
 def declared_options(options: type) -> dict[str, Option]:
     """Read the options from the annotated fields of a class."""
     hints = get_type_hints(options, include_extras=True)
+    found = {name: hint.__metadata__[0] for name, hint in hints.items()}
     return {
-        name: replace(hint.__metadata__[0], kind=hint.__origin__) for name, hint in hints.items()
+        name: replace(o, kind=hints[name].__origin__, flag=o.flag or name.replace("_", "-"))
+        for name, o in found.items()
     }
 
 

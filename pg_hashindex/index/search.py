@@ -321,7 +321,7 @@ class Hybrid(_Question):
             self.text_column,
             as_count("k", self.k),
             self.filter,
-            _as_number("vector_weight", self.vector_weight),
+            as_number("vector_weight", self.vector_weight),
             as_optional_count("depth", self.depth),
         ]
         query = "SELECT {}, score, distance, word_rank FROM hashindex.hybrid($1, $2, $3, $4, "
@@ -604,7 +604,8 @@ def _check_text(what: str, value: Any) -> None:
         raise InvalidInputError(f"{what} must be text, got {value!r}")
 
 
-def _as_number(what: str, value: Any) -> float:
+def as_number(what: str, value: Any) -> float:
+    """Refuse what is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -288,8 +288,7 @@ class CodeChecks:
         wanted = min(2_000, max(200, 1_000_000 // n_bits))
         if self.full:
             wanted = min(100_000, 50_000_000 // n_bits)
-        seed = secrets.randbelow(1 << 31)
-        codes = draw_codes(self.index, wanted, self._share(2_000), seed)
+        codes = self.drawn(wanted, secrets.randbelow(1 << 31))
         if not codes:
             names = ["bits", "correlation", "duplicates"] + ["bit_drift"] * (model is not None)
             detail = "there are no codes to check"
@@ -309,6 +308,10 @@ class CodeChecks:
         if model is not None:
             found.append(self._ones(model.profile, bits))
         return found
+
+    def drawn(self, most: int, seed: int) -> list[str]:
+        """Draw codes, as text."""
+        return draw_codes(self.index, most, self._share(2_000), seed)
 
     def _entropy(self, bits: NDArray[np.bool_], first_bit: int) -> Finding:
         share = bits.sum(axis=0) / len(bits)

@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..db.connection import Connection
-from ..db.rows import share_of_pages
 from ..db.server_errors import translated_errors
 from ..errors import ConnectionFailedError, HashIndexError, MissingSchemaError
 from ..index.catalog import IndexRow, read_rows
-from ..index.verifying import as_bits, draw_codes
+from ..index.verifying import as_bits
 from ..models.whole_files import write_whole
 from ..quality import plots
 from ..quality.advice import of_measured
@@ -37,7 +36,7 @@ from ..quality.plots.figures import check_file, drawing
 from ..quality.queries import of_log
 from ..quality.recall_history import HEADINGS, HistoryPoint, history
 from ..quality.tenant_recall import Tenant, measure_by_size
-from .health import Health, check
+from .health import CodeChecks, Health, check
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -53,11 +52,9 @@ _OF_COLUMN: LiteralString = """
     ORDER BY i.name
 """
 
-# The most codes to draw, and the pages to draw them from; reading eight million bits takes about a
-# second.
+# The most codes to draw; reading eight million bits takes about a second.
 _MOST_CODES = 10_000
 _MOST_BITS = 8_000_000
-_PAGES = 2_000
 
 # Colours that cannot be seen on a dark page, and the page's colours that replace them.
 _COLOURS = {"#000000": "currentColor", "#0072b2": "var(--blue)"}
@@ -146,7 +143,7 @@ class Looked:
     health: Health | Missing
     measured: Evaluation | Missing
     bits: NDArray[np.bool_] | Missing | None
-    tenants: list[Tenant] | Missing | None
+    tenants: list[Tenant] | Missing
     history: list[HistoryPoint] | Missing
 
     @property
@@ -162,7 +159,7 @@ class Looked:
             said = f"Nothing was found wrong with index {name}, and its recall is not known"
             return Advice("unknown", f"{said}: {measured.reason}")
         (own,) = (point for point in measured.points if point.candidates == self.candidates)
-        return of_measured(name, measured.k, own, measured.exact_p50_ms)
+        return of_measured(own, measured.exact_p50_ms)
 
 
 def look(
@@ -176,7 +173,7 @@ def look(
     Nothing is written. Each is searched for as many rows as the doctor had time for, or for the
     queries that were given to it. None without the schema hashindex.
     """
-    scope = next((one for one in found.scopes if one.filter is None), None)
+    scope = found.exact
 
     def evaluated(row: IndexRow, own: int) -> Evaluation | Missing:
         if scope is None:
@@ -199,7 +196,7 @@ def look(
             _found(lambda: check(row)),
             _found(lambda: evaluated(row, own)),
             _found(lambda: _bits(row, random_state)),
-            None if row.tenant_column is None else _found(lambda: measure_by_size(row)),
+            _found(lambda: measure_by_size(row)),
             _found(lambda: history(row)),
         )
 
@@ -226,8 +223,7 @@ def _found(find: Callable[[], T]) -> T | Missing:
 def _bits(index: IndexRow, random_state: int) -> NDArray[np.bool_] | None:
     most = min(_MOST_CODES, max(200, _MOST_BITS // index.n_bits))
     with translated_errors():
-        share = share_of_pages(index.connection, index.codes, _PAGES)
-        drawn = draw_codes(index, most, share, random_state)
+        drawn = CodeChecks(index, full=False).drawn(most, random_state)
     return as_bits(drawn) if drawn else None
 
 
@@ -261,7 +257,7 @@ def page(found: Diagnosis, looked: Sequence[Looked] | Missing = ()) -> str:
     # pgvector's indexes are not missed where there is one of pg_hashindex.
     heads = [*verdicts, *([_of_table(found)] if found.indexes or not ours else [])]
     points = [*_points(found), *(point for one in ours for point in _points_of(one))]
-    exact = next((scope for scope in found.scopes if scope.filter is None), None)
+    exact = found.exact
     return environment.get_template("page.html").render(
         found=found,
         made_at=datetime.now(UTC),
@@ -288,11 +284,10 @@ def _of_table(found: Diagnosis) -> Advice:
 
 
 def _points(found: Diagnosis) -> Iterator[plots.SearchPoint]:
-    settings = {index.name: index for index in found.indexes}
     for point in found.points:
         if point.filter is None:
             yield plots.SearchPoint(
-                point.index, point.setting_of(settings[point.index]), point.recall, point.p50_ms,
+                point.index, point.setting_of(found.index_of(point)), point.recall, point.p50_ms,
                 point.p95_ms, point.current,
             )  # fmt: skip
 
@@ -309,7 +304,6 @@ def _points_of(looked: Looked) -> Iterator[plots.SearchPoint]:
 
 
 def _filtered(found: Diagnosis) -> Iterator[tuple[Any, ...]]:
-    by_name = {index.name: index for index in found.indexes}
     for scope in found.scopes:
         if scope.filter is None:
             continue
@@ -317,7 +311,7 @@ def _filtered(found: Diagnosis) -> Iterator[tuple[Any, ...]]:
         for point in found.points:
             if point.filter == scope.filter:
                 yield (
-                    scope.filter, scope.rows, point.index, point.setting_of(by_name[point.index]),
+                    scope.filter, scope.rows, point.index, point.setting_of(found.index_of(point)),
                     point.recall, f"{point.returned:.3g} of {point.wanted:.3g}", point.p50_ms,
                 )  # fmt: skip
 

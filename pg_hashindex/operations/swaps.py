@@ -105,7 +105,7 @@ def swap(
     random_state
         Seed of the draw.
     **options
-        The fields ``access`` and ``filter_columns`` of `IndexOptions`; unchanged by default.
+        The fields of `IndexOptions` that a swap changes; unchanged by default.
 
     Returns
     -------

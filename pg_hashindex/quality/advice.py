@@ -1,7 +1,8 @@
 """The adviser: what facts say of a table or an index, and what to do, with commands to run.
 
-The doctor, quickstart, tuning, evaluations, checks and the page read facts, and print what these
-functions make of them; nothing here asks the database. `decide` is the doctor's one sentence.
+The doctor, training, quickstart, tuning, evaluations, checks and the page read facts, and print
+what these functions make of them; nothing here asks the database. `decide` is the doctor's one
+sentence.
 """
 
 import shlex
@@ -10,13 +11,14 @@ from typing import Literal, NamedTuple
 
 from psycopg import sql
 
+from ..hashers import HASHERS
 from ..index.catalog import IndexRow
 from ..models.model import OPERATORS
 from ..models.store import StoredModel
 from ..training import METHOD
 from .doctor_catalog import usual_metric
 from .doctor_findings import Advice, CodeFit, Diagnosis, Point, Scope, VectorIndex
-from .measuring import Measured, OperatingPoint
+from .measuring import Measured
 from .sizes import as_setting, expected_bytes, hnsw_bytes, megabytes
 from .systems import GRAPH, Signs, VectorColumn
 
@@ -41,6 +43,8 @@ _SELECTIVE, _FASTER, _WORTH_MS = 0.1, 0.5, 1.0
 _APART = 3
 #: With more candidates than this, a graph over codes is slower than an index with fewer.
 MOST_CANDIDATES = 60
+# Below this recall on held-back rows, other options of training are suggested.
+_GOOD_RECALL = 0.9
 # Bytes: smaller rows are kept whole; a vector of up to the second fits in a page with few columns.
 _IN_ROWS, _MOST_IN_ROWS = 2000, 7500
 
@@ -50,7 +54,7 @@ def decide(found: Diagnosis, goal: float) -> Advice:
 
     Only what was measured is advised, and the simplest that reaches the recall.
     """
-    exact = _exact(found)
+    exact = found.exact
     if exact is None:
         return Advice("unknown", "Nothing was measured, so nothing is advised; see the notes.")
     usable = [index for index in found.indexes if index.valid]
@@ -85,7 +89,7 @@ def decide(found: Diagnosis, goal: float) -> Advice:
 
 def _keep(found: Diagnosis, chosen: Point) -> Advice:
     """Keep an index, with the setting that was chosen."""
-    (index,) = (index for index in found.indexes if index.name == chosen.index)
+    index = found.index_of(chosen)
     now = _now(found, index)
     figures = {"recall": chosen.recall, "p50_ms": chosen.p50_ms}
     if now is None or chosen.current:
@@ -119,10 +123,6 @@ def _points(found: Diagnosis, index: VectorIndex) -> list[Point]:
 
 def _now(found: Diagnosis, index: VectorIndex) -> Point | None:
     return next((point for point in _points(found, index) if point.current), None)
-
-
-def _exact(found: Diagnosis) -> Scope | None:
-    return next((scope for scope in found.scopes if scope.filter is None), None)
 
 
 def _too_large(found: Diagnosis, index: VectorIndex) -> str | None:
@@ -252,7 +252,7 @@ def _filters(found: Diagnosis, goal: float) -> Iterator[Advice]:
     for now, enough in _filtered(found, goal):
         if enough is None:
             continue
-        index = next(index for index in found.indexes if index.name == now.index)
+        index = found.index_of(now)
         yield Advice(
             "iterative_scan",
             f"Where {now.filter}, {index.name} brings {now.returned:.3g} of {now.wanted:.3g} "
@@ -295,7 +295,7 @@ def _by_btree(found: Diagnosis, scope: Scope) -> float | None:
 
     None if there is none to make, or it would gain little.
     """
-    whole, rows = _exact(found), found.table.rows
+    whole, rows = found.exact, found.table.rows
     if not scope.unindexed or scope.rows is None or whole is None:
         return None
     expected = found.round_trip_ms + _APART * whole.p50_ms * scope.rows / max(rows, 1)
@@ -445,11 +445,12 @@ def of_finding(name: str, level: Literal["warning", "broken"], detail: str, what
     return Advice("check", f"Index {name} {words}: {detail}. {what}", level=level)
 
 
-def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Advice:
+def of_measured(point: Measured, exact_ms: float) -> Advice:
     """Say how an index of pg_hashindex does with its own settings."""
+    name = point.index
     said = (
-        f"index {name} finds {point.recall:.1%} of the {k} nearest rows in {point.p50_ms:.3g} ms; "
-        f"comparing every row takes {exact_ms:.3g} ms"
+        f"index {name} finds {point.recall:.1%} of the {point.k} nearest rows in "
+        f"{point.p50_ms:.3g} ms; comparing every row takes {exact_ms:.3g} ms"
     )
     figures = {"recall": point.recall, "p50_ms": point.p50_ms, "exact_p50_ms": exact_ms}
     if point.recall < RECALL:
@@ -457,9 +458,29 @@ def of_measured(name: str, k: int, point: OperatingPoint, exact_ms: float) -> Ad
         text = f"I{said[1:]}. To find more, tune it:"
         return Advice("recall", text, (tune,), figures=figures)
     if (why := slower(point.p50_ms, exact_ms)) is not None:
-        said = f"Index {name} finds {point.recall:.1%} of the {k} nearest rows, but {why}."
+        said = f"Index {name} finds {point.recall:.1%} of the {point.k} nearest rows, but {why}."
         return Advice("exact", said, figures=figures)
     return Advice("keep", f"All is well: {said}.", level="ok", figures=figures)
+
+
+def of_training(stored: StoredModel) -> str | None:
+    """Suggest options of training if few true neighbours of the rows held back were found."""
+    recall = stored.training.get("recall")
+    if not isinstance(recall, dict) or recall["value"] >= _GOOD_RECALL:
+        return None
+    method = HASHERS[stored.method]
+    cuts = len(stored.cuts)
+    projections = stored.n_bits // cuts
+    if method.takes_cuts() and cuts < 5:
+        step = f"--cuts {cuts + 2} --bits {projections * (cuts + 2)}"
+    elif "n_bits" in method.parameter_names() and projections < stored.dimension:
+        step = f"--bits {min(2 * projections, stored.dimension) * cuts}"
+    else:
+        step = "--method sign" if stored.method == METHOD else f"--method {METHOD}"
+    return (
+        f"recall@{recall['k']} is {recall['value']:.2f} within {recall['candidates']} candidates "
+        f"of {recall['among']} rows, and less among more rows; try {step} next"
+    )
 
 
 class ModelFacts(NamedTuple):

@@ -8,10 +8,10 @@ answers are compared on the same rows; `quality.advice` says what follows from i
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, LiteralString, NamedTuple
+from typing import Any, LiteralString
 
 import numpy as np
 import psycopg
@@ -40,7 +40,7 @@ from .doctor_catalog import (
 from .doctor_filters import nodes, unindexed
 from .doctor_findings import CODES, CodeFit, Diagnosis, Point, Scope, TableFacts, VectorIndex
 from .measuring import Answers, Prepared, ask
-from .queries import read_queries
+from .queries import Query, read_queries
 from .systems import OPERATORS, Exact, Existing, VectorColumn
 
 __all__ = ["diagnose"]
@@ -59,12 +59,6 @@ _JIT_LIMITS = ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_co
 _MOST_QUERIES = 10_000
 # The query that everybody writes.
 _PLAIN: LiteralString = "SELECT ctid FROM {table}{where} ORDER BY {distance} LIMIT {n}"
-
-
-class _Query(NamedTuple):
-    vector: Vector
-    # The row that the query was taken from: it is left out of its own answers.
-    place: tuple[int, str] | None = None
 
 
 class _LateError(Exception):
@@ -134,7 +128,6 @@ def diagnose(
         If somebody has locked the table.
     """
     _check(k, sample, goal, timeout, metric)
-    say = tell
     with translated_errors():
         prepare(connection)
     deadline = time.monotonic() + timeout
@@ -149,7 +142,7 @@ def diagnose(
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(
-                    connection, table, column, k, filters, metric, deadline, say, measure, only
+                    connection, table, column, k, filters, metric, deadline, measure, only
                 )
                 asked = found.queries(queries, sample, random_state)
                 diagnosis = found.look(asked, measure)
@@ -191,11 +184,10 @@ class _Doctor:
         filters: Sequence[str],
         metric: str | None,
         deadline: float,
-        say: Callable[[str], object],
         measure: bool,
         only: str | None,
     ) -> None:
-        self._connection, self._k, self._say = connection, k, say
+        self._connection, self._k = connection, k
         self._tries_codes = measure and only is None
         self._deadline = deadline
         self._notes: list[str] = []
@@ -224,15 +216,14 @@ class _Doctor:
         self._facts: TableFacts
         # The rows that were drawn.
         self._rows: NDArray[np.float32]
-        # Searches that are done, of those planned; and the bar that shows them.
-        self._done, self._planned = 0, 0
-        self._bar: Any = None
+        # Counts searches that are done, of those planned.
+        self._bar: Progress
 
     # The table and its indexes -------------------------------------------------------------------
 
-    def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[_Query]:
+    def queries(self, given: str | ArrayLike | None, wanted: int, seed: int) -> list[Query]:
         """Draw rows as queries, or take those given; learn what a vector of the table is like."""
-        self._say("reading the catalog, and drawing rows")
+        tell("reading the catalog, and drawing rows")
         drawn = max(wanted, _CODE_ROWS) if self._tries_codes else wanted
         rows, null_share = self._draw(drawn, seed)
         if not rows:
@@ -259,7 +250,7 @@ class _Doctor:
         if given is None:
             chosen = np.random.default_rng(seed).permutation(len(rows))[:wanted]
             return [
-                _Query(as_vector(rows[place][0]), (rows[place][1], rows[place][2]))
+                Query(as_vector(rows[place][0]), (rows[place][1], rows[place][2]))
                 for place in sorted(chosen)
             ]
         if isinstance(given, str):
@@ -269,7 +260,7 @@ class _Doctor:
             array = as_rows(given, dimensions[0])[:wanted].astype(np.float32)
         if not len(array):
             raise InvalidInputError("there are no queries")
-        return [_Query(Vector(row)) for row in array]
+        return [Query(Vector(row)) for row in array]
 
     def _draw(self, wanted: int, seed: int) -> tuple[list[Any], float]:
         """Draw rows; return them, and the share of rows without a vector.
@@ -335,7 +326,7 @@ class _Doctor:
 
     # Measuring ----------------------------------------------------------------------------------
 
-    def look(self, asked: list[_Query], measure: bool) -> Diagnosis:
+    def look(self, asked: list[Query], measure: bool) -> Diagnosis:
         """Ask the queries by exact search, then by each index."""
         diagnosis = Diagnosis(
             table=self._facts,
@@ -355,7 +346,7 @@ class _Doctor:
         )
         if not measure:
             return diagnosis
-        self._planned = (
+        planned = (
             len(asked)
             * sum(
                 len(self._scopes(filter_)) + sum(self._rounds(f, filter_) for f in self._found)
@@ -363,7 +354,7 @@ class _Doctor:
             )
             + len(CODES) * self._tries_codes
         )
-        with Progress("searching", self._planned, "query") as self._bar:
+        with Progress("searching", planned, "query") as self._bar:
             first = self._measure(asked, diagnosis)
         return replace(
             diagnosis,
@@ -375,7 +366,7 @@ class _Doctor:
             complete=self._complete,
         )
 
-    def _measure(self, asked: list[_Query], diagnosis: Diagnosis) -> dict[str, float | None]:
+    def _measure(self, asked: list[Query], diagnosis: Diagnosis) -> dict[str, float | None]:
         """Add scopes, points and codes to a diagnosis; return the first median of each index."""
         first: dict[str, float | None] = {}
         for filter_ in [None, *self._filters]:
@@ -419,17 +410,13 @@ class _Doctor:
     @contextmanager
     def _part(self, searches: int) -> Iterator[None]:
         """Count the planned searches of a part as done at its end, those too that it left out."""
-        end = self._done + searches
+        end = self._bar.n + searches
         yield
-        self._advance(end - self._done)
-
-    def _advance(self, searches: int = 1) -> None:
-        self._done += searches
-        self._bar.update(searches)
+        self._bar.update(end - self._bar.n)
 
     def _tell(self, message: str) -> None:
         """Pass a finding on when it is there."""
-        self._say(f"{message} ({min(self._done / self._planned, 1):.0%} done)")
+        tell(f"{message} ({min(self._bar.n / self._bar.total, 1):.0%} done)")
 
     def _round_trip(self) -> float:
         milliseconds = []
@@ -440,10 +427,10 @@ class _Doctor:
         return round(float(np.median(milliseconds)), 3)
 
     def _truth(
-        self, asked: list[_Query], metric: str, condition: str | None, filter_: str | None
+        self, asked: list[Query], metric: str, condition: str | None, filter_: str | None
     ) -> Answers | None:
         """Find exact answers to as many queries as time allows; None where to none."""
-        self._say(f"exact search by {metric}{_under(filter_)}")
+        tell(f"exact search by {metric}{_under(filter_)}")
         left = self._deadline - time.monotonic()
         until = time.monotonic() + _SHARE_OF_TRUTH * left
         answers = Answers([], [])
@@ -477,7 +464,7 @@ class _Doctor:
         return answers
 
     def _sweep(
-        self, found: CatalogIndex, asked: list[_Query], truth: Answers, filter_: str | None
+        self, found: CatalogIndex, asked: list[Query], truth: Answers, filter_: str | None
     ) -> tuple[float | None, list[Point]]:
         """Ask by an index with one setting after the other; return the first median too."""
         index, points, first = found.entry, [], None
@@ -487,7 +474,7 @@ class _Doctor:
                 f"{index.name}"
             )
             return None, []
-        self._say(f"searching by {index.name}{_under(filter_)}")
+        tell(f"searching by {index.name}{_under(filter_)}")
         asked = asked[: len(truth.distances)]
         now = self._current(index)
         try:
@@ -541,7 +528,7 @@ class _Doctor:
     def _ask_index(
         self,
         found: CatalogIndex,
-        asked: list[_Query],
+        asked: list[Query],
         filter_: str | None,
         value: int,
         iterative: bool,
@@ -600,7 +587,7 @@ class _Doctor:
         # These load SciPy.
         from .code_fits import try_code
 
-        self._say(f"trying codes on {len(self._rows)} rows")
+        tell(f"trying codes on {len(self._rows)} rows")
         X = self._rows[are_trainable(self._rows)]
         until = time.monotonic() + _SHARE_OF_CODES * (self._deadline - time.monotonic())
         for code in CODES:
@@ -610,7 +597,7 @@ class _Doctor:
                 _, fit = try_code(X, code, self._metric, force=True)
             except InvalidInputError:  # rows from which nothing can be learned
                 continue
-            self._advance()
+            self._bar.update()
             if fit is not None:
                 self._tell(
                     f"{code}: {fit.candidates} candidates of {fit.rows} rows: recall "
@@ -658,32 +645,30 @@ class _Doctor:
     def _ask(
         self,
         statement: sql.Composable,
-        asked: list[_Query],
+        asked: list[Query],
         until: float,
         answers: Answers,
         warm_up: int = 0,
-        most: int | None = None,
     ) -> None:
-        """Ask queries one after the other, and leave out the row that each was taken from.
-
-        Keeps k answers of each, or ``most``.
-        """
+        """Ask queries one after the other, and leave out the row that each was taken from."""
         run = Prepared(self._connection, statement)
 
-        def search(query: _Query) -> list[Any]:
+        def search(query: Query) -> list[Any]:
             rows = run(query.vector)
-            others = [row[1:] for row in rows if row[:2] != query.place and row[2] is not None]
-            return [row for row in others[: most or self._k] if np.isfinite(row[1])]
+            others = [row[1:] for row in rows if row[:2] != query.row_id and row[2] is not None]
+            return [row for row in others[: self._k] if np.isfinite(row[1])]
 
         def done() -> None:
-            self._advance()
+            self._bar.update()
             # The limit of time is of one statement.
             self._limit(until)
 
         ask(search, asked, answers, warm_up=warm_up, done=done)
 
-    def _plan(self, statement: sql.Composable, query: _Query) -> Mapping[str, Any]:
-        explained = sql.SQL("EXPLAIN (FORMAT JSON) ") + statement
+    def _plan(
+        self, statement: sql.Composable, query: Query, options: LiteralString = ""
+    ) -> Mapping[str, Any]:
+        explained = sql.SQL(f"EXPLAIN ({options}FORMAT JSON) ") + statement
         (plan,) = one_row(self._connection, explained, [query.vector])
         found: Mapping[str, Any] = plan[0]["Plan"]
         return found
@@ -697,7 +682,7 @@ class _Doctor:
         lacking: tuple[str, ...] = ()
         try:
             with self._by(self._deadline):
-                query = _Query(Vector(np.zeros(self._facts.dimension, np.float32)))
+                query = Query(Vector(np.zeros(self._facts.dimension, np.float32)))
                 plan = self._plan(self._column.statement(_PLAIN, metric, self._k, [filter_]), query)
                 chosen = {node.get("Index Name") for node in nodes(plan)} & vectors
                 planner = next(
@@ -731,18 +716,15 @@ class _Doctor:
             lacking,
         )
 
-    def _pages_a_row(self, asked: list[_Query]) -> float | None:
+    def _pages_a_row(self, asked: list[Query]) -> float | None:
         """Return how many pages an exact search touches for a row; None after the deadline."""
         statement = Exact(self._column, self._metric).search(self._k + 1)
         try:
             with self._by(self._deadline, {"max_parallel_workers_per_gather": 0}):
-                explained = (
-                    sql.SQL("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ") + statement
-                )
-                (plan,) = one_row(self._connection, explained, [asked[0].vector])
+                plan = self._plan(statement, asked[0], "ANALYZE, BUFFERS, TIMING OFF, ")
         except _LateError:
             return None
-        pages: int = plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"]
+        pages: int = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
         return round(pages / max(self._facts.rows, 1), 2)
 
 

@@ -324,6 +324,15 @@ class Diagnosis:
     advice: list[Advice] = field(default_factory=list)
 
     @property
+    def exact(self) -> Scope | None:
+        """Exact search without a filter; None if nothing was measured."""
+        return next((scope for scope in self.scopes if scope.filter is None), None)
+
+    def index_of(self, point: Point) -> VectorIndex:
+        """Return the index that a point was measured with."""
+        return next(index for index in self.indexes if index.name == point.index)
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Bytes of the rows, of what is kept out of line, and of each vector index, by name."""
         return {

@@ -6,12 +6,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..db.progress import Progress
 from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow
 from ..index.search import as_count
 from . import recall_history
-from .measuring import Measured, Measuring, OperatingPoint
+from .measuring import Measured, Measuring
 from .queries import Query, as_queries
 
 #: Numbers of candidates to try by default.
@@ -35,7 +34,7 @@ class Evaluation:
     index: str
     queries: int
     k: int
-    points: list[OperatingPoint]
+    points: list[Measured]
     exact_p50_ms: float
     exact_p95_ms: float
     skipped: int = 0
@@ -98,20 +97,11 @@ def evaluate(
     seed = random_state if isinstance(queries, int) else None
     counts = sorted({*candidates, *([default_candidates(index, k)] if save else [])})
     measuring = Measuring([index], as_queries(index, queries, random_state), k)
-    steps = len(measuring.asked) * (1 + len(counts))
-    with Progress("evaluating", steps, "query") as bar:
-        exact = measuring.find_truth(bar.update)
-        points = [measuring.measure(index, count, bar.update) for count in counts]
+    exact, points = measuring.run("evaluating", [(index, count) for count in counts])
     if save:
         recall_history.save(index, seed, points)
-    return Evaluation(
-        index.name,
-        len(measuring.asked),
-        k,
-        [OperatingPoint(p.candidates, p.recall, p.p50_ms, p.p95_ms) for p in points],
-        *exact,
-        skipped=measuring.skipped,
-    )
+    asked, skipped = len(measuring.asked), measuring.skipped
+    return Evaluation(index.name, asked, k, points, *exact, skipped=skipped)
 
 
 def measure_defaults(
@@ -124,11 +114,9 @@ def measure_defaults(
     """
     as_count("k", k)
     rows = [index.row for index in indexes]
-    measuring = Measuring(rows, queries, k)
-    steps = len(measuring.asked) * (1 + len(rows))
-    with Progress("comparing", steps, "query") as bar:
-        measuring.find_truth(bar.update)
-        return [measuring.measure(row, default_candidates(row, k), bar.update) for row in rows]
+    settings = [(row, default_candidates(row, k)) for row in rows]
+    _, points = Measuring(rows, queries, k).run("measuring", settings)
+    return points
 
 
 def default_candidates(index: HasRow, k: int) -> int:

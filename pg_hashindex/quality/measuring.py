@@ -4,7 +4,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 
 from ..db import sql_files
 from ..db.connection import Connection
+from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..errors import InvalidInputError
@@ -134,21 +135,13 @@ def ask(
 
 
 @dataclass(frozen=True)
-class OperatingPoint:
-    """Recall and times with a number of candidates; milliseconds as the client sees them."""
-
-    candidates: int
-    recall: float
-    p50_ms: float
-    p95_ms: float
-
-
-@dataclass(frozen=True)
-class Measured(OperatingPoint):
-    """An operating point, and the settings of the measurement.
+class Measured:
+    """Recall and times of an index, and the settings of the measurement.
 
     Parameters
     ----------
+    p50_ms, p95_ms
+        As the client sees them.
     model
         As ``name:version``.
     queries
@@ -159,6 +152,10 @@ class Measured(OperatingPoint):
         The lower bound of the recall of other queries; see `Answers.least_recall`.
     """
 
+    candidates: int
+    recall: float
+    p50_ms: float
+    p95_ms: float
     index: str
     model: str
     access: Access
@@ -267,6 +264,15 @@ class Measuring:
             least_recall=answers.least_recall(self.exact, self.k),
         )
 
+    def run(
+        self, what: str, settings: Sequence[tuple[IndexRow, int]]
+    ) -> tuple[tuple[float, float], list[Measured]]:
+        """Search exactly, and by indexes with numbers of candidates; show how far that is."""
+        steps = len(self.asked) * (1 + len(settings))
+        with Progress(what, steps, "query") as bar:
+            exact = self.find_truth(bar.update)
+            return exact, [self.measure(row, count, bar.update) for row, count in settings]
+
     def _exact(self, query: _Asked) -> list[Hit]:
         # The index is found by a function that checks whose table it is.
         more = query.key_text is not None
@@ -278,20 +284,20 @@ class Measuring:
     def _search(
         self, index: IndexRow, query: _Asked, candidates: int, probes: int | None
     ) -> list[Hit]:
-        # The row itself is always found: ask for one more answer and candidate, and leave it out.
-        more = query.key_text is not None
-        search = Search(query=query.vector, k=self.k + more, candidates=candidates + more)
-        search = replace(search, probes=probes)
-        if query.tenant is not None:
-            search = replace(search, tenant=query.tenant)
-        elif index.tenant_column is not None:
-            search = replace(search, filter="true")
+        search = Search(
+            query=query.vector,
+            like=query.key_text is not None,
+            key=query.key,
+            k=self.k,
+            candidates=candidates,
+            probes=probes,
+            **index.everywhere if query.tenant is None else {"tenant": query.tenant},
+        )
         if search.wants_code(index):
             search = search.encoded(index, index.loaded_model)
         cursor = RawCursor(index.connection, row_factory=tuple_row)
         found = cursor.execute(*search.statement(index), prepare=True, binary=True)
-        hits = search.hits(index, found.fetchall())
-        return [hit for hit in hits if not more or str(hit.id) != str(query.key)][: self.k]
+        return search.hits(index, found.fetchall())
 
 
 def _searched(index: IndexRow) -> str:

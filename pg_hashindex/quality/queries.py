@@ -1,7 +1,7 @@
 """Queries of an index: rows of its table, other vectors, or a log."""
 
 from pathlib import Path
-from typing import LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,13 +27,14 @@ _DRAW: LiteralString = """
 
 
 class Query(NamedTuple):
-    """One query: a vector, and the key, as text, of the row that it was taken from, if any.
+    """One query: a vector, and what names the row that it was taken from, if any.
 
-    The row is left out of its own answers; it may have changed since, or gone.
+    That is the row's key as text; for the doctor, which needs no key, its place. The row is left
+    out of its own answers; it may have changed since, or gone.
     """
 
     vector: Vector
-    row_id: str | None = None
+    row_id: Any = None
 
 
 def draw(

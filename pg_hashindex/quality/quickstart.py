@@ -132,11 +132,10 @@ def refuse_other_options(index: HashIndex, options: Mapping[str, Any]) -> None:
     for name, asked in options.items():
         has = index.options.get(name)
         if asked and not same_option(asked, has):
-            flag = OPTIONS[name].flag or name.replace("_", "-")
             shown = (",".join(has) if isinstance(has, list) else has) or "left out"
             raise InvalidInputError(
-                f"index {index.name!r} is there already, with --{flag} {shown}: give another "
-                "--name, or leave the option out"
+                f"index {index.name!r} is there already, with --{OPTIONS[name].flag} {shown}: give "
+                "another --name, or leave the option out"
             )
 
 
@@ -173,7 +172,12 @@ def graph_bits(dimension: int) -> int:
 
 
 def plan(
-    found: Diagnosis, name: str, distance: str, tenant: str | None, current: bool, kind: advice.Kind
+    found: Diagnosis,
+    name: str,
+    distance: str,
+    options: Mapping[str, Any],
+    current: bool,
+    kind: advice.Kind,
 ) -> str:
     """Say what will be done; ``current`` is whether the schema is up to date."""
     table = found.table
@@ -195,7 +199,7 @@ def plan(
             f"train model {name}: {hasher.method}, {n * hasher.default_cuts(n)} bits, "
             f"distance {distance}",
             f"create index {name} of {table.rows} rows, about {size}"
-            + (f", with landmarks within each {tenant}" if tenant else "")
+            + (f", with landmarks within each {options['tenant']}" if options.get("tenant") else "")
             + f", and triggers on {table.name} that keep it fresh",
         ]
     steps.append("measure its recall")
@@ -353,7 +357,7 @@ def _watched(connection: Connection, watcher: Connection, table: str) -> Iterato
 
 
 def searches(index: HashIndex, found: Diagnosis) -> list[str]:
-    """Return examples of searches as SQL: all columns, within a tenant if any; and a filter."""
+    """Return examples of searches: all columns, within a tenant if any; and by a filter."""
     table, tenant = found.table, index.tenant_column
     with translated_errors():
         quoted = execute(
@@ -369,7 +373,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
         sql.SQL(", ").join(key)
     )
     of_tenant = sql.SQL(_TENANT).format(names[-1], sql.SQL(table.name))
-    return [
+    usual, filtered = (
         sql.SQL(template)
         .format(
             search=sql.SQL(index.search_function),
@@ -382,4 +386,7 @@ def searches(index: HashIndex, found: Diagnosis) -> list[str]:
         )
         .as_string(index.connection)
         for template in _SEARCHES
-    ]
+    )
+    if tenant is not None:
+        filtered = f"The rows of every {tenant}, which takes longer:\n\n{filtered}"
+    return [usual, filtered]

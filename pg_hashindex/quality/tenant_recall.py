@@ -6,7 +6,7 @@ from typing import LiteralString
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..index.catalog import HasRow
-from .measuring import Measuring
+from .evaluate import measure_defaults
 from .queries import draw
 
 _TENANTS: LiteralString = "SELECT tenant, codes, landmarks FROM hashindex.tenants($1)"
@@ -44,8 +44,8 @@ def tenants(index: HasRow, *, most: int | None = None) -> list[Tenant]:
 
 
 def measure_by_size(index: HasRow) -> list[Tenant]:
-    """Measure the recall within the largest tenants, the median one and the smallest."""
-    found = tenants(index)
+    """Measure the recall within the largest tenants, the median one and the smallest, if any."""
+    found = [] if index.row.tenant_column is None else tenants(index)
     places = {*range(min(_LARGEST, len(found))), len(found) // 2, len(found) - 1}
     return [measure(index, found[p]) for p in sorted(places) if 0 <= p < len(found)]
 
@@ -55,7 +55,5 @@ def measure(index: HasRow, tenant: Tenant, *, queries: int = 20, k: int = 10) ->
     row = index.row
     if tenant.tenant is None or tenant.codes < 2:
         return tenant
-    measuring = Measuring([row], draw(row, queries, tenant=tenant.tenant), k)
-    measuring.find_truth(lambda: None)
-    measured = measuring.measure(row, max(row.candidates, k), lambda: None)
+    (measured,) = measure_defaults([row], draw(row, queries, tenant=tenant.tenant), k)
     return replace(tenant, recall=measured.recall)

@@ -405,7 +405,7 @@ def swap_hash_model(
     existing
         The options before, so that the operation can be reversed.
     **options
-        Field ``filter_columns`` of `pg_hashindex.index.options.IndexOptions`; by default they stay.
+        Those that a swap alone changes: columns beside the codes. By default they stay.
 
     Raises
     ------

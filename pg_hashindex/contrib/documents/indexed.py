@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import LiteralString, Unpack
+from typing import LiteralString, TypedDict, Unpack
 
 import sqlalchemy as sa
 from numpy.typing import ArrayLike
@@ -23,7 +23,14 @@ from ...errors import (
 )
 from ...index.catalog import IndexRow, read_row, read_rows
 from ...index.handle import HashIndex
-from ...index.search import Hit, HybridOptions, SearchOptions, as_count, as_optional_count
+from ...index.search import (
+    Hit,
+    HybridOptions,
+    SearchOptions,
+    as_count,
+    as_number,
+    as_optional_count,
+)
 from ...models.functions import CANDIDATES, ModelFunctions
 from ...models.model import Metric, Model
 from ...quality.systems import GRAPH, Code, Exact
@@ -67,6 +74,15 @@ class Graph:
     system: Code
 
 
+class StoreOptions(TypedDict, total=False):
+    """The options of a vector store; see `pg_hashindex.contrib.langchain.HashIndexVectorStore`."""
+
+    schema: str
+    metric: Metric
+    index: str | None
+    trust_owner: bool
+
+
 class IndexedDocuments:
     """A table of documents, used on borrowed connections.
 
@@ -77,12 +93,12 @@ class IndexedDocuments:
     def __init__(
         self,
         source: Source,
-        *,
         table: str,
-        schema: str,
-        metric: Metric,
-        index: str | None,
-        trust_owner: bool,
+        *,
+        schema: str = "public",
+        metric: Metric = "cosine",
+        index: str | None = None,
+        trust_owner: bool = False,
     ) -> None:
         if metric not in ("cosine", "l2", "ip"):
             raise InvalidInputError(f"metric must be cosine, l2 or ip, got {metric!r}")
@@ -149,13 +165,7 @@ class IndexedDocuments:
         as_optional_count("probes", asked.get("probes"))
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
-            if isinstance(index, IndexRow):
-                if index.tenant_column is not None and asked.get("where") is None:
-                    asked = {"filter": "true", **asked}
-                hits = HashIndex(lent, index.name, index).search(query, k, **asked)
-            else:
-                given = asked.get("candidates"), asked.get("where")
-                hits = self._nearest(lent, index, query, k, *given)
+            hits = self._nearest(lent, index, query, k, asked)
             distances = {hit.id: hit.distance for hit in hits}
             rows = self.table.read(lent, list(distances), with_embedding=with_embedding)
         return [(row, distances[row.id]) for row in rows]
@@ -175,24 +185,14 @@ class IndexedDocuments:
         query, k = self.table.query(embedding), as_count("k", k)
         with self.connections.lent_to_read() as lent:
             index = self._usable_index(lent)
-            if not isinstance(index, IndexRow):
-                scores = self._fused(lent, index, query, words, k, where, **asked)
-            else:
-                if where is not None:
-                    asked["filter"] = self.table.filter(lent, where).as_string(lent)
-                elif index.tenant_column is not None:
-                    asked["filter"] = "true"
-                hits = HashIndex(lent, index.name, index).hybrid(
-                    query, words, "content", k, **asked
-                )
-                scores = {hit.id: hit.score for hit in hits}
+            scores = self._fused(lent, index, query, words, k, where, **asked)
             rows = self.table.read(lent, list(scores))
         return [(row, scores[row.id]) for row in rows]
 
     def _fused(
         self,
         connection: Connection,
-        graph: Graph | None,
+        index: IndexRow | Graph | None,
         query: Vector,
         words: str,
         k: int,
@@ -200,12 +200,13 @@ class IndexedDocuments:
         **asked: Unpack[HybridOptions],
     ) -> dict[str, float]:
         """Score documents as ``hashindex.hybrid`` does."""
-        weight, depth = asked.get("vector_weight", 0.5), asked.get("depth") or max(4 * k, 50)
+        weight = as_number("vector_weight", asked.get("vector_weight", 0.5))
+        depth = as_optional_count("depth", asked.get("depth")) or max(4 * k, 50)
         if not 0 <= weight <= 1:
             raise InvalidInputError(f"vector_weight is {weight}; it must be 0 to 1")
         if depth < k:
             raise InvalidInputError(f"depth is {depth}; it must be k or more, and k is {k}")
-        hits = self._nearest(connection, graph, query, depth, None, where)
+        hits = self._nearest(connection, index, query, depth, {"where": where})
         near = {hit.id: (place, hit.distance) for place, hit in enumerate(hits, 1)}
         configuration = asked.get("configuration")
         named = self.table.by_words(connection, words, depth, configuration, where)
@@ -232,23 +233,27 @@ class IndexedDocuments:
     def _nearest(
         self,
         connection: Connection,
-        graph: Graph | None,
+        index: IndexRow | Graph | None,
         query: Vector,
         k: int,
-        candidates: int | None,
-        where: sa.ColumnElement[bool] | None,
+        asked: SearchOptions,
     ) -> list[Hit]:
-        """Compare documents with the query: those that a graph finds by codes, or all."""
-        if graph is not None:
-            kept = max(candidates or max(CANDIDATES, 4 * k), k)
+        """Compare documents with the query: those that an index finds by codes, or all."""
+        where = asked.get("where")
+        if isinstance(index, IndexRow):
+            if where is None:
+                asked = {**index.everywhere, **asked}
+            return HashIndex(connection, index.name, index).search(query, k, **asked)
+        if index is not None:
+            kept = max(asked.get("candidates") or max(CANDIDATES, 4 * k), k)
             iterative = where is not None or kept > _MOST_EF_SEARCH
-            setting = graph.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
+            setting = index.system.setting(min(kept, _MOST_EF_SEARCH), iterative=iterative)
             setting = replace(setting, candidates=kept)
             # The transaction of the caller keeps its settings.
             with connection.transaction(force_rollback=True):
                 names, values = zip(*setting.session.items(), strict=True)
                 execute(connection, _SET, [list(names), list(map(str, values))])
-                found = self.table.nearest(connection, graph.system, query, k, where, setting)
+                found = self.table.nearest(connection, index.system, query, k, where, setting)
             # Never short in silence: few documents match, or an index holds many deleted ones.
             if len(found) == k:
                 return found

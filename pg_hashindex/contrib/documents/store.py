@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from contextlib import ExitStack
-from typing import Any, ClassVar, Literal, Unpack, get_args
+from typing import Any, ClassVar, Unpack, get_args
 
 from ... import training
 from ...db.connection import outside_transactions
@@ -14,17 +14,12 @@ from ...index.options import OPTIONS, IndexOptions, checked_options
 from ...models import functions, store
 from ...models.functions import ModelFunctions
 from ...models.model import Model
+from ...quality.advice import GRAPH_METHOD, Kind, kind_of
 from ...training import sampling
 from ...training.sampling import SAMPLE_ROWS
 from .connections import Connections, Source
 from .indexed import Graph, IndexedDocuments
 from .table import COLUMN, DocumentTable
-
-#: Result of `DocumentStore.train_index`.
-Kind = Literal["function", "index"]
-
-# It needs no rotation, so its function costs little as an expression of an index.
-_FUNCTION_METHOD = "thermometer"
 
 
 def refuse_unknown(given: Collection[str], known: Collection[str]) -> None:
@@ -131,7 +126,7 @@ class DocumentStore:
         asked: Any = checked_options(name or documents.table.name, options, to=free)
         given = [option for option, value in asked.items() if value]
         if kind is None:
-            kind = "index" if given or method not in (None, _FUNCTION_METHOD) else "function"
+            kind = "index" if given else kind_of(method or GRAPH_METHOD)
         if kind not in get_args(Kind) or (kind == "function" and given):
             raise InvalidInputError(
                 f"kind is {kind!r}; it must be function or index"
@@ -167,7 +162,7 @@ class DocumentStore:
             model = training.train(
                 drawn.X,
                 name,
-                method or (_FUNCTION_METHOD if kind == "function" else training.METHOD),
+                method or (GRAPH_METHOD if kind == "function" else training.METHOD),
                 n_bits=n_bits,
                 cuts=cuts,
                 metric=metric,

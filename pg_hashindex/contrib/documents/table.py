@@ -32,7 +32,7 @@ _BATCH_ROWS = 1_000
 
 _COLUMNS = query("documents.columns")
 
-# The value of a key, generated as (metadata ->> 'tenant') or (metadata ->> 'tenant')::bigint.
+# The value of a key, generated as (metadata ->> 'year') or (metadata ->> 'year')::bigint.
 _KEY_OF_METADATA = re.compile(r"\(+metadata ->> '((?:[^']|'')*)'::text\)+(?:::(?:integer|bigint))?")
 
 _CREATE: LiteralString = """

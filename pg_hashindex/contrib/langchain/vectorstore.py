@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 from langchain_core.documents import Document
@@ -19,7 +19,7 @@ from ...index.search import as_count
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
-from ..documents.indexed import IndexedDocuments
+from ..documents.indexed import IndexedDocuments, StoreOptions
 from ..documents.store import DocumentStore, refuse_unknown
 from ..documents.table import Entry, Row
 
@@ -77,20 +77,10 @@ class HashIndexVectorStore(DocumentStore, VectorStore):
         connection: Source,
         *,
         table: str = _TABLE,
-        schema: str = "public",
-        metric: Metric = "cosine",
-        index: str | None = None,
-        trust_owner: bool = False,
         relevance_score_fn: Callable[[float], float] | None = None,
+        **options: Unpack[StoreOptions],
     ) -> None:
-        self._documents = IndexedDocuments(
-            connection,
-            table=table,
-            schema=schema,
-            metric=metric,
-            index=index,
-            trust_owner=trust_owner,
-        )
+        self._documents = IndexedDocuments(connection, table, **options)
         self._embeddings = embeddings
         self._score_fn = relevance_score_fn
 

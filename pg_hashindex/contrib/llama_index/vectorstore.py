@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 from llama_index.core.bridge.pydantic import PrivateAttr
@@ -20,11 +20,10 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from ...errors import InvalidInputError
 from ...index.search import SearchOptions, as_count, as_optional_count
-from ...models.model import Metric
 from ...models.vectors import as_vector
 from ..documents.connections import Connections, Source
 from ..documents.filters import expression_of, shallow
-from ..documents.indexed import IndexedDocuments
+from ..documents.indexed import IndexedDocuments, StoreOptions
 from ..documents.store import DocumentStore, refuse_unknown
 from ..documents.table import Entry, Row
 from .filters import as_dictionary
@@ -59,18 +58,8 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
 
     Parameters
     ----------
-    connection
-        A URL is made into a pool of connections. A single connection serves one search at a time,
-        inside the caller's transaction if there is one.
-    table, schema
-        As they are, without quotes.
-    metric : {"cosine", "l2", "ip"}
-        The distance of searches and of the index.
-    index
-        The index to search by, where the table has several.
-    trust_owner
-        Whether to use a table of another role, which can run code as whoever uses it. A table of
-        the administrator of schema ``hashindex``, or of a role with its rights, needs no word.
+    connection, table, schema, metric, index, trust_owner
+        As `pg_hashindex.contrib.langchain.HashIndexVectorStore`.
 
     Raises
     ------
@@ -91,20 +80,10 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
         connection: Source,
         *,
         table: str = "llama_index_nodes",
-        schema: str = "public",
-        metric: Metric = "cosine",
-        index: str | None = None,
-        trust_owner: bool = False,
+        **options: Unpack[StoreOptions],
     ) -> None:
         super().__init__(stores_text=True)
-        self._documents = IndexedDocuments(
-            connection,
-            table=table,
-            schema=schema,
-            metric=metric,
-            index=index,
-            trust_owner=trust_owner,
-        )
+        self._documents = IndexedDocuments(connection, table, **options)
 
     def __getstate__(self) -> Any:
         """Return the state for copies; LlamaIndex's own leaves out what has none."""

@@ -138,16 +138,12 @@ class HashIndex(SchemaItem):
         """
         with translated_errors():
             spec = _translated(self.spec(), connection)
-            if not checkfirst:
-                run(connection, drop_statement(self.name, table=spec.table, schema=spec.schema))
-                return
-            installed = run(connection, "SELECT to_regclass('hashindex.index') IS NOT NULL")
-            if installed is not None and not installed.scalar():
-                return
-            run(
-                connection,
-                drop_statement(self.name, table=spec.table, schema=spec.schema, if_exists=True),
-            )
+            if checkfirst:
+                installed = run(connection, "SELECT to_regclass('hashindex.index') IS NOT NULL")
+                if installed is not None and not installed.scalar():
+                    return
+            place = {"table": spec.table, "schema": spec.schema}
+            run(connection, drop_statement(self.name, **place, if_exists=checkfirst))
 
     @classmethod
     def create_missing(cls, connection: sa.Connection, metadata: sa.MetaData) -> list[str]:

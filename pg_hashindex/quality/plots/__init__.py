@@ -1,8 +1,7 @@
 """Figures of indexes: recall and time, bits, sizes; needs the extra ``plot``."""
 
-from .bits import draw_ones
 from .figures import check_plot, save_figure
-from .recall import SearchPoint, draw_frontier, draw_history, draw_indexes, draw_sizes
+from .indexes import SearchPoint, draw_frontier, draw_history, draw_indexes, draw_ones, draw_sizes
 
 __all__ = [
     "SearchPoint",

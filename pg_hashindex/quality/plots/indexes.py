@@ -1,4 +1,4 @@
-"""Figures of recall and time: of indexes, over time, and of tuning; and of sizes."""
+"""Figures of indexes: recall and time, over time and of tuning; sizes, and bits of codes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from ...errors import InvalidInputError
 from .figures import (
@@ -222,4 +225,27 @@ def draw_frontier(tuned: Tuned) -> Figure:
     _label_milliseconds(panel)
     name_panel(panel, plain(tuned.index), f"recall@{tuned.k}", "p50 ms")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+@drawing()
+def draw_ones(ones: ArrayLike) -> Figure:
+    """Draw the share of codes in which each bit is one, up and down from a half.
+
+    Parameters
+    ----------
+    ones : array-like (b,)
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    shares = np.asarray(ones, dtype=np.float64)
+    figure: Figure = new_figure((7.5, 3.0))
+    panel = figure.subplots()
+    edges = np.arange(len(shares) + 1) - 0.5
+    panel.stairs(shares, edges, baseline=0.5, fill=True, color=COLOURS[0])
+    panel.axhline(0.5, color="grey", linewidth=0.8)
+    panel.set_xlim(edges[0], edges[-1])
+    panel.set_ylim(0, 1)
+    panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    name_panel(panel, "", "bit", "share of ones")
     return figure
