@@ -289,8 +289,7 @@ class _Search:
             # The index may have its columns in another order, or under other names.
             names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
             call = read_key(["%s"] * len(names), named, call)
-            placed = [one for field in self.keys for one in (field.column, *name_and_table)]
-            values = [*placed, *values]
+            values = [*(field.column for field in self.keys), *name_and_table, *values]
         conditions = []
         for name, field in zip(names, self.keys, strict=True):
             kind = field.rel_db_type(connection)
