@@ -163,6 +163,11 @@ def create_engine(url: str) -> sa.Engine:
 
 
 def _open(url: str, *, autocommit: bool = True) -> Connection:
+    if not isinstance(url, str):
+        raise ConnectionFailedError(
+            f"cannot connect to the database: its URL must be text, got {url!r}; write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        )
     try:
         parts = psycopg.conninfo.conninfo_to_dict(_libpq(url))
     except psycopg.Error:

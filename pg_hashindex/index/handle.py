@@ -11,6 +11,7 @@ from ..db.locks import retry_while_locked
 from ..db.owners import prepare_schema, trusts_owners
 from ..db.server_errors import translated_errors
 from ..db.statements import Steps, execute, run
+from ..errors import InvalidInputError
 from .catalog import (
     IndexRow,
     IndexSummary,
@@ -113,6 +114,9 @@ class HashIndex(Searches[list[Hit], list[HybridHit]]):
         DuplicateNameError, InvalidInputError, UnknownModelError, MissingRightsError
             Nothing is changed then.
         """
+        for what, value in (("name", name), ("table", table), ("column", column), ("model", model)):
+            if not isinstance(value, str):
+                raise InvalidInputError(f"{what} must be text, got a {type(value).__name__}")
         given = Jsonb(checked_options(name, options))
         values = [name, table, column, model, given, trust_owner or trusts_owners(connection)]
 

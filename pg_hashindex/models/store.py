@@ -103,7 +103,13 @@ def save(connection: Connection, model: Model) -> Model:
     ------
     MissingSchemaError, MissingRightsError
         If the schema is not installed, or the role may not write to it.
+    InvalidInputError
+        If it is not a model, but the hasher of one.
     """
+    if not isinstance(model, Model):
+        raise InvalidInputError(
+            f"a Model is stored, got {type(model).__name__}; a hasher's is hasher.to_model(NAME)"
+        )
     layers: list[tuple[Any, ...]] = [
         (
             layer.kind,

@@ -14,7 +14,7 @@ from psycopg import sql
 from ..db.progress import Progress
 from ..db.server_errors import translated_errors
 from ..db.statements import execute, one_row
-from ..errors import InvalidInputError
+from ..errors import DatabaseStateError, InvalidInputError
 from ..index.catalog import HasRow, IndexRow
 from ..index.handle import HashIndex
 from ..index.search import as_count
@@ -149,6 +149,8 @@ def tune(
     ------
     InvalidInputError
         If a number is out of range, or there is nothing to search.
+    DatabaseStateError
+        If the index is not yet encoded, so that its searches are exact.
     """
     if not 0 < recall <= 1:
         raise InvalidInputError(f"recall must be above 0 and at most 1, got {recall:g}")
@@ -157,6 +159,11 @@ def tune(
     as_count("k", k)
     row = index.row
     measuring = Measuring([row], as_queries(row, queries, random_state), k)
+    if not row.encoded:
+        raise DatabaseStateError(
+            f"index {row.name!r} is not yet encoded, and exact searches cannot be tuned; first "
+            f"run: pg-hashindex index encode {row.name}"
+        )
     # As searches for k answers keep them.
     usual = row.candidates * max(k, 10) // 10
     counts = sorted({max(count, k) for count in (*candidates, usual)})

@@ -66,6 +66,10 @@ class ArrayFile:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        # Callers may give text.
+        object.__setattr__(self, "path", Path(self.path))
+
     def __str__(self) -> str:
         if self.is_single:
             return f"{self.path} (a file of one array)"

@@ -32,7 +32,7 @@ def load_sample(
 
     Parameters
     ----------
-    path
+    path : pathlib.Path or str
         It must have an array ``X``, or one array of two dimensions that no argument names, unless
         ``vectors`` names it.
     vectors

@@ -478,6 +478,8 @@ def test_unworkable_options_are_refused_by_name(shop, vectors, monkeypatch):
     refused("7", Item.objects.nearest, "embedding", query[:7])
     shop.declare(declare(), declare(name="j"))
     refused("2 hash indexes .*: i, j; name the one", Item.objects.nearest, "embedding", query)
+    on_another = "declared on field 'embedding', and cannot search 'half'"
+    refused(on_another, Item.objects.nearest, "half", query, index="i")
     found = Item.objects.nearest("embedding", query, 1, index="items_idx")
     assert found.get().pk == 1
 

@@ -119,6 +119,9 @@ def test_answers_are_those_of_llama_index_s_own_store(store, simple):
         found = store.query(asked(filters=given), candidates=ROWS)
         assert found.ids == wanted.ids, given
         assert found.similarities == pytest.approx(wanted.similarities, abs=1e-5)
+    # Documents that a user may see, when there are none.
+    assert store.query(asked(doc_ids=[])).ids == []
+    assert store.query(asked(node_ids=[])).ids == store.query(asked()).ids
     found = store.query(asked(node_ids=["003", "004"], filters=FILTERS[9]))
     assert found.ids == simple.query(asked(node_ids=["003", "004"], filters=FILTERS[9])).ids
     assert [node.ref_doc_id for node in store.query(asked(doc_ids=["doc3", "x"])).nodes] == [

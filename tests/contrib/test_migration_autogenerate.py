@@ -194,6 +194,33 @@ def test_filter_columns_are_of_an_index_as_it_was_made(project, connection, item
     assert kept.fetchall() == [(3, "a"), (3, "b"), (3, "c")]
 
 
+@pytest.mark.parametrize("before", [{"filter_columns": ["price"]}, {"key_columns": "price"}])
+@pytest.mark.parametrize("after", [{}, {"filter_columns": ["category"]}])
+def test_a_dropped_column_that_the_index_reads(project, connection, items, model, before, after):
+    """Triggers would fail without it; added again, it has other values than former codes."""
+    connection.execute(
+        "ALTER TABLE items ADD price integer; UPDATE items SET price = id;"
+        "ALTER TABLE items ADD UNIQUE (price)"
+    )
+    is_key = "key_columns" in before
+    if is_key:
+        connection.execute("ALTER TABLE items ALTER price SET NOT NULL")
+    price = sa.Column("price", sa.Integer, unique=True, nullable=not is_key)
+    project.declares(declared(price, model="lsh", **before))
+    project.generate()
+    project.upgrade()
+    project.declares(declared(model="lsh", **after))
+    lines = [line.split("(")[0] for line in body(project.generate(), "upgrade")]
+    assert (lines[0], lines[-1]) == ("op.drop_hash_index", "op.create_hash_index")
+    project.upgrade()
+    project.check()
+    connection.execute("UPDATE items SET embedding = embedding")
+    assert_fresh(LiveIndex.open(connection, "items_idx"))
+    if not is_key:
+        project.downgrade()
+        assert_fresh(LiveIndex.open(connection, "items_idx"))
+
+
 def test_another_tenant_needs_another_index(project, connection, items, model):
     project.declares(declared(model="lsh", tenant="category"))
     assert "tenant='category')" in project.generate()

@@ -20,6 +20,7 @@ from fixtures.indexes import indexed
 from pgvector.sqlalchemy import VECTOR
 from sqlalchemy import orm
 
+from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
 from pg_hashindex.contrib.sqlalchemy import nearest
 from pg_hashindex.errors import InvalidInputError
 
@@ -183,3 +184,13 @@ def test_entities_and_columns_that_do_not_belong_together():
         nearest(Book, Book.embedding, QUERY, index="books_idx", key=Review.id)
     for entity in (Book, other):
         nearest(entity, entity.embedding, QUERY, index="books_idx", key=entity.price)
+
+
+def test_an_index_of_another_column_is_refused():
+    columns = [sa.Column(name, VECTOR(2)) for name in "vw"]
+    table = sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True), *columns)
+    Declared("w_idx", table.c.w, model="m")
+    with pytest.raises(
+        InvalidInputError, match=r"w_idx' is declared on t.w, and cannot search t.v"
+    ):
+        nearest(table, table.c.v, [1, 2], index="w_idx")

@@ -4,6 +4,7 @@ import re
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 from fixtures.checks import assert_fresh
 from fixtures.databases import run_as_admin
 from fixtures.health import troubles
@@ -108,6 +109,9 @@ def test_a_database_of_sql_ascii(server, make_database, vectors):
         ("postgresql://me:secret@h/db?ssl=require", "sslmode=require"),
         ("postgis://me:secret@h/db", "begins with postgis://, not postgresql://"),
         ("postgresql://me:a?secret&b@h/db", "cannot be read"),
+        # An environment variable that is not set.
+        (None, "must be text, got None"),
+        (sa.make_url("postgresql://me:secret@h/db"), "must be text, got "),
     ],
 )
 def test_urls_of_other_drivers(url, message):

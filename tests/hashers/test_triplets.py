@@ -19,11 +19,13 @@ def brute_force(X, y, k):
     return found
 
 
+@pytest.mark.parametrize("scale", [1, 1e-30, 1e30])
 @pytest.mark.parametrize("k", [1, 3, 60])
-def test_of_labels_are_nearest_neighbours(k, rows, labels):
+def test_of_labels_are_nearest_neighbours(k, scale, rows, labels):
     X, y = rows[:50].astype(np.float64), labels[:50].copy()
     y[:1] = 99  # alone in its class
-    found = label_triplets(rows[:50], Labels.read(y, 50), k, 1_000_000, np.random.default_rng(0))
+    scaled = (X * scale).astype(np.float32)
+    found = label_triplets(scaled, Labels.read(y, 50), k, 1_000_000, np.random.default_rng(0))
     assert len(np.unique(found, axis=0)) == len(found)
     assert set(map(tuple, found.tolist())) == brute_force(X, y, k)
 

@@ -162,6 +162,13 @@ def test_a_unique_index_that_is_not_a_key(undone, model, index_on):
 
 
 @pytest.mark.newest
+@pytest.mark.parametrize("what", ["name", "table", "column", "model"])
+def test_arguments_that_are_not_text(connection, items, model, what):
+    given = {"name": "i", "table": "items", "column": "embedding", "model": "lsh"} | {what: model}
+    with pytest.raises(InvalidInputError, match=f"{what} must be text, got a Model"):
+        HashIndex.create(connection, **given)
+
+
 @pytest.mark.parametrize(
     ("made", "key", "hint"),
     [

@@ -10,6 +10,7 @@ from fixtures.checks import assert_fresh
 from fixtures.filters import look_codes_up
 from pgvector import Vector
 from pgvector.sqlalchemy import VECTOR
+from sqlalchemy.dialects.postgresql import JSONB
 
 from pg_hashindex import operations, store
 from pg_hashindex.contrib.sqlalchemy import HashIndex as Declared
@@ -302,4 +303,26 @@ def test_key_columns_with_the_names_of_arguments(connection, url, things, vector
     engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     with engine.connect() as session:
         assert [tuple(row[:2]) for row in session.execute(near)] == wanted
+    engine.dispose()
+
+
+def test_a_key_with_json_in_statements_of_sqlalchemy(connection, url, things, vectors):
+    """The text of a string has its quotes, which tell it from a number."""
+    connection.execute(
+        "ALTER TABLE things ALTER tenant_id TYPE jsonb USING "
+        "(ARRAY['\"1\"', '1', '[\"x\"]'])[tenant_id + 1]::jsonb"
+    )
+    create(connection)
+    table = sa.Table(
+        "things",
+        sa.MetaData(),
+        sa.Column("id", sa.BigInteger, primary_key=True),
+        sa.Column("tenant_id", JSONB, primary_key=True),
+        sa.Column("embedding", VECTOR(8)),
+    )
+    near = nearest(table, table.c.embedding, vectors[10], index="things_idx", candidates=300)
+    engine = sa.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    with engine.connect() as session:
+        found = [(row.tenant_id, row.id) for row in session.execute(near)]
+    assert found == [(["1", 1, ["x"]][key[0]], key[1]) for key in exact(vectors, vectors[10])]
     engine.dispose()

@@ -245,6 +245,11 @@ def test_valid_names(connection, items):
         assert [m.name for m in store.drop(connection, name)] == [name]
 
 
+def test_a_hasher_is_not_a_model(connection):
+    with pytest.raises(InvalidInputError, match=r"got LSH; a hasher's is hasher.to_model"):
+        store.save(connection, LSH(n_bits=8))
+
+
 @pytest.mark.parametrize(
     "name", ["", ":", "a:1", "m" * 64, "é" * 64, "a\nb", "a\n", "\t", "\x01", "\x1f"]
 )

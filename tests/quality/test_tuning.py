@@ -5,10 +5,11 @@ import re
 import numpy as np
 import psycopg
 import pytest
+from fixtures.indexes import create_index
 from fixtures.recall import brute_force_recall
 
 from pg_hashindex.db.connection import connect
-from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.errors import DatabaseStateError, InvalidInputError
 from pg_hashindex.hashers import LSH
 from pg_hashindex.index.handle import HashIndex
 from pg_hashindex.quality import queries
@@ -134,9 +135,19 @@ def test_goals_out_of_range(index, arguments, message):
         tune(index, **({"recall": 0.9} | arguments))
 
 
+def test_an_index_that_is_not_yet_encoded(connection, items, model):
+    """Its exact searches would have the fewest candidates reach any recall."""
+    index = create_index(connection)
+    with pytest.raises(DatabaseStateError, match="not yet encoded.* index encode items_idx"):
+        tune(index, 0.9, queries=5)
+    index.encode()
+    assert tune(index, 0.9, queries=5).points
+
+
 def test_a_table_without_rows(connection, items, model):
     index = HashIndex.create(connection, "i", table="items", column="embedding", model="lsh")
     connection.execute("TRUNCATE items")
+    index.encode()
     with pytest.raises(InvalidInputError, match="fewer than two rows"):
         tune(index, 0.9)
 

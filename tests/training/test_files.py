@@ -50,7 +50,7 @@ def test_damaged_archives(tmp_path, vectors):
         with pytest.raises(InvalidInputError, match="cannot read arrays"):
             load_sample(tmp_path / name)
     np.savez(tmp_path / "beside.npz", X=vectors, notes=np.array([None]))
-    np.testing.assert_array_equal(load_sample(tmp_path / "beside.npz").X, vectors)
+    np.testing.assert_array_equal(load_sample(str(tmp_path / "beside.npz")).X, vectors)
 
 
 #: Edges of no graph, and their messages.

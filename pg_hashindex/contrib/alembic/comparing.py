@@ -56,9 +56,10 @@ def _compare(
     _leave_out_ours(upgrade_ops)
     existing = existing_indexes(connection, default_schema)
     sizes = model_sizes(connection)
+    gone = _dropped_columns(upgrade_ops)
     dropped, made = [], []
     for name, declared, found in _pairs(context, upgrade_ops, existing, default_schema):
-        before, after = _changes(name, declared, found, sizes, default_schema)
+        before, after = _changes(name, declared, found, sizes, default_schema, gone)
         dropped += before
         made += after
     upgrade_ops.ops[:] = [*dropped, *upgrade_ops.ops, *made]
@@ -139,6 +140,7 @@ def _changes(
     found: Existing | None,
     sizes: ModelSize,
     default_schema: str | None,
+    gone: set[tuple[str | None, str, str]],
 ) -> tuple[list[MigrateOperation], list[MigrateOperation]]:
     """Return the operations before all changes of tables, and those after them."""
     drop: list[MigrateOperation] = []
@@ -159,7 +161,13 @@ def _changes(
             return [], []
         _log.info("Detected added hash index %r", name)
         return [], [CreateHashIndexOp(spec)]
-    if _is_another(spec, found) or declared.dimension not in (None, found.dimension):
+    read = [*found.spec.options["key_columns"], *found.spec.options["filter_columns"]]
+    if (
+        _is_another(spec, found)
+        or declared.dimension not in (None, found.dimension)
+        # Triggers read them; and a downgrade adds a column that former codes have no values of.
+        or any((found.spec.schema, found.spec.table, column) in gone for column in read)
+    ):
         _log.info("Detected hash index %r, to be recreated", name)
         return drop, [CreateHashIndexOp(spec)]
     changes: list[MigrateOperation] = []
@@ -172,6 +180,17 @@ def _changes(
         before = {key: value for key, value in found.spec.options.items() if key in lost}
         changes.append(ConfigureHashIndexOp(name, settings, before))
     return [], [ChangeHashIndexOps(changes)] if len(changes) > 1 else changes
+
+
+def _dropped_columns(upgrade_ops: ops.UpgradeOps) -> set[tuple[str | None, str, str]]:
+    """Return schema, table and name of each column that is dropped."""
+    return {
+        (operation.schema, operation.table_name, operation.column_name)
+        for changed in upgrade_ops.ops
+        if isinstance(changed, ops.ModifyTableOps)
+        for operation in changed.ops
+        if isinstance(operation, ops.DropColumnOp)
+    }
 
 
 def _swap(spec: IndexSpec, found: Existing, sizes: ModelSize) -> list[MigrateOperation]:

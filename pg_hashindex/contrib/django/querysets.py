@@ -196,11 +196,13 @@ class NearestQuerySet(models.QuerySet):  # type: ignore[misc]
     def _declared(self, kind: type[Any], field: Any, index: str | None) -> dict[str, Any]:
         """Return the indexes of a kind that are declared on a field: just one if none is named."""
         meta = self.model._meta.concrete_model._meta
-        declared = {
-            each.name: each
-            for each in meta.indexes
-            if isinstance(each, kind) and each.fields == [field.name]
-        }
+        every = {each.name: each for each in meta.indexes if isinstance(each, kind)}
+        declared = {name: each for name, each in every.items() if each.fields == [field.name]}
+        if index in every and index not in declared:
+            raise InvalidInputError(
+                f"index {index!r} is declared on field {every[index].fields[0]!r}, and cannot "
+                f"search {field.name!r}"
+            )
         if index is None and len(declared) != 1:
             raise InvalidInputError(
                 f"{len(declared)} hash indexes are declared on {meta.label}.{field.name}"
@@ -289,8 +291,7 @@ class _Search:
             # The index may have its columns in another order, or under other names.
             names = [f"id_{n}" for n, _ in enumerate(self.keys, 1)]
             call = read_key(["%s"] * len(names), named, call)
-            placed = [one for field in self.keys for one in (field.column, *name_and_table)]
-            values = [*placed, *values]
+            values = [*(field.column for field in self.keys), *name_and_table, *values]
         conditions = []
         for name, field in zip(names, self.keys, strict=True):
             kind = field.rel_db_type(connection)

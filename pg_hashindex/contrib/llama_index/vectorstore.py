@@ -174,8 +174,8 @@ class HashIndexVectorStore(DocumentStore, BasePydanticVectorStore):
             raise InvalidInputError(f"a HashIndexVectorStore has no queries of mode {mode.value}")
         refuse_unknown(options, _OPTIONS[mode])
         with shallow():
-            # Retrievers give empty lists where they have none.
-            where = self._where(query.filters, query.node_ids or None, query.doc_ids or None)
+            # Retrievers give an empty list of nodes where they have none; of documents, callers do.
+            where = self._where(query.filters, query.node_ids or None, query.doc_ids)
             found = self._found(mode, query, where, options)
         return VectorStoreQueryResult(
             nodes=[_node_of(row) for row, _ in found],

@@ -251,12 +251,13 @@ def _check_table(entity: Any, column: Any) -> None:
 def _declared(column: Any, name: str | None) -> HashIndex | None:
     """Find the declared index; an index given by name need not be declared."""
     table = filters.unaliased(column.table)
-    found = {
-        declared.name: declared
-        for declared in (declared_on(table).values() if isinstance(table, sa.Table) else ())
-        if declared.column.name == column.name
-    }
+    declared = declared_on(table) if isinstance(table, sa.Table) else {}
+    found = {each.name: each for each in declared.values() if each.column.name == column.name}
     if name is not None:
+        if name in declared and name not in found:
+            raise InvalidInputError(
+                f"index {name!r} is declared on {declared[name].column}, and cannot search {column}"
+            )
         return found.get(name)
     if len(found) != 1:
         raise InvalidInputError(

@@ -73,13 +73,23 @@ def read_key(columns: Sequence[str], index: str, answers: str) -> str:
     It has a column for each of the key, and the distance. All are given as SQL; columns and index
     are literals. The order of the columns in the text is that of the index.
     """
-    values = ", ".join(
-        "pg_catalog.json_array_element_text(s.id::pg_catalog.json, (SELECT "  # noqa: S608
-        f"pg_catalog.array_position(i.key_columns, {column}) OPERATOR(pg_catalog.-) 1 "
-        f"FROM hashindex.index i WHERE i.name OPERATOR(pg_catalog.=) {index}))"
-        for column in columns
+    places = ", ".join(
+        f"pg_catalog.array_position(i.key_columns, {column}) OPERATOR(pg_catalog.-) 1 AS n_{n}"
+        for n, column in enumerate(columns)
     )
-    return f"(SELECT {values}, s.distance FROM {answers} s)"  # noqa: S608
+    # A value of type jsonb is not unpacked: "a" is its text, not a.
+    values = ", ".join(
+        f"CASE pg_catalog.to_regtype(i.key_types[i.n_{n} OPERATOR(pg_catalog.+) 1]) "
+        f"WHEN 'pg_catalog.jsonb'::pg_catalog.regtype "
+        f"THEN pg_catalog.json_array_element(s.id::pg_catalog.json, i.n_{n})::pg_catalog.text "
+        f"ELSE pg_catalog.json_array_element_text(s.id::pg_catalog.json, i.n_{n}) END"
+        for n, _ in enumerate(columns)
+    )
+    return (
+        f"(WITH i AS MATERIALIZED (SELECT i.key_types, {places} FROM hashindex.index i "  # noqa: S608
+        f"WHERE i.name OPERATOR(pg_catalog.=) {index}) "
+        f"SELECT {values}, s.distance FROM {answers} s, i)"
+    )
 
 
 def function_call(function: str, values: dict[str, Any]) -> str:

@@ -117,6 +117,8 @@ def _neighbours(
     k = min(n_neighbours, n - 1)
     # Centre, so that the expanded squared distance cancels least.
     centred = X - X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    # Then squares are float32 numbers, whatever the scale. A power of two rounds nothing.
+    centred = np.ldexp(centred, -np.frexp(np.abs(centred).max())[1])
     squares = np.einsum("ij,ij->i", centred, centred)
     near, far = np.empty((n, k), np.intp), np.empty((n, k), np.intp)
     for block in row_slices(n, _BLOCK_ROWS):
