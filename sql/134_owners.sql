@@ -29,6 +29,8 @@ $$;
 CREATE OR REPLACE FUNCTION hashindex._is_trusted(base oid, trusted text[], columns text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE
 SET search_path FROM CURRENT
+-- Otherwise each search of a partitioned table plans this again.
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     -- Objects of the administrator are looked up in one step, which costs 50 us, and 3 for each partition.

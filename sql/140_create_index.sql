@@ -151,7 +151,7 @@ BEGIN
         base
     );
     EXECUTE format(
-        -- PLAIN storage avoids short headers: a code that has one is copied for each operator of a search.
+        -- PLAIN storage keeps long codes in their rows.
         'ALTER TABLE %s %s, ALTER COLUMN code SET NOT NULL, ALTER COLUMN code SET STORAGE PLAIN%s',
         code_table, (SELECT string_agg(format('ALTER COLUMN %I SET NOT NULL', k.name), ', ' ORDER BY k.n) FROM unnest(hashindex._code_keys(i)) WITH ORDINALITY k(name, n)),
         CASE WHEN with_key THEN format(', ADD PRIMARY KEY (%s)', hashindex._columns_of(NULL, hashindex._code_keys(i))) END

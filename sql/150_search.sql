@@ -288,6 +288,8 @@ RETURNS TABLE (id text, distance double precision)
 LANGUAGE plpgsql STABLE PARALLEL UNSAFE ROWS 10
 SET search_path FROM CURRENT
 SET jit = off
+-- Otherwise the functions that it calls plan their statements again in each search.
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name);
