@@ -10,7 +10,9 @@ SET quote_all_identifiers = off
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
+    -- Not by the view, which hides models from those who may not read the codes.
+    n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     named text := coalesce(i.swap_of, i.name);
@@ -35,7 +37,7 @@ BEGIN
     END IF;
     BEGIN
         IF i.column_name = ANY (columns) THEN
-            PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension, false);
+            PERFORM hashindex._check_vector_column(base, i.column_name, dimension, false);
         END IF;
         PERFORM hashindex._check_names(base);
         IF i.key_columns <@ columns THEN
@@ -70,8 +72,8 @@ BEGIN
                 )
             WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
-            WHEN c.type <> format('bit(%s)', used.n_bits) THEN
-                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, used.n_bits)
+            WHEN c.type <> format('bit(%s)', n_bits) THEN
+                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, n_bits)
             WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
                 OR kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
                     <> (hashindex._distribution_of(codes)).column_name THEN
