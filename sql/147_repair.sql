@@ -176,7 +176,7 @@ BEGIN
     FOR marked IN
         SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
         -- The codes in use are verified after those beside them.
-        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
+        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT w.relation FROM hashindex._wanted_triggers(i, base) w)
             AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
@@ -194,7 +194,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    names text[] := hashindex._trigger_names(i);
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
     found record;
 BEGIN
@@ -204,10 +203,10 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
-            WHEN t.tgname <> ALL (names) OR p.part IS NULL THEN 'foreign'
+            WHEN w.relation IS NULL THEN 'foreign'
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
             WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
-        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
+        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._wanted_triggers(i, base) w ON (w.relation, w.name) = (t.tgrelid, t.tgname)
         ORDER BY fault, t.tgrelid::regclass::text
     LOOP
         CONTINUE WHEN found.fault IS NULL;
