@@ -318,7 +318,9 @@ def _awaited(name, *given, **options):
 )  # fmt: skip
 def test_a_search_with_no_tenant_is_refused(index, search):
     index.connection.execute("ALTER TABLE things ADD label text")
-    with pytest.raises((HashIndexError, psycopg.Error), match="names none|tenant is None|syntax error"):
+    with pytest.raises(
+        (HashIndexError, psycopg.Error), match="names none|tenant is None|syntax error"
+    ):
         search(index)
 
 
