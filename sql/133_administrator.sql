@@ -71,10 +71,10 @@ DECLARE
     grants text;
 BEGIN
     -- Encoding locks rows, which needs UPDATE; partitions are read and locked by the rights on their parent.
-    SELECT string_agg(format('GRANT %s ON %s TO %s;', l.missing, p.part, administrator), ' ' ORDER BY p.is_partition, p.part) INTO grants
-    FROM hashindex._parts_of(base) p CROSS JOIN LATERAL (
+    SELECT string_agg(format('GRANT %s ON %s TO %s;', l.missing, w.relation, administrator), ' ' ORDER BY w.relation <> base, w.relation) INTO grants
+    FROM (SELECT DISTINCT t.relation FROM hashindex._wanted_triggers(i, base) t) w CROSS JOIN LATERAL (
         SELECT string_agg(r, ', ') AS missing FROM unnest('{SELECT,UPDATE,TRIGGER}'::text[]) r
-        WHERE NOT (p.is_partition AND r <> 'TRIGGER') AND NOT has_table_privilege(administrator, p.part, r)
+        WHERE (w.relation = base OR r = 'TRIGGER') AND NOT has_table_privilege(administrator, w.relation, r)
     ) l
     WHERE l.missing IS NOT NULL;
     IF grants IS NOT NULL THEN

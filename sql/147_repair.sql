@@ -10,7 +10,9 @@ SET quote_all_identifiers = off
 SET standard_conforming_strings = on
 AS $$
 DECLARE
-    used hashindex.model := m FROM hashindex.readable_model m WHERE m.id = i.model_id;
+    -- Not by the view, which hides models from those who may not read the codes.
+    n_bits integer := m.n_bits FROM hashindex.model m WHERE m.id = i.model_id;
+    dimension integer := m.dimension FROM hashindex.model m WHERE m.id = i.model_id;
     base regclass := hashindex._oid_of(i.schema_name, i.table_name);
     codes regclass := to_regclass(format('hashindex.%I', i.code_table));
     named text := coalesce(i.swap_of, i.name);
@@ -35,7 +37,7 @@ BEGIN
     END IF;
     BEGIN
         IF i.column_name = ANY (columns) THEN
-            PERFORM hashindex._check_vector_column(base, i.column_name, used.dimension, false);
+            PERFORM hashindex._check_vector_column(base, i.column_name, dimension, false);
         END IF;
         PERFORM hashindex._check_names(base);
         IF i.key_columns <@ columns THEN
@@ -70,8 +72,8 @@ BEGIN
                 )
             WHEN codes IS NULL THEN format('code table hashindex.%I is gone', i.code_table)
             WHEN c.type IS NULL THEN format('column "code" of %s is gone', codes)
-            WHEN c.type <> format('bit(%s)', used.n_bits) THEN
-                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, used.n_bits)
+            WHEN c.type <> format('bit(%s)', n_bits) THEN
+                format('column "code" of %s is of type %s, the model gives bit(%s)', codes, c.type, n_bits)
             WHEN (hashindex._distribution_of(base)).method IS DISTINCT FROM (hashindex._distribution_of(codes)).method
                 OR kept[array_position(i.key_columns, (hashindex._distribution_of(base)).column_name)]
                     <> (hashindex._distribution_of(codes)).column_name THEN
@@ -174,7 +176,7 @@ BEGIN
     FOR marked IN
         SELECT t.tgname, t.tgrelid::regclass AS relation FROM hashindex._triggers_of(i) t
         -- The codes in use are verified after those beside them.
-        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT p.part FROM hashindex._parts_of(base) p)
+        WHERE CASE WHEN verified THEN NOT hashindex._is_logged_for(i) AND t.tgrelid IN (SELECT w.relation FROM hashindex._wanted_triggers(i, base) w)
             AND obj_description(t.oid, 'pg_trigger') IS NOT NULL ELSE t.tgrelid = base END
     LOOP
         EXECUTE format('COMMENT ON TRIGGER %I ON %s IS %L', marked.tgname, marked.relation, CASE WHEN NOT verified THEN
@@ -192,7 +194,6 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(_restore_triggers.name);
     base regclass := format('%I.%I', i.schema_name, i.table_name)::regclass;
-    names text[] := hashindex._trigger_names(i);
     before oid[] := ARRAY(SELECT t.oid FROM hashindex._triggers_of(i) t);
     found record;
 BEGIN
@@ -202,10 +203,10 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     FOR found IN
         SELECT t.tgname, t.tgrelid::regclass AS relation, CASE
-            WHEN t.tgname <> ALL (names) OR p.part IS NULL THEN 'foreign'
+            WHEN w.relation IS NULL THEN 'foreign'
             WHEN t.tgenabled NOT IN ('O', 'A') THEN 'disabled'
             WHEN obj_description(t.oid, 'pg_trigger') IS NOT NULL THEN 'unverified' END AS fault
-        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._parts_of(base) p ON p.part = t.tgrelid
+        FROM hashindex._triggers_of(i) t LEFT JOIN hashindex._wanted_triggers(i, base) w ON (w.relation, w.name) = (t.tgrelid, t.tgname)
         ORDER BY fault, t.tgrelid::regclass::text
     LOOP
         CONTINUE WHEN found.fault IS NULL;

@@ -144,7 +144,7 @@ BEGIN
         PERFORM hashindex._refuse('probes', probes, '1 to 1000');
     END IF;
     IF i.tenant_column IS NOT NULL THEN
-        wanted_rows := concat_ws(' AND ', coalesce(nullif(wanted_rows, ''), CASE WHEN tenant IS NULL THEN 'true' END), CASE WHEN tenant IS NOT NULL THEN of_tenant END);
+        wanted_rows := concat_ws(' AND ', CASE WHEN wanted_rows <> '' OR filter = '' THEN wanted_rows WHEN tenant IS NULL THEN 'true' END, CASE WHEN tenant IS NOT NULL THEN of_tenant END);
     END IF;
     expected := hashindex._estimate(format(E'SELECT FROM %s WHERE (%s\n)', base, wanted_rows), filter_path);
     IF of_tenant IS NOT NULL AND wanted_rows <> of_tenant THEN

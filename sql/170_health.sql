@@ -364,14 +364,14 @@ BEGIN
                format('ALTER TABLE %s NO FORCE ROW LEVEL SECURITY; or ALTER ROLE %s BYPASSRLS', base, administrator)
         WHERE hashindex._is_hidden(base)
         UNION ALL
-        -- A statement on a partitioned table fires the triggers of that table. A trigger that is enabled for replicas only does not fire here.
-        SELECT 'triggers', CASE WHEN p.is_partition THEN 'warning' ELSE 'broken' END,
-               format('%s on %s %s', n.name, p.part, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
-               CASE WHEN p.is_partition THEN 'writes straight to these partitions are not seen'
+        -- A trigger that is enabled for replicas only does not fire here.
+        SELECT 'triggers', CASE WHEN w.is_partition THEN 'warning' ELSE 'broken' END,
+               format('%s on %s %s', w.name, w.relation, CASE WHEN t.tgname IS NULL THEN 'is missing' ELSE 'is disabled' END),
+               CASE WHEN w.is_partition THEN 'writes straight to these partitions are not seen'
                     ELSE 'writes are not seen' END,
                repair || ', which also fixes the codes of rows written meanwhile'
-        FROM hashindex._parts_of(base) p CROSS JOIN unnest(hashindex._trigger_names(i)) n(name)
-        LEFT JOIN pg_trigger t ON t.tgrelid = p.part AND t.tgname = n.name
+        FROM hashindex._wanted_triggers(i, base) w
+        LEFT JOIN pg_trigger t ON t.tgrelid = w.relation AND t.tgname = w.name
             AND t.tgfoid = to_regproc(format('hashindex.%I', hashindex._sync_name(i.triggers)))
         WHERE (t.tgenabled IN ('O', 'A')) IS NOT TRUE
         UNION ALL

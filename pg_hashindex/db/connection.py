@@ -280,6 +280,9 @@ def outside_transactions(connection: Connection, why: str) -> Iterator[None]:
         yield
     finally:
         if not connection.closed:
+            # Ctrl-C after BEGIN and before the block that ends it.
+            if connection.info.transaction_status != TransactionStatus.IDLE:
+                connection.rollback()
             for setting in settings:
                 execute(connection, "SELECT pg_catalog.set_config($1, $2, false)", setting)
             connection.autocommit, connection.isolation_level, connection.read_only = before

@@ -197,6 +197,12 @@ def _translate(
             f"{message}{'' if table is None else f' while accessing {table}'}; run the command "
             f"again with more time (PGOPTIONS='-c {limit}=1h') or when fewer others use the table"
         )
+    if state in {"26000", "42P05"}:
+        return DatabaseStateError(
+            f"{message}: a pooler in transaction mode that does not track prepared statements gave "
+            "this connection the session of another; connect to the server itself, or in Python "
+            "set prepare_threshold = None on the connection"
+        )
     if state == "0A000" and message.startswith("cross-database references"):
         return InvalidInputError(message)
     if state in _COMMON:

@@ -140,6 +140,8 @@ def diagnose(
             ):
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                # It is idle while a model is trained.
+                connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 # The first statement: it waits for whoever has locked the table.
                 found = _Doctor(
                     connection, table, column, k, filters, metric, deadline, measure, only

@@ -59,6 +59,8 @@ BEGIN
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
             SELECT {changed_key} FROM old_rows o FULL JOIN new_rows n ON {same n.key o.key} WHERE {is_changed}
+                -- Through a table that this one is a part of: another column may have moved the row from one part to another.
+                OR TG_NARGS > 0
             UNION
             SELECT k.id FROM (
                 SELECT {row n.key} AS id, 1 AS n FROM new_rows n UNION ALL SELECT {row o.key}, -1 FROM old_rows o

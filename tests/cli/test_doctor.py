@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -493,9 +494,15 @@ def test_inside_a_transaction(bare, docs):
         diagnose(bare, "docs", "v")
 
 
-def test_settings_are_as_before(bare, docs):
+def test_settings_are_as_before(bare, docs, monkeypatch):
     bare.execute("CREATE INDEX docs_hnsw ON docs USING hnsw (v vector_l2_ops)")
     bare.execute("SET hnsw.ef_search = 77; SET statement_timeout = '77s'; SET enable_sort = on")
+    bare.execute("SET idle_in_transaction_session_timeout = '500ms'")
+    # As long as a model trains.
+    pauses = iter([1])
+    monkeypatch.setattr(
+        "pg_hashindex.quality.doctor.tell", lambda *_, **__: time.sleep(next(pauses, 0))
+    )
     found = diagnose(bare, "docs", "v", filters=["part = 1"], sample=5)
     assert [p.value for p in found.points if p.current] == [77, 77]
     for name in ("hnsw.ef_search", "statement_timeout", "enable_sort", "lock_timeout"):

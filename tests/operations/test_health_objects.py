@@ -269,6 +269,9 @@ def test_a_reader_checks(connection, as_role, items, model, access):
         assert troubles(HashIndex.open(reader, "items_idx"), full=full) == {}
     with denied():
         reader.execute(f"DELETE FROM hashindex.{tables_of(index)[0]}".encode())
+    index.revoke("checker")
+    with pytest.raises(MissingRightsError, match="permission denied for table items_idx_"):
+        operations.check(HashIndex.open(reader, "items_idx"))
     connection.execute("REVOKE SELECT ON items FROM checker")
     with pytest.raises(MissingRightsError, match="permission denied for table items"):
         operations.check(HashIndex.open(reader, "items_idx"))

@@ -66,6 +66,20 @@ def test_searches_prepare_nothing_if_that_is_switched_off(listed, url):
     assert found == (0,)
 
 
+@pytest.mark.parametrize(
+    "done", ["EXECUTE 'DEALLOCATE ALL'", "EXECUTE format('PREPARE _pg3_%s AS SELECT 1', n)"]
+)
+def test_statements_that_a_pooler_does_not_track(listed, done):
+    """Another connection had the session meanwhile."""
+    if "ALL" in done:
+        listed.search([1.0] * 8)
+    listed.connection.execute(
+        f"DO 'BEGIN FOR n IN 0..99 LOOP {done.replace(chr(39), 2 * chr(39))}; END LOOP; END'"
+    )
+    with pytest.raises(DatabaseStateError, match="prepared statement.*pooler in transaction mode"):
+        listed.search([1.0] * 8)
+
+
 def test_searches_and_writes(listed, url, pooled):
     through = pooled(url, "transaction")
     with connect(through) as one, connect(through) as two:
