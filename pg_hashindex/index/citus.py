@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, LiteralString
 
-import numpy as np
-from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.citus import is_distributed
@@ -30,6 +28,7 @@ from .catalog import IndexRow
 from .encoding import only_encoder
 from .landmarks.building import LandmarkBuild
 from .landmarks.table_blocks import Block, WrongDimensionError, read_blocks
+from .landmarks.training import Centres
 from .verifying import Verifier
 
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
@@ -287,7 +286,7 @@ class ShardBuild(LandmarkBuild):
             except WrongDimensionError:
                 raise self._wrong_dimension() from None
 
-    def _make_landmarks(self, centres: NDArray[np.float32]) -> None:
+    def _make_landmarks(self, centres: Centres) -> None:
         with self.connection.transaction():
             self._lock_entry()
             (generation,) = self._execute(

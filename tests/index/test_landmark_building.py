@@ -97,7 +97,7 @@ def test_landmarks_are_the_means_of_their_rows(index):
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     listed = entries(index)
     places = np.array([listed[row[0]] for row in rows])
-    for number, point in enumerate(landmarks_of(index).points):
+    for number, point in enumerate(landmarks_of(index)):
         members = vectors[places == number]
         # Those of fewer rows stay as they were trained, on three rows at least.
         if len(members) >= 3:
@@ -126,7 +126,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     layers = [normalize()] * scaled + [affine(weights)]
     store.save(connection, Model("m", "lsh", 8, layers))
     index = indexed(connection, model="m", metric=metric, access="landmarks")
-    points = landmarks_of(HashIndex.open(connection, "items_idx")).points
+    points = landmarks_of(HashIndex.open(connection, "items_idx"))
     assert points.shape[1] == dimension
     if (not scaled and metric == "cosine") or bits < 8:
         np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, atol=0.01)
@@ -385,10 +385,10 @@ def test_rebalance(index, vectors):
     connection.execute(
         "UPDATE items SET embedding = embedding + '[1,1,1,1,0,0,0,0]' WHERE id < 900"
     )
-    before, codes = len(landmarks_of(index).points), tables_of(index)[0]
+    before, codes = len(landmarks_of(index)), tables_of(index)[0]
     done = index.rebalance()
     assert (done.rows, done.landmarks_before) == (5000, before)
-    assert done.landmarks == len(landmarks_of(index).points) > 1.3 * before
+    assert done.landmarks == len(landmarks_of(index)) > 1.3 * before
     assert tables_of(index)[0] != codes
     assert_listed(index)
     index = HashIndex.open(connection, "items_idx")

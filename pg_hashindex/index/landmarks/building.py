@@ -58,7 +58,7 @@ from .tenants import (
     leaders_of,
     train_within,
 )
-from .training import landmark_count, train_by_blocks
+from .training import Centres, Round, landmark_count, train_by_blocks, training_rows
 from .workers import Jobs, Range, Ranges, Workers
 
 # The largest number of a halfvec.
@@ -358,14 +358,17 @@ class LandmarkBuild:
         centres = self._train(rows)
         if centres is None:
             return False
-        self._rows, self.largest = rows, ListSums.largest_of(centres)
+        self._rows, self.largest = rows, centres.largest
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
+        points = self._halves(centres)
+        # Their place is for reading.
+        del centres
         with self.connection.transaction():
-            self._write_landmarks(self._halves(centres))
+            self._write_landmarks(points)
         return True
 
-    def _train(self, rows: int) -> NDArray[np.float32] | None:
+    def _train(self, rows: int) -> Centres | None:
         """Train landmarks on rows that each round draws; return None if the table has none."""
         if not rows:
             return None
@@ -379,17 +382,22 @@ class LandmarkBuild:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
                 yield block.select(are_trainable(block.vectors)).vectors
 
+        def read(round_: Round, number: int) -> None:
+            for block in draw(training_rows(n_landmarks), number):
+                round_.add(block)
+
         with _shown_rounds() as show:
             return train_by_blocks(
                 draw,
+                read,
                 n_landmarks,
                 dimension,
                 spherical=self._spherical,
-                random_state=_SEED,
+                seed=_SEED,
                 on_round=show,
             )
 
-    def _train_within(self) -> NDArray[np.float32]:
+    def _train_within(self) -> Centres:
         """Train landmarks within large tenants."""
         large = self._execute(_LARGE_TENANTS).fetchall()
         names = [name for name, _ in large]
@@ -405,7 +413,7 @@ class LandmarkBuild:
         draw: Callable[[int], Iterator[TenantRows]],
         names: list[str],
         wanted: list[int],
-    ) -> NDArray[np.float32]:
+    ) -> Centres:
         """Train the wanted number of landmarks for each of some tenants, which become ours."""
         dimension = self.index.dimension
         compared = self._n_projections or dimension
@@ -534,7 +542,7 @@ class LandmarkBuild:
         long = row_lengths(points) >= _LARGEST
         return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
-    def _halves(self, centres: NDArray[np.float32]) -> NDArray[np.float16]:
+    def _halves(self, centres: Centres) -> NDArray[np.float16]:
         """Return what is compared with rows, in the precision of the database."""
         result = np.empty((len(centres), self._n_projections or self.index.dimension), np.float16)
         for part in row_slices(len(centres), self._block_rows):
@@ -584,7 +592,7 @@ class LandmarkBuild:
         self.work.phase("reading rows", rows)
         with (
             Progress("reading", rows, work=self.work) as bar,
-            Workers(self, ranges, sums, self._count_jobs(rows, len(landmarks.points))) as workers,
+            Workers(self, ranges, sums, self._count_jobs(rows, len(landmarks))) as workers,
         ):
 
             def show(done: int) -> None:
@@ -596,7 +604,8 @@ class LandmarkBuild:
                 self.stage(leaves, landmarks, sums, workers)
             except _MovedError:
                 return False
-        self._index_landmarks(landmarks.points, sums if workers.complete else None)
+        del landmarks
+        self._index_landmarks(sums if workers.complete else None)
         return True
 
     def _count_jobs(self, rows: int, n_landmarks: int) -> int:
@@ -616,7 +625,7 @@ class LandmarkBuild:
 
     def _new_sums(self, landmarks: Landmarks | TenantLandmarks, largest: float) -> ListSums:
         return ListSums(
-            len(landmarks.points), self.index.dimension, spherical=self._spherical, largest=largest
+            len(landmarks), self.index.dimension, spherical=self._spherical, largest=largest
         )
 
     def help(self, ranges: Ranges, largest: float | None) -> ListSums | None:
@@ -633,13 +642,20 @@ class LandmarkBuild:
         self.stage(self._leaves(), landmarks, sums, ranges)
         return sums
 
+    def _stored_points(self) -> NDArray[np.float16]:
+        """Read landmarks, rounded as triggers see them."""
+        (count,) = self._execute("SELECT count(*) FROM {landmarks}").fetchone()
+        points, end = np.empty((count, self._n_projections or self.index.dimension), np.float16), 0
+        for block in read_blocks(
+            self.connection, sql.SQL(_LANDMARKS).format(**self._names), self._block_rows,
+            dimension=points.shape[1],
+        ):  # fmt: skip
+            points[end : end + len(block)] = block.vectors
+            end += len(block)
+        return points
+
     def _stored_landmarks(self) -> Landmarks | TenantLandmarks:
-        # Rounded as in the database, so that triggers and blocks assign alike.
-        points = read_block(
-            self.connection,
-            sql.SQL(_LANDMARKS).format(**self._names),
-            dimension=self._n_projections or self.index.dimension,
-        ).vectors.astype(np.float16)
+        points = self._stored_points()
         if self._has_tenants:
             large = self._execute(_TENANTS_OF_LANDMARKS).fetchall()
             starts = np.concatenate([[0], np.array([n for _, n in large], np.intp).cumsum()])
@@ -753,11 +769,12 @@ class LandmarkBuild:
         if row is None:
             raise configured_otherwise(self.index)
 
-    def _index_landmarks(self, points: NDArray[np.float16], sums: ListSums | None) -> None:
+    def _index_landmarks(self, sums: ListSums | None) -> None:
         self.work.phase("indexing landmarks")
         with self.connection.transaction():
             self._check_generation()
             if sums is not None:
+                points = self._stored_points()
                 for part in row_slices(len(points), self._block_rows):
                     centres, moved = sums.means(part)
                     points[part][moved] = self._points(centres[moved])

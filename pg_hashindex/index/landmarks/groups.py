@@ -45,9 +45,10 @@ class LandmarkGroups:
         #: The numbers of the points, group after group.
         self.members, self._starts = _split(points, labels, _LARGEST * len(points) // n_groups)
         self._sizes = np.diff(self._starts)
-        self._points = points[self.members]
-        self._halves = _half_squares(self._points)
-        sums: NDArray[np.float32] = np.add.reduceat(self._points, self._starts[:-1], axis=0)
+        #: The points in this order.
+        self.points = points[self.members]
+        self._halves = _half_squares(self.points)
+        sums: NDArray[np.float32] = np.add.reduceat(self.points, self._starts[:-1], axis=0)
         self._centres = (sums / self._sizes[:, None]).astype(np.float32)
         self._centre_halves = _half_squares(self._centres)
         self._n_visited = min(n_visited, len(self._centres))
@@ -55,6 +56,10 @@ class LandmarkGroups:
 
     def nearest(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
         """Find the nearest landmark of each row (n, k) among those of the groups it visits."""
+        return self.members[self.places(X)]
+
+    def places(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
+        """Find the same landmarks, as places in ``points``."""
         result = np.empty(len(X), np.intp)
         for part in row_slices(len(X), self._block_rows):
             visited = self._visited(X[part])
@@ -67,7 +72,7 @@ class LandmarkGroups:
                 places[pairs] = self._starts[group] + best
             best = least.reshape(visited.shape).argmin(axis=1)
             every = np.arange(len(visited))
-            result[part] = self.members[places.reshape(visited.shape)[every, best]]
+            result[part] = places.reshape(visited.shape)[every, best]
         return result
 
     def _visited(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
@@ -94,7 +99,7 @@ class LandmarkGroups:
         for group, end in enumerate(ends.tolist()):
             if start < end:
                 part = slice(self._starts[group], self._starts[group + 1])
-                scores = X[rows[start:end]] @ self._points[part].T
+                scores = X[rows[start:end]] @ self.points[part].T
                 np.subtract(self._halves[part], scores, out=scores)
                 yield order[start:end], group, scores
             start = end

@@ -10,9 +10,11 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import psycopg
+from numpy.typing import NDArray
 
 from ...db.connection import prepare, settle
 from ...db.owners import trust_owners
@@ -21,7 +23,7 @@ from ...db.throttle import Throttle
 from ...db.work import Work
 from ..catalog import read_rows
 from .building import LandmarkBuild
-from .workers import Jobs, Range
+from .workers import Jobs, Range, write_arrays
 
 
 class _Given:
@@ -57,9 +59,9 @@ class _Given:
     def done(self, rows: int, place: Range, page: int) -> None:
         self.send({"rows": rows, "whole": page >= place.end})
 
-    def send(self, message: object, parts: list[bytes] | None = None) -> None:
-        self._target.write(b"".join([json.dumps(message).encode() + b"\n", *(parts or [])]))
-        self._target.flush()
+    def send(self, message: object, arrays: Iterable[NDArray[Any]] = ()) -> None:
+        self._target.write(json.dumps(message).encode() + b"\n")
+        write_arrays(self._target, arrays)
 
 
 def main() -> None:
@@ -76,12 +78,12 @@ def main() -> None:
     except Exception as error:
         given.send({"failed": str(error).strip().partition("\n")[0] or type(error).__name__})
     else:
-        given.send({"sums": [len(part) for part in parts]}, parts)
+        given.send({"sums": True}, parts)
     # The other thread waits for input.
     os._exit(0)
 
 
-def _help(task: dict[str, Any], given: _Given) -> list[bytes]:
+def _help(task: dict[str, Any], given: _Given) -> Iterable[NDArray[Any]]:
     with psycopg.connect(**task["connection"], autocommit=True) as connection:
         execute(
             connection,
@@ -98,7 +100,7 @@ def _help(task: dict[str, Any], given: _Given) -> list[bytes]:
             index, Work(connection, "access", index.name), Throttle(None), memory=0, jobs=Jobs(1)
         )
         sums = build.help(given, task["largest"])
-        return [] if sums is None else sums.parts()
+        return () if sums is None else sums.parts()
 
 
 if __name__ == "__main__":

@@ -8,17 +8,21 @@ user's, and end when the pipe to the build is closed.
 """
 
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...db.owners import trusts_owners
 from ...db.statements import one_row
@@ -244,12 +248,11 @@ class Workers:
                 worker.reason = message["failed"]
                 return
             if "sums" in message:
-                parts = [output.read(size) for size in message["sums"]]
-                if [len(part) for part in parts] != message["sums"]:
-                    return
                 with self._changed:
                     if self._sums is not None:
-                        self._sums.merge(parts)
+                        self.complete, whole = False, self.complete
+                        self._sums.merge(read_arrays(output))
+                        self.complete = whole
                     worker.began, worker.ended = False, True
                 return
             with self._changed:
@@ -274,6 +277,22 @@ class Workers:
         except (subprocess.TimeoutExpired, OSError, ValueError):
             process.kill()
         return process.wait()
+
+
+def write_arrays(target: BinaryIO, arrays: Iterable[NDArray[Any]]) -> None:
+    """Write arrays, each after a line of JSON that tells its type and shape."""
+    for array in arrays:
+        target.write(json.dumps([array.dtype.str, array.shape]).encode() + b"\n")
+        target.write(np.ascontiguousarray(array).data)
+    target.flush()
+
+
+def read_arrays(source: IO[bytes]) -> Iterator[NDArray[Any]]:
+    """Read as many arrays as are asked for."""
+    while True:
+        kind, shape = json.loads(source.readline())
+        size = np.dtype(kind).itemsize * math.prod(shape)
+        yield np.frombuffer(source.read(size), kind).reshape(shape)
 
 
 def _cores() -> int:
