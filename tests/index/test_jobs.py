@@ -13,7 +13,7 @@ from fixtures.landmarks import assert_listed, entries, tables_of
 
 from pg_hashindex.errors import FewerJobsWarning, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import building, workers
+from pg_hashindex.index.landmarks import building, reading, workers
 
 _BACKENDS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'pg-hashindex build of items_idx'"
@@ -23,7 +23,7 @@ _BACKENDS = (
 @pytest.fixture
 def started(monkeypatch):
     """Pages are ranges, and every process has some of them before the build takes one."""
-    monkeypatch.setattr(building, "_MOST_PAGES", 1)
+    monkeypatch.setattr(reading, "_MOST_PAGES", 1)
     enter, found = workers.Workers.__enter__, []
 
     def wait(self):
@@ -123,12 +123,12 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
 def test_processes_end_with_a_build_that_was_killed_or_stopped(listed, url, number):
     script = (
         "import sys, time; from pg_hashindex import HashIndex, connect\n"
-        "from pg_hashindex.index.landmarks import building, workers\n"
+        "from pg_hashindex.index.landmarks import building, reading, workers\n"
         "send = workers._Worker.send\n"
         # The others are given the task, and wait for ranges.
         "def wait(self, message):\n"
         "    isinstance(message, dict) and send(self, message)\n"
-        "workers._Worker.send = wait; building._MOST_PAGES = 1\n"
+        "workers._Worker.send = wait; reading._MOST_PAGES = 1\n"
         "building.LandmarkBuild.stage = lambda *given: (print(flush=True), time.sleep(60))\n"
         "HashIndex.open(connect(sys.argv[1]), 'items_idx').rebalance(jobs=3)"
     )

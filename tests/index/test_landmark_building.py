@@ -25,7 +25,7 @@ from pg_hashindex.errors import (
     RowsLeftOutWarning,
 )
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import Landmarks, building
+from pg_hashindex.index.landmarks import Landmarks, building, reading
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -63,8 +63,8 @@ def between_blocks(monkeypatch):
 
 
 def one_page_a_block(monkeypatch):
-    monkeypatch.setattr(building, "_FIRST_PAGES", 1)
-    monkeypatch.setattr(building, "_MOST_PAGES", 1)
+    monkeypatch.setattr(reading, "_FIRST_PAGES", 1)
+    monkeypatch.setattr(reading, "_MOST_PAGES", 1)
 
 
 def interrupt():
@@ -516,8 +516,8 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
     connection, items, model, monkeypatch
 ):
     """A partial index that fits gives rows by key: blocks skipped rows, or read them twice."""
-    monkeypatch.setattr(building, "_FIRST_PAGES", 1)
-    monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(reading, "_FIRST_PAGES", 1)
+    monkeypatch.setattr(reading, "_BLOCK_ROWS", 50)
     connection.execute(
         "ALTER TABLE items ADD payload text; ALTER TABLE items ALTER payload SET STORAGE PLAIN; "
         "INSERT INTO items SELECT n, 'a', CASE WHEN n % 9 = 0 THEN "

@@ -26,7 +26,7 @@ _CANCELLED = 1e-3
 _GROUPS = (4.0, 24)
 _BLOCK_ROWS = 8192
 # Landmarks that give the mean and the scale of the space.
-_SPACE_ROWS = 65_536
+_SPACE_ROWS = 8192
 
 
 class Landmarks:

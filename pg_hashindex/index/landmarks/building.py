@@ -4,8 +4,7 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read by ranges of pages, each in a transaction of its own, so no statement relies on an
-order that the planner chooses. The list of ranges is a table. The codes of a range are written
+Rows are read by ranges of pages. The list of ranges is a table. The codes of a range are written
 together with the place where its reading ended, so an interrupted run continues there. `Workers`
 has other processes read some of the ranges. Another thread reads the next block while the codes and
 landmarks of this one are computed. If the table was rewritten
@@ -13,23 +12,20 @@ landmarks of this one are computed. If the table was rewritten
 from the start.
 """
 
-import hashlib
-import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import compress
-from typing import Any, Literal, LiteralString, NamedTuple
+from typing import Any, Literal, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION
 from ...db.locks import retry_while_locked
 from ...db.progress import Progress
+from ...db.rows import by_place
 from ...db.sql_files import query
-from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
@@ -40,13 +36,12 @@ from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
+from .reading import Leaf, MovedError, TableReader, fingerprint
 from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
     Block,
-    WrongDimensionError,
     copy_format,
     landmarks_in_copy_format,
-    read_block,
     read_blocks,
     texts_of,
 )
@@ -66,54 +61,17 @@ _LARGEST = 65504.0
 # A fixed seed: equal tables get equal landmarks.
 _SEED = 0
 
-# The most rows and numbers of a block: 8 MB of vectors.
-_BLOCK_VALUES = 2_000_000
-_BLOCK_ROWS = 10_000
-
 # How often a build begins again because the table was emptied or rewritten.
 _MOST_STARTS = 5
 
-# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
-_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
-
 # The next step of a run: train landmarks, read rows, or apply the keys that were logged.
 _Step = Literal["begin", "read", "apply"]
-
-_LEAVES = query("landmarks.leaves")
-
-_PAGES_OF_LEAF: LiteralString = """
-    SELECT pg_relation_size($1::bigint::oid)
-        / pg_catalog.current_setting('block_size')::bigint
-"""
-
-_ROWS: LiteralString = """
-    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE {pages} AND b.{column} IS NOT NULL {part}
-"""
-
-_CODED_ROWS = query("landmarks.coded_rows")
-
-_EVERY_ROW = sql.SQL("")
-_PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
-
-# A random share of the rows, chosen by their place.
-_SHARE_OF_ROWS: LiteralString = """
-      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
-          OPERATOR(pg_catalog.<) {share}
-"""
-_SHARES = 1 << 20
 
 _LARGE_TENANTS = query("landmarks.large_tenants")
 
 _TENANTS_OF_LANDMARKS: LiteralString = """
     SELECT l.tenant::text, count(*) FROM {landmarks} l GROUP BY l.tenant
     ORDER BY pg_catalog.min(l.landmark)
-"""
-
-# The tenants with landmarks by their numbers. They are hashed, and the rows come in their order.
-_NUMBERED_TENANTS: LiteralString = """
-    LEFT JOIN pg_catalog.unnest({names}::text[]) WITH ORDINALITY t(tenant, number)
-    ON t.tenant::{tenant_type} = b.{tenant}
 """
 
 _ROWS_OF_TENANT: LiteralString = """
@@ -141,24 +99,8 @@ _STATE = query("landmarks.state_of_build")
 
 _LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
 
-_WRONG_ROW: LiteralString = """
-    SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
-    WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
-"""
 
-
-class _Leaf(NamedTuple):
-    oid: int
-    schema: str
-    name: str
-    file: int
-
-
-class _MovedError(Exception):
-    """The rows of the table have moved to other places during a build."""
-
-
-class LandmarkBuild:
+class LandmarkBuild(TableReader):
     """One run; the index must keep these values in the catalog meanwhile."""
 
     def __init__(
@@ -172,8 +114,8 @@ class LandmarkBuild:
         memory: int,
         jobs: Jobs,
     ) -> None:
-        self.index, self.work, self.throttle = index, work, throttle
-        self.connection = index.connection
+        super().__init__(index, throttle)
+        self.work = work
         self._access, self._building = access, building
         self._memory, self._jobs = memory, jobs
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
@@ -185,21 +127,10 @@ class LandmarkBuild:
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._block_rows = throttle.batch_size(
-            max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
-        )
-        # Pages to read next, as many as their rows fit in a block.
-        self._pages = _FIRST_PAGES
-        self._key_columns = len(index.key_columns)
-        self._names = index.names | {
+        self._names |= {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
             for part in ("staged", "touched", "ranges")
         }
-        self._names |= {"tenant_number": sql.SQL(""), "tenants": sql.SQL("")}
-        self._has_tenants = index.tenant_column is not None
-        if index.tenant_column is not None:
-            self._names["tenant"] = sql.Identifier(index.tenant_column)
-            self._names["tenant_type"] = sql.SQL(index.tenant_type or "")
         # The projections that are compared with landmarks; None if vectors are.
         (self._n_projections,) = self._execute(
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
@@ -218,7 +149,7 @@ class LandmarkBuild:
                 try:
                     if not self._begin():
                         return None
-                except _MovedError:
+                except MovedError:
                     continue
                 step = "read"
             if step == "read":
@@ -263,7 +194,7 @@ class LandmarkBuild:
         query = sql.SQL(_ROWS_OF_TENANT).format(**self._names, value=sql.Literal(tenant))
 
         def draw(number: int) -> Iterator[TenantRows]:
-            part = _part(TRAINED_SHARE, _SEED + number)
+            part = by_place(TRAINED_SHARE, _SEED + number)
             return _trainable(self._blocks_of_tenant(query + part))
 
         centres = self._trained_within(draw, [tenant], [wanted])
@@ -295,15 +226,6 @@ class LandmarkBuild:
 
         moved = retry_while_locked(self.connection, exchange, table=self.index.qualified_table)
         return moved, int(before), after
-
-    def _blocks_of_tenant(self, query: sql.Composable) -> Iterator[Block]:
-        try:
-            yield from read_blocks(
-                self.connection, query, self._block_rows,
-                dimension=self.index.dimension, has_tenants=True,
-            )  # fmt: skip
-        except WrongDimensionError:
-            raise self._wrong_dimension() from None
 
     def count_landmarks(self) -> int:
         """Count the landmarks that the index uses."""
@@ -426,73 +348,6 @@ class LandmarkBuild:
         self._tenants = Tenants(names, starts)
         return centres
 
-    def _number(self, tenants: list[str]) -> None:
-        """Have blocks tell the tenants of their rows by these numbers, 0 and up; -1 for others."""
-        self._names["tenant_number"] = sql.SQL("coalesce(t.number - 1, -1)::integer, ")
-        self._names["tenants"] = sql.SQL(_NUMBERED_TENANTS).format(
-            **self._names, names=sql.Literal(tenants)
-        )
-
-    def _drawn(self, share: float, seed: int) -> Iterator[Block]:
-        """Read a random share of the rows, each block in a transaction of its own."""
-        leaves = self._leaves()
-        for leaf in leaves:
-            page, pages = 0, self._count_pages(leaf)
-            while page < pages:
-                first, end = page, min(page + self._pages, pages)
-                block, page = self._read_pages(leaves, leaf, first, end, part=_part(share, seed))
-                self._pages = max(
-                    1, min(self._fitting(page - first, len(block)), 4 * self._pages, _MOST_PAGES)
-                )
-                yield block
-        # The next reader may want every row of a page.
-        self._pages = max(1, round(share * self._pages))
-
-    def _read_pages(
-        self,
-        leaves: list[_Leaf],
-        leaf: _Leaf,
-        first: int,
-        end: int,
-        *,
-        coded: bool = False,
-        part: sql.Composable = _EVERY_ROW,
-    ) -> tuple[Block, int]:
-        """Read pages of a leaf, or the first ones if all hold too many rows for a block.
-
-        Returns the rows, in any order, ``coded`` with their codes, and the page after them.
-        """
-        statement: LiteralString = _CODED_ROWS if coded else _ROWS
-        most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
-        with self.connection.transaction():
-            while True:
-                range_of_pages = sql.SQL(_PAGES).format(
-                    first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
-                )
-                query = sql.SQL(statement + " LIMIT {most}").format(
-                    **self._names,
-                    leaf=sql.Identifier(leaf.schema, leaf.name),
-                    pages=range_of_pages,
-                    part=part,
-                    most=sql.Literal(most + 1),
-                )
-                block = self._read(query, coded=coded)
-                if len(block) <= most:
-                    break
-                end = first + max(1, (end - first) // 2)
-            # Read under the same lock as the rows.
-            if self._leaves() != leaves:
-                raise _MovedError
-        return block, end
-
-    def _count_pages(self, leaf: _Leaf) -> int:
-        (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
-        return int(pages)
-
-    def _fitting(self, pages: int, rows: int) -> int:
-        """Return how many pages hold the rows of a block, if these hold this number of rows."""
-        return pages * self._block_rows // max(1, rows)
-
     def _begin_logging(self) -> None:
         self._lock_table()
         self._lock_entry()
@@ -501,12 +356,12 @@ class LandmarkBuild:
         # Rows that are written into later pages are logged by triggers. Ranges are the same
         # whatever number of processes reads them, and so are the blocks that are computed.
         pages = [self._count_pages(leaf) for leaf in leaves]
-        size = max(1, min(self._fitting(sum(pages), self._rows), _MOST_PAGES))
+        size = self._fitting(sum(pages), self._rows)
         self._execute(_LIST_RANGES, [[leaf.oid for leaf in leaves], pages, size])
         row = self._execute(
             "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
             "RETURNING next_generation, code_table",
-            [self.index.name, _fingerprint(leaves)],
+            [self.index.name, fingerprint(leaves)],
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier("hashindex", row[1])
@@ -578,7 +433,7 @@ class LandmarkBuild:
         (began_with,) = self._execute(
             "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
         ).fetchone()
-        if _fingerprint(leaves) != began_with:
+        if fingerprint(leaves) != began_with:
             return False
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
@@ -602,7 +457,7 @@ class LandmarkBuild:
             workers.show = show
             try:
                 self.stage(leaves, landmarks, sums, workers)
-            except _MovedError:
+            except MovedError:
                 return False
         del landmarks
         self._index_landmarks(sums if workers.complete else None)
@@ -669,7 +524,7 @@ class LandmarkBuild:
 
     def stage(
         self,
-        leaves: list[_Leaf],
+        leaves: list[Leaf],
         landmarks: Landmarks | TenantLandmarks,
         sums: ListSums | None,
         ranges: Ranges,
@@ -698,11 +553,11 @@ class LandmarkBuild:
                     read = block, place, page
                     rest = place._replace(first=page) if page < place.end else None
 
-    def _next_block(self, leaves: list[_Leaf], place: Range) -> tuple[Block, int]:
+    def _next_block(self, leaves: list[Leaf], place: Range) -> tuple[Block, int]:
         """Read a block; return it and the page where it ends."""
         leaf = next((leaf for leaf in leaves if leaf.oid == place.leaf), None)
         if leaf is None:
-            raise _MovedError
+            raise MovedError
         coded = self.index.encoded_in == "python"
         return self._read_pages(leaves, leaf, place.first, place.end, coded=coded)
 
@@ -817,40 +672,6 @@ class LandmarkBuild:
         self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
         return True
 
-    def _leaves(self) -> list[_Leaf]:
-        return [_Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
-
-    def _read(self, query: sql.Composable, *, coded: bool) -> Block:
-        try:
-            return read_block(
-                self.connection,
-                query,
-                dimension=self.index.dimension,
-                code_bits=self.index.n_bits if coded else None,
-                has_tenants=self._has_tenants,
-                key_columns=self._key_columns,
-            )
-        except WrongDimensionError:
-            raise self._wrong_dimension() from None
-
-    def _wrong_dimension(self) -> InvalidInputError:
-        schema, _ = self._execute(EXTENSION).fetchone()
-        row = self._execute(
-            _WRONG_ROW, [self.index.dimension], schema=sql.Identifier(schema)
-        ).fetchone()
-        key, dimension = row or ("?", "other")
-        return InvalidInputError(
-            f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
-            f"the model takes {self.index.dimension}; fix or delete the row"
-        )
-
-    def _execute(
-        self, statement: LiteralString, values: list[Any] | None = None, **more: sql.Composable
-    ) -> Any:
-        """Run a statement; its parameters are ``$1``, ``$2``, ..."""
-        query = sql.SQL(statement).format(**self._names, **more)
-        return execute(self.connection, query, values)
-
 
 def _trainable(blocks: Iterable[Block]) -> Iterator[TenantRows]:
     """Yield the rows of blocks that landmarks of tenants are trained on."""
@@ -870,14 +691,3 @@ def _shown_rounds() -> Iterator[Callable[[int, int], None]]:
             bar.update(done - bar.n)
 
         yield show
-
-
-def _part(share: float, seed: int) -> sql.Composed:
-    """Return the condition on a random share of the rows."""
-    below = math.ceil(share * _SHARES)
-    return sql.SQL(_SHARE_OF_ROWS).format(seed=sql.Literal(seed), share=sql.Literal(below))
-
-
-def _fingerprint(leaves: list[_Leaf]) -> str:
-    """Return a text that changes when the rows of a table move to other places."""
-    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()

@@ -32,18 +32,8 @@ class LandmarkGroups:
     """
 
     def __init__(self, points: NDArray[np.float32], fineness: float, n_visited: int) -> None:
-        n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
-        # Start from evenly spaced landmarks: any will do, and these are reproducible.
-        start = np.arange(n_groups) * len(points) // n_groups
-        centres = points[start]
-        every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
-        for _ in range(_ROUNDS):
-            labels = nearest_centres(points, centres, 1)[0][:, 0]
-            means, counts = place_means(points, labels, len(centres), every, weights)
-            centres = means[counts > 0]
-        labels = nearest_centres(points, centres, 1)[0][:, 0]
         #: The numbers of the points, group after group.
-        self.members, self._starts = _split(points, labels, _LARGEST * len(points) // n_groups)
+        self.members, self._starts = grouped(points, fineness)
         self._sizes = np.diff(self._starts)
         #: The points in this order.
         self.points = points[self.members]
@@ -103,6 +93,22 @@ class LandmarkGroups:
                 np.subtract(self._halves[part], scores, out=scores)
                 yield order[start:end], group, scores
             start = end
+
+
+def grouped(
+    points: NDArray[np.float32], fineness: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the numbers of points, group after group, and where each group begins."""
+    n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
+    # Start from evenly spaced landmarks: any will do, and these are reproducible.
+    centres = points[np.arange(n_groups) * len(points) // n_groups]
+    every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
+    for _ in range(_ROUNDS):
+        labels = nearest_centres(points, centres, 1)[0][:, 0]
+        means, counts = place_means(points, labels, len(centres), every, weights)
+        centres = means[counts > 0]
+    labels = nearest_centres(points, centres, 1)[0][:, 0]
+    return _split(points, labels, _LARGEST * len(points) // n_groups)
 
 
 def _split(

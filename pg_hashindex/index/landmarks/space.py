@@ -65,16 +65,6 @@ class Space:
             result *= self.scale
         return result @ self.basis if self.basis.shape[1] else result
 
-    def in_threads(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the coordinates of many rows."""
-        result = np.empty((len(X), self.width), np.float32)
-
-        def work(part: slice) -> None:
-            result[part] = self(X[part])
-
-        in_threads(work, len(X))
-        return result
-
 
 def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the length of each row."""

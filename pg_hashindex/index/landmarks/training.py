@@ -11,7 +11,7 @@ from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
 from .assignment import LEAST_ROWS, MAX_FLAT, ListSums
-from .groups import LandmarkGroups
+from .groups import LandmarkGroups, grouped
 from .space import Space, in_threads, moderate_rows, row_lengths
 
 #: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
@@ -35,8 +35,8 @@ _SAME = 1e-5
 _BLOCK_ROWS = 8192
 # The most landmarks that move to another row in a round: one of 16, but at least 1,024.
 _REPLACED, _LEAST_REPLACED = 16, 1024
-# First rows are drawn again if they are more numbers than this, 64 MB.
-_FIRST_VALUES = 1 << 24
+# First rows are drawn again if they are more numbers than this, 32 MB.
+_FIRST_VALUES = 1 << 23
 
 
 def landmark_count(n_rows: int) -> int:
@@ -177,13 +177,14 @@ def _first_points(
     most = max(n_landmarks, _SPACE_ROWS)
     points, numbers, end = np.empty((most, space.width), np.float32), np.empty(most, np.uint64), 0
     for block in blocks:
-        rows = block[: most - end]
-        places = slice(end, end + len(rows))
-        points[places], numbers[places] = space.in_threads(rows), _random_numbers(rows, seed)
-        end += len(rows)
+        for part in row_slices(min(len(block), most - end), _BLOCK_ROWS):
+            rows, places = block[part], slice(end, end + part.stop - part.start)
+            points[places], numbers[places] = space(rows), _random_numbers(rows, seed)
+            end = places.stop
     _, kept = np.unique(numbers[:end], return_index=True)
     chosen = np.random.default_rng(seed).permutation(np.sort(kept))[:n_landmarks]
-    return points[chosen]
+    result: NDArray[np.float32] = points[chosen]
+    return result
 
 
 def usable_rows(
@@ -270,7 +271,7 @@ class Round:
         points = np.empty((len(numbers), self._space.width), np.float32)
         for part in row_slices(len(numbers), _BLOCK_ROWS):
             points[part] = self._space(self.sums.means(numbers[part])[0])
-        return Centres(self.sums, numbers[LandmarkGroups(points, *_GROUPS).members])
+        return Centres(self.sums, numbers[grouped(points, _GROUPS[0])[0]])
 
 
 class _FarRows:
