@@ -11,7 +11,7 @@ from pg_hashindex.index.landmarks import (
     train_landmarks,
     training_rows,
 )
-from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least
+from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least, put_in_groups
 from pg_hashindex.index.landmarks.space import reducing_basis
 
 
@@ -168,11 +168,14 @@ def test_directions_that_cancel_have_no_mean():
 def test_groups_hold_every_landmark_once_and_none_is_large(rows):
     # Half of the landmarks at one place: no k-means takes that group apart.
     points = np.concatenate([rows[:1000], np.repeat(rows[:1], 1000, axis=0)]) / 20
-    groups = LandmarkGroups(points, 4.0, 12)
-    assert sorted(groups.members.tolist()) == list(range(2000))
-    assert groups._sizes.min() > 0
-    assert groups._sizes.max() <= 3 * 2000 / 178
-    assert (groups.nearest(points[:300])[1:] == np.arange(1, 300)).mean() > 0.98
+    placed = points.copy()
+    members, starts = put_in_groups(placed, 4.0)
+    assert sorted(members.tolist()) == list(range(2000))
+    np.testing.assert_array_equal(placed, points[members])
+    assert np.diff(starts).min() > 0
+    assert np.diff(starts).max() <= 3 * 2000 / 178
+    found = members[LandmarkGroups(placed, starts, 12).nearest(points[:300])]
+    assert (found[1:] == np.arange(1, 300)).mean() > 0.98
 
 
 def test_least_are_least_up_to_the_last_bits():

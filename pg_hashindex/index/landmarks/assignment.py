@@ -1,6 +1,6 @@
 """Assign rows to their nearest landmark, and move landmarks to the mean of their rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from ...errors import InvalidInputError
 from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
-from .groups import LandmarkGroups
+from .groups import LandmarkGroups, put_in_groups
 from .space import Space, in_threads, row_lengths, unit_rows
 
 #: Up to this number, each row is compared with all landmarks: groups would save nothing.
@@ -23,7 +23,7 @@ _CANCELLED = 1e-3
 # Groups for each root of the number of landmarks, and groups that a row visits. On 300,000 text
 # embeddings and 10,714 landmarks, 64 lists hold .953 of the true ten, and .956 where a row is
 # compared with every landmark in all of its dimensions.
-_GROUPS = (4.0, 24)
+_FINENESS, _VISITED = 4.0, 24
 _BLOCK_ROWS = 8192
 # Landmarks that give the mean and the scale of the space.
 _SPACE_ROWS = 8192
@@ -49,7 +49,11 @@ class Landmarks:
         placed = np.empty((len(given), self._space.width), np.float32)
         for part in row_slices(len(given), _BLOCK_ROWS):
             placed[part] = self._space(given[part].astype(np.float32, copy=False))
-        self._nearest = nearest_of(placed, *_GROUPS)
+        self._points = placed
+        self._groups: LandmarkGroups | None = None
+        if len(given) > MAX_FLAT:
+            self._members, starts = put_in_groups(placed, _FINENESS)
+            self._groups = LandmarkGroups(placed, starts, _VISITED)
 
     def __len__(self) -> int:
         return self._count
@@ -60,20 +64,14 @@ class Landmarks:
         result = np.empty(len(rows), np.intp)
 
         def work(part: slice) -> None:
-            block = rows[part].astype(np.float32, copy=False)
-            result[part] = self._nearest(self._space(block))
+            block = self._space(rows[part].astype(np.float32, copy=False))
+            if self._groups is None:
+                result[part] = nearest_centres(block, self._points, 1)[0][:, 0]
+            else:
+                result[part] = self._members[self._groups.nearest(block)]
 
         in_threads(work, len(rows))
         return result
-
-
-def nearest_of(
-    points: NDArray[np.float32], fineness: float, n_visited: int
-) -> Callable[[NDArray[np.float32]], NDArray[np.intp]]:
-    """Return what finds the nearest of points for rows, approximately if there are many points."""
-    if len(points) > MAX_FLAT:
-        return LandmarkGroups(points, fineness, n_visited).nearest
-    return lambda rows: nearest_centres(rows, points, 1)[0][:, 0]
 
 
 class ListSums:
@@ -109,6 +107,10 @@ class ListSums:
         """Return a bound of the numbers of rows like these."""
         found = float(np.abs(rows).max(initial=0))
         return 4 * found if found > 0 else 1.0
+
+    def emptied(self) -> "ListSums":
+        """Return sums of the same landmarks, without rows."""
+        return ListSums(*self._low.shape, spherical=self._spherical, largest=self.largest)
 
     def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
         """Add rows (n, d) and their landmarks (n,)."""

@@ -12,11 +12,12 @@ landmarks of this one are computed. If the table was rewritten
 from the start.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import compress
-from typing import Any, Literal, LiteralString
+from typing import Any, Literal, LiteralString, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +54,10 @@ from .tenants import (
     leaders_of,
     train_within,
 )
-from .training import Centres, Round, landmark_count, train_by_blocks, training_rows
-from .workers import Jobs, Range, Ranges, Workers
+from .training import Centres, Halves, Part, Round, landmark_count, train_by_blocks, training_rows
+from .workers import Jobs, Pass, Range, Ranges, Workers
+
+T = TypeVar("T")
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
@@ -97,7 +100,7 @@ _KEEP_PLACE: LiteralString = """
 
 _STATE = query("landmarks.state_of_build")
 
-_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
+_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l {which} ORDER BY 1"
 
 
 class LandmarkBuild(TableReader):
@@ -118,6 +121,9 @@ class LandmarkBuild(TableReader):
         self.work = work
         self._access, self._building = access, building
         self._memory, self._jobs = memory, jobs
+        # The other processes of a run, and what ends them.
+        self._workers: Workers | None = None
+        self._open = ExitStack()
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
@@ -136,6 +142,8 @@ class LandmarkBuild(TableReader):
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
             [index.model_id, index.metric],
         ).fetchone()
+        #: The dimensions in which rows are compared with landmarks.
+        self._compared = self._n_projections or index.dimension
 
     def run(self) -> int | None:
         """Train landmarks, put codes in their order, and have searches use them.
@@ -143,24 +151,24 @@ class LandmarkBuild(TableReader):
         Continues where a previous run has stopped. Returns the number of rows; None if there is
         none to train on.
         """
-        step = self._left_off()
-        for _ in range(_MOST_STARTS):
-            if step == "begin":
+        with ExitStack() as self._open:
+            step = self._left_off()
+            for _ in range(_MOST_STARTS):
                 try:
-                    if not self._begin():
+                    if step == "begin" and not self._begin():
                         return None
+                    if step != "apply" and not self._read_rows():
+                        raise MovedError
                 except MovedError:
+                    self._end_workers()
+                    step = "begin"
                     continue
-                step = "read"
-            if step == "read":
+                if step != "apply":
+                    self._put_in_order()
+                rows = self._take_over()
+                if rows is not None:
+                    return rows
                 step = "begin"
-                if not self._read_rows():
-                    continue
-                self._put_in_order()
-            rows = self._take_over()
-            if rows is not None:
-                return rows
-            step = "begin"
         raise InUseError(
             f"{self.index.qualified_table} was emptied, rewritten or given other partitions "
             f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
@@ -277,17 +285,15 @@ class LandmarkBuild(TableReader):
         """Train landmarks, and have triggers log written keys; return False if there is no row."""
         self.work.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
+        self._rows = rows
         centres = self._train(rows)
         if centres is None:
             return False
-        self._rows, self.largest = rows, centres.largest
+        self.largest = centres.largest
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
-        points = self._halves(centres)
-        # Their place is for reading.
-        del centres
         with self.connection.transaction():
-            self._write_landmarks(points)
+            self._write_landmarks(self._halves(centres))
         return True
 
     def _train(self, rows: int) -> Centres | None:
@@ -297,16 +303,16 @@ class LandmarkBuild(TableReader):
         if self._has_tenants:
             return self._train_within()
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)
-        compared = self._n_projections or dimension
-        refuse_too_little(self._memory, n_landmarks, dimension, compared, spherical=self._spherical)
+        refuse_too_little(
+            self._memory, n_landmarks, dimension, self._compared, spherical=self._spherical
+        )
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
                 yield block.select(are_trainable(block.vectors)).vectors
 
         def read(round_: Round, number: int) -> None:
-            for block in draw(training_rows(n_landmarks), number):
-                round_.add(block)
+            self._read_round(round_, min(1, training_rows(n_landmarks) / rows), _SEED + number)
 
         with _shown_rounds() as show:
             return train_by_blocks(
@@ -318,6 +324,44 @@ class LandmarkBuild(TableReader):
                 seed=_SEED,
                 on_round=show,
             )
+
+    def _read_round(self, round_: Round, share: float, seed: int) -> None:
+        """Add a share of the rows to a round."""
+        leaves = self._leaves()
+        pages = [self._count_pages(leaf) for leaf in leaves]
+        size = self._fitting(sum(pages), math.ceil(share * self._rows))
+        firsts = [
+            (leaf.oid, first, min(first + size, end))
+            for leaf, end in zip(leaves, pages, strict=True)
+            for first in range(0, end, size)
+        ]
+        task = {"share": share, "seed": seed, "round": round_.task()}
+        ranges = [Range(number, *place) for number, place in enumerate(firsts)]
+        workers = self._started_workers(self._rows, len(round_.sums))
+        while True:
+            pass_ = workers.begin(Pass(ranges, task, round_.arrays, round_.merge))
+            self._add_rows(round_, share, seed, pass_)
+            if pass_.complete:
+                break
+            # Rows were lost with a process.
+            round_.forget()
+
+    def _add_rows(self, round_: Round, share: float, seed: int, ranges: Ranges) -> None:
+        leaves, part = self._leaves(), by_place(share, seed)
+
+        def compute(block: Block) -> None:
+            round_.add(block.select(are_trainable(block.vectors)).vectors)
+
+        self._each_block(
+            ranges, lambda place: self._next_block(leaves, place, part=part), compute,
+            lambda computed, place: None,
+        )  # fmt: skip
+
+    def _refuse_too_little(self, n_landmarks: int) -> None:
+        refuse_too_little(
+            self._memory, n_landmarks, self.index.dimension, self._compared,
+            spherical=self._spherical,
+        )  # fmt: skip
 
     def _train_within(self) -> Centres:
         """Train landmarks within large tenants."""
@@ -338,11 +382,12 @@ class LandmarkBuild(TableReader):
     ) -> Centres:
         """Train the wanted number of landmarks for each of some tenants, which become ours."""
         dimension = self.index.dimension
-        compared = self._n_projections or dimension
-        refuse_too_little(self._memory, sum(wanted), dimension, compared, spherical=self._spherical)
+        refuse_too_little(
+            self._memory, sum(wanted), dimension, self._compared, spherical=self._spherical
+        )
         with _shown_rounds() as show:
             centres, starts = train_within(
-                draw, np.array(wanted, np.intp), dimension,
+                draw, np.array(wanted, np.intp), self.index.dimension,
                 spherical=self._spherical, random_state=_SEED, on_round=show,
             )  # fmt: skip
         self._tenants = Tenants(names, starts)
@@ -397,14 +442,11 @@ class LandmarkBuild(TableReader):
         long = row_lengths(points) >= _LARGEST
         return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
-    def _halves(self, centres: Centres) -> NDArray[np.float16]:
+    def _halves(self, centres: Centres) -> Halves:
         """Return what is compared with rows, in the precision of the database."""
-        result = np.empty((len(centres), self._n_projections or self.index.dimension), np.float16)
-        for part in row_slices(len(centres), self._block_rows):
-            result[part] = self._points(centres[part])
-        return result
+        return Halves(len(centres), lambda part: self._points(centres[part]))
 
-    def _write_landmarks(self, points: NDArray[np.float16], first: int = 0) -> None:
+    def _write_landmarks(self, points: Halves, first: int = 0) -> None:
         target: LiteralString = "{landmarks}"
         if self._has_tenants:
             self._execute(
@@ -417,7 +459,9 @@ class LandmarkBuild(TableReader):
             self.connection.cursor() as cursor,
             cursor.copy(copy.format(**self._names)) as rows,
         ):
-            for part in landmarks_in_copy_format(points):
+            for part in landmarks_in_copy_format(
+                points, self._n_projections or self.index.dimension
+            ):
                 rows.write(part)
         if self._has_tenants:
             # A tenant without landmarks would have the number of the next one.
@@ -445,23 +489,33 @@ class LandmarkBuild(TableReader):
         ).fetchone()
         rows = max(0, rows)
         self.work.phase("reading rows", rows)
-        with (
-            Progress("reading", rows, work=self.work) as bar,
-            Workers(self, ranges, sums, self._count_jobs(rows, len(landmarks))) as workers,
-        ):
+        workers = self._started_workers(rows, len(landmarks))
+        pass_ = workers.begin(
+            Pass(ranges, {"largest": self.largest}, list, None if sums is None else sums.merge)
+        )
+        with Progress("reading", rows, work=self.work) as bar:
 
             def show(done: int) -> None:
                 bar.update(done)
                 self.throttle.wait(done, self.work.advance)
 
-            workers.show = show
-            try:
-                self.stage(leaves, landmarks, sums, workers)
-            except MovedError:
-                return False
+            pass_.show = show
+            self._stage(landmarks, sums, pass_)
+        self._end_workers()
         del landmarks
-        self._index_landmarks(sums if workers.complete else None)
+        self._index_landmarks(sums if pass_.complete else None)
         return True
+
+    def _started_workers(self, rows: int, n_landmarks: int) -> Workers:
+        """Return the processes of this run, which start when they are first needed."""
+        if self._workers is None:
+            jobs = self._count_jobs(rows, n_landmarks)
+            self._workers = self._open.enter_context(Workers(self, jobs))
+        return self._workers
+
+    def _end_workers(self) -> None:
+        self._open.close()
+        self._workers = None
 
     def _count_jobs(self, rows: int, n_landmarks: int) -> int:
         """Return how many processes read rows, this one included."""
@@ -472,9 +526,8 @@ class LandmarkBuild(TableReader):
         ).fetchone()
         if self.throttle.limits or hides_rows or self.index.encoded_in != "sql":
             return 1
-        compared = self._n_projections or self.index.dimension
         return self._jobs.count(
-            rows, self._memory, n_landmarks, self.index.dimension, compared,
+            rows, self._memory, n_landmarks, self.index.dimension, self._compared,
             spherical=self._spherical,
         )  # fmt: skip
 
@@ -483,28 +536,38 @@ class LandmarkBuild(TableReader):
             len(landmarks), self.index.dimension, spherical=self._spherical, largest=largest
         )
 
-    def help(self, ranges: Ranges, largest: float | None) -> ListSums | None:
-        """Write landmarks and codes of ranges for a build of another process.
-
-        Returns the sums of their rows, if ``largest`` says that the build needs them.
-        """
+    def help(
+        self, ranges: Ranges, task: dict[str, Any], arrays: list[NDArray[Any]]
+    ) -> Iterator[NDArray[Any]]:
+        """Read ranges for a build of another process; return the sums of their rows."""
+        if "round" in task:
+            round_ = Round.of(task["round"], arrays, spherical=self._spherical)
+            ranges.ready()
+            self._add_rows(round_, task["share"], task["seed"], ranges)
+            return round_.parts()
         self._left_off()
         if self._generation is None:
             raise configured_otherwise(self.index)
-        landmarks = self._stored_landmarks()
+        landmarks, largest = self._stored_landmarks(), task["largest"]
         sums = None if largest is None else self._new_sums(landmarks, largest)
         ranges.ready()
-        self.stage(self._leaves(), landmarks, sums, ranges)
-        return sums
+        self._stage(landmarks, sums, ranges)
+        return iter(()) if sums is None else sums.parts()
 
-    def _stored_points(self) -> NDArray[np.float16]:
-        """Read landmarks, rounded as triggers see them."""
+    def _stored_points(self, numbers: NDArray[np.intp] | None = None) -> NDArray[np.float16]:
+        """Read landmarks, all or some, rounded as triggers see them."""
         (count,) = self._execute("SELECT count(*) FROM {landmarks}").fetchone()
-        points, end = np.empty((count, self._n_projections or self.index.dimension), np.float16), 0
+        which = sql.SQL("" if numbers is None else "WHERE l.landmark = ANY ({})").format(
+            sql.Literal([] if numbers is None else numbers.tolist())
+        )
+        size = count if numbers is None else len(numbers)
+        points, end = np.empty((size, self._compared), np.float16), 0
         for block in read_blocks(
-            self.connection, sql.SQL(_LANDMARKS).format(**self._names), self._block_rows,
-            dimension=points.shape[1],
-        ):  # fmt: skip
+            self.connection,
+            sql.SQL(_LANDMARKS).format(**self._names, which=which),
+            self._block_rows,
+            dimension=self._compared,
+        ):
             points[end : end + len(block)] = block.vectors
             end += len(block)
         return points
@@ -522,44 +585,54 @@ class LandmarkBuild(TableReader):
         with one_blas_thread():
             return Landmarks(points)
 
-    def stage(
+    def _stage(
+        self, landmarks: Landmarks | TenantLandmarks, sums: ListSums | None, ranges: Ranges
+    ) -> None:
+        """Write the landmark and the code of each row of ranges."""
+        leaves = self._leaves()
+        coded = self.index.encoded_in == "python"
+        self._each_block(
+            ranges, lambda place: self._next_block(leaves, place, coded=coded),
+            lambda block: self._computed(block, landmarks, sums), self._write,
+        )  # fmt: skip
+
+    def _each_block(
         self,
-        leaves: list[Leaf],
-        landmarks: Landmarks | TenantLandmarks,
-        sums: ListSums | None,
         ranges: Ranges,
+        read: Callable[[Range], tuple[Block, int]],
+        compute: Callable[[Block], T],
+        write: Callable[[T | None, Range], None],
     ) -> None:
         """Read block after block; the next one is read while this one is computed."""
-        read: tuple[Block, Range, int] | None = None
+        at_hand: tuple[Block, Range, int] | None = None
         rest: Range | None = None
         with ThreadPoolExecutor(1) as reader:
             while True:
-                place = rest or ranges.take(wait=read is None)
+                place = rest or ranges.take(wait=at_hand is None)
                 # The other thread uses the connection until its result is there.
-                coming = None if place is None else reader.submit(self._next_block, leaves, place)
+                coming = None if place is None else reader.submit(read, place)
                 computed = None
-                if read is not None and len(read[0]):
-                    computed = self._computed(read[0], landmarks, sums)
+                if at_hand is not None and len(at_hand[0]):
+                    computed = compute(at_hand[0])
                 following = None if coming is None else coming.result()
-                if read is not None:
-                    block, done, page = read
-                    self._write(computed, done._replace(end=page))
+                if at_hand is not None:
+                    block, done, page = at_hand
+                    write(computed, done._replace(end=page))
                     ranges.done(len(block), done, page)
-                if following is None and read is None:
+                if following is None and at_hand is None:
                     return
-                read, rest = None, None
+                at_hand, rest = None, None
                 if following is not None and place is not None:
                     block, page = following
-                    read = block, place, page
+                    at_hand = block, place, page
                     rest = place._replace(first=page) if page < place.end else None
 
-    def _next_block(self, leaves: list[Leaf], place: Range) -> tuple[Block, int]:
+    def _next_block(self, leaves: list[Leaf], place: Range, **options: Any) -> tuple[Block, int]:
         """Read a block; return it and the page where it ends."""
         leaf = next((leaf for leaf in leaves if leaf.oid == place.leaf), None)
         if leaf is None:
             raise MovedError
-        coded = self.index.encoded_in == "python"
-        return self._read_pages(leaves, leaf, place.first, place.end, coded=coded)
+        return self._read_pages(leaves, leaf, place.first, place.end, **options)
 
     def _encoded(
         self, vectors: NDArray[np.float32]
@@ -629,14 +702,26 @@ class LandmarkBuild(TableReader):
         with self.connection.transaction():
             self._check_generation()
             if sums is not None:
-                points = self._stored_points()
-                for part in row_slices(len(points), self._block_rows):
-                    centres, moved = sums.means(part)
-                    points[part][moved] = self._points(centres[moved])
+                points = self._moved(sums)
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+
+    def _moved(self, sums: ListSums) -> Halves:
+        """Return the means of rows, and landmarks of few rows as they are stored."""
+        moved = np.concatenate([sums.means(p)[1] for p in row_slices(len(sums), self._block_rows)])
+        left = np.flatnonzero(~moved)
+        stored = self._stored_points(left)
+
+        def compute(part: Part) -> NDArray[np.float32]:
+            result = self._points(sums.means(part)[0])
+            numbers = np.arange(len(sums))[part]
+            kept = ~moved[numbers]
+            result[kept] = stored[np.searchsorted(left, numbers[kept])]
+            return result
+
+        return Halves(len(sums), compute)
 
     def _put_in_order(self) -> None:
         self.work.phase("putting codes in the order of landmarks")

@@ -16,6 +16,8 @@ _ROUNDS = 4
 _LARGEST = 3
 # Scores computed at a time: 32 MB.
 _BLOCK_SCORES = 1 << 23
+# Columns that are put in another order at a time.
+_COLUMNS = 32
 # Rows added up in float32 before float64 takes the sum.
 _SUM_ROWS = 32
 
@@ -27,29 +29,24 @@ class LandmarkGroups:
     Each row chooses its own groups. Letting all rows of a group visit the same neighbouring groups
     needs fewer and larger products, but takes twice the time for the same neighbours.
 
-    Points float32 (m, k) have values of about 1 at most: their scores must hold in float32.
-    ``fineness`` is the number of groups for each root of the number of landmarks.
+    Points float32 (m, k) have values of about 1 at most: their scores must hold in float32. They
+    and the places where groups begin are those that `put_in_groups` gives.
     """
 
-    def __init__(self, points: NDArray[np.float32], fineness: float, n_visited: int) -> None:
-        #: The numbers of the points, group after group.
-        self.members, self._starts = grouped(points, fineness)
-        self._sizes = np.diff(self._starts)
-        #: The points in this order.
-        self.points = points[self.members]
+    def __init__(
+        self, points: NDArray[np.float32], starts: NDArray[np.intp], n_visited: int
+    ) -> None:
+        self.points, self.starts = points, starts
+        self._sizes = np.diff(starts)
         self._halves = _half_squares(self.points)
-        sums: NDArray[np.float32] = np.add.reduceat(self.points, self._starts[:-1], axis=0)
+        sums: NDArray[np.float32] = np.add.reduceat(self.points, self.starts[:-1], axis=0)
         self._centres = (sums / self._sizes[:, None]).astype(np.float32)
         self._centre_halves = _half_squares(self._centres)
         self._n_visited = min(n_visited, len(self._centres))
         self._block_rows = max(1, _BLOCK_SCORES // max(self._n_visited, len(self._centres)))
 
     def nearest(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Find the nearest landmark of each row (n, k) among those of the groups it visits."""
-        return self.members[self.places(X)]
-
-    def places(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Find the same landmarks, as places in ``points``."""
+        """Find the nearest point of each row (n, k) among those of the groups it visits."""
         result = np.empty(len(X), np.intp)
         for part in row_slices(len(X), self._block_rows):
             visited = self._visited(X[part])
@@ -59,7 +56,7 @@ class LandmarkGroups:
             for pairs, group, scores in self._scores(X[part], visited):
                 best = scores.argmin(axis=1)
                 least[pairs] = scores[np.arange(len(pairs)), best]
-                places[pairs] = self._starts[group] + best
+                places[pairs] = self.starts[group] + best
             best = least.reshape(visited.shape).argmin(axis=1)
             every = np.arange(len(visited))
             result[part] = places.reshape(visited.shape)[every, best]
@@ -88,19 +85,23 @@ class LandmarkGroups:
         start = 0
         for group, end in enumerate(ends.tolist()):
             if start < end:
-                part = slice(self._starts[group], self._starts[group + 1])
+                part = slice(self.starts[group], self.starts[group + 1])
                 scores = X[rows[start:end]] @ self.points[part].T
                 np.subtract(self._halves[part], scores, out=scores)
                 yield order[start:end], group, scores
             start = end
 
 
-def grouped(
+def put_in_groups(
     points: NDArray[np.float32], fineness: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the numbers of points, group after group, and where each group begins."""
+    """Put points (m, k), in place, group after group.
+
+    ``fineness`` is the number of groups for each root of the number of points. Returns the former
+    numbers of the points, and where each group begins; see `_split`.
+    """
     n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
-    # Start from evenly spaced landmarks: any will do, and these are reproducible.
+    # Start from evenly spaced points: any will do, and these are reproducible.
     centres = points[np.arange(n_groups) * len(points) // n_groups]
     every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
     for _ in range(_ROUNDS):
@@ -108,7 +109,11 @@ def grouped(
         means, counts = place_means(points, labels, len(centres), every, weights)
         centres = means[counts > 0]
     labels = nearest_centres(points, centres, 1)[0][:, 0]
-    return _split(points, labels, _LARGEST * len(points) // n_groups)
+    members, starts = _split(points, labels, _LARGEST * len(points) // n_groups)
+    for start in range(0, points.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        points[:, columns] = points[members, columns]
+    return members, starts
 
 
 def _split(

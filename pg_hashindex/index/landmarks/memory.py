@@ -26,9 +26,9 @@ def bytes_of_build(n_landmarks: int, dimension: int, compared: int, *, spherical
 
     ``compared`` is the number of dimensions in which landmarks are stored.
     """
-    # Sums of 4 or 8 bytes, landmarks in half, and what rows are compared with.
-    sums = (4 if spherical else 8) * dimension
-    each = sums + 2 * compared + 8 * min(dimension, _COMPARED)
+    # Landmarks as they are stored give those that rows are compared with, beside which are sums.
+    sums = (2 if spherical else 4) * dimension
+    each = 4 * min(dimension, _COMPARED) + max(sums, 2 * compared)
     return -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"]) * _UNITS["MB"]
 
 

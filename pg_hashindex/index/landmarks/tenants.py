@@ -18,7 +18,7 @@ from ...hashers.numerics.rows import row_slices
 from .assignment import LEAST_ROWS, ListSums
 from .groups import place_means
 from .space import Space, in_threads
-from .training import Centres, usable_rows
+from .training import Centres, Halves, usable_rows
 
 _ROUNDS = 3
 _GROUPS_PER_ROOT, _GROUP_ROUNDS = 2, 4
@@ -46,7 +46,7 @@ class TenantLandmarks:
 
     def __init__(
         self,
-        points: NDArray[np.floating] | Centres,
+        points: NDArray[np.floating] | Centres | Halves,
         starts: NDArray[np.intp],
         *,
         spherical: bool = False,
@@ -121,7 +121,7 @@ def train_within(
     return centres, starts
 
 
-def leaders_of(points: NDArray[np.floating], starts: NDArray[np.intp]) -> NDArray[np.intp]:
+def leaders_of(points: Halves, starts: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the leader of each landmark (m,): a landmark of its tenant at the middle of a group.
 
     A written row is compared with the leaders of its tenant, and then with the landmarks that the

@@ -1,7 +1,7 @@
 """Train landmarks: k-means with thousands of centres over blocks of rows, in bounded memory."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
 from .assignment import LEAST_ROWS, MAX_FLAT, ListSums
-from .groups import LandmarkGroups, grouped
+from .groups import LandmarkGroups, put_in_groups
 from .space import Space, in_threads, moderate_rows, row_lengths
 
 #: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
@@ -20,7 +20,7 @@ Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
 # Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
 # than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
 # embeddings twice as many visits cover no more of the true ten.
-_GROUPS = (4.0, 8)
+_FINENESS, _VISITED = 4.0, 8
 # Indexes on 300,000 text embeddings: lists that a search reads for .95 of the true ten, its CPU
 # milliseconds, megabytes of the index. One landmark for 28 rows, two rounds of 12 rows for each:
 # 79, 2.0, 61.8; three rounds: 71, 1.7, 61.8. One for 20, three rounds of 9: 67, 1.55, 66.2. One
@@ -89,6 +89,10 @@ def train_landmarks(
     return np.eye(1, X.shape[1], dtype=np.float32) if trained is None else trained[:]
 
 
+#: Which landmarks: a slice, or numbers.
+Part: TypeAlias = slice | NDArray[np.intp]
+
+
 class Centres:
     """Means of rows: ``centres[10:20]`` computes some of them, float32 (n, d)."""
 
@@ -100,8 +104,21 @@ class Centres:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __getitem__(self, part: slice) -> NDArray[np.float32]:
+    def __getitem__(self, part: Part) -> NDArray[np.float32]:
         return self._sums.means(self._numbers[part])[0]
+
+
+class Halves:
+    """Landmarks as they are stored: ``halves[10:20]`` computes some of them, float16 (n, k)."""
+
+    def __init__(self, count: int, compute: Callable[[Part], NDArray[np.float32]]) -> None:
+        self._count, self._compute = count, compute
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: Part) -> NDArray[np.float16]:
+        return self._compute(part).astype(np.float16)
 
 
 def train_by_blocks(
@@ -150,8 +167,11 @@ def train_by_blocks(
     for done in range(rounds):
         last = done + 1 == rounds
         n_far = 0 if last else max(_LEAST_REPLACED, n_landmarks // _REPLACED)
-        round_ = Round(space, points, largest=largest, n_far=n_far, seed=seed + done)
-        # The round has put them in another order.
+        starts = np.zeros(0, np.intp)
+        if n_landmarks > MAX_FLAT:
+            _, starts = put_in_groups(points, _FINENESS)
+        round_ = Round(space, points, starts, largest=largest, n_far=n_far, seed=seed + done)
+        # The next points take their place.
         del points
         read(round_, 2 + done)
         if on_round is not None:
@@ -201,6 +221,8 @@ def usable_rows(
 class Round:
     """One round of k-means: points (m, k) of a space, and the sums of the rows nearest to each.
 
+    If there are ``starts`` of groups, points are in groups.
+
     Processes that read some of the rows each have an equal round, made of what `arrays` returns;
     one of them takes what `parts` of the others returns.
     """
@@ -209,14 +231,15 @@ class Round:
         self,
         space: Space,
         points: NDArray[np.float32],
+        starts: NDArray[np.intp],
         *,
         largest: float,
         n_far: int,
         seed: int,
     ) -> None:
         self._space, self._seed = space, seed
-        self._order = LandmarkGroups(points, *_GROUPS) if len(points) > MAX_FLAT else None
-        self._points = points if self._order is None else self._order.points
+        self._points, self._starts = points, starts
+        self._groups = LandmarkGroups(points, starts, _VISITED) if len(starts) else None
         self.sums = ListSums(
             len(points), len(space.mean), spherical=space.spherical, largest=largest
         )
@@ -230,10 +253,10 @@ class Round:
 
         def work(part: slice) -> None:
             rows[part] = self._space(X[part])
-            if self._order is None:
+            if self._groups is None:
                 places[part] = nearest_centres(rows[part], self._points, 1)[0][:, 0]
             else:
-                places[part] = self._order.places(rows[part])
+                places[part] = self._groups.nearest(rows[part])
 
         in_threads(work, len(X))
         self.sums.add(X, places)
@@ -244,10 +267,41 @@ class Round:
             distances[distances <= _SAME * scale * self._space.scale] = 0
             self._far.add(rows, distances, _random_numbers(X, self._seed))
 
+    def task(self) -> dict[str, float]:
+        """Return what `of` takes, with the arrays."""
+        return {"largest": self.sums.largest, "n_far": self._far.most, "seed": self._seed}
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return what another process needs beside it."""
+        space = self._space
+        return [space.mean, np.array(space.scale), space.basis, self._points, self._starts]
+
+    @classmethod
+    def of(cls, task: dict[str, Any], arrays: Sequence[NDArray[Any]], *, spherical: bool) -> Self:
+        """Return an equal round in another process, without rows."""
+        mean, scale, basis, points, starts = arrays
+        space = Space(mean, np.float32(scale), basis, spherical=spherical)
+        return cls(space, points, starts, **task)
+
+    def parts(self) -> Iterator[NDArray[Any]]:
+        """Yield what `merge` adds, as arrays."""
+        yield from (self._far.points, self._far.chances, self._far.numbers)
+        yield from self.sums.parts()
+
+    def merge(self, parts: Iterator[NDArray[Any]]) -> None:
+        """Add the rows of an equal round."""
+        self._far.merge(next(parts), next(parts), next(parts))
+        self.sums.merge(parts)
+
+    def forget(self) -> None:
+        """Forget all rows."""
+        self.sums = self.sums.emptied()
+        self._far = _FarRows(self._far.most, self._space.width)
+
     def moved(self, n_landmarks: int) -> NDArray[np.float32]:
         """Return the points for the next round: means, and rows in the place of lost ones."""
         # Their place is for the next points.
-        self._order, self._points = None, self._points[:0]
+        self._groups, self._points = None, self._points[:0].copy()
         points, end = np.empty((n_landmarks, self._space.width), np.float32), 0
         for part in row_slices(len(self.sums), _BLOCK_ROWS):
             means, there = self.sums.means(part, 1)
@@ -260,7 +314,7 @@ class Round:
 
     def centres(self) -> Centres | None:
         """Return the means, group after group: their numbers give the order of lists on disk."""
-        self._order, self._points = None, self._points[:0]
+        self._groups, self._points = None, self._points[:0].copy()
         found = [
             part.start + np.flatnonzero(self.sums.means(part)[1])
             for part in row_slices(len(self.sums), _BLOCK_ROWS)
@@ -271,7 +325,7 @@ class Round:
         points = np.empty((len(numbers), self._space.width), np.float32)
         for part in row_slices(len(numbers), _BLOCK_ROWS):
             points[part] = self._space(self.sums.means(numbers[part])[0])
-        return Centres(self.sums, numbers[grouped(points, _GROUPS[0])[0]])
+        return Centres(self.sums, numbers[put_in_groups(points, _FINENESS)[0]])
 
 
 class _FarRows:
@@ -284,7 +338,7 @@ class _FarRows:
         self.most = most
         #: Distinct rows, in the order of the draw.
         self.points = np.empty((0, width), np.float32)
-        self._chances, self._numbers = np.empty(0), np.empty(0, np.uint64)
+        self.chances, self.numbers = np.empty(0), np.empty(0, np.uint64)
 
     def add(
         self,
@@ -295,30 +349,31 @@ class _FarRows:
         """Draw among rows (n, k) too, by random numbers (n,); those of distance 0 are left out."""
         apart = np.flatnonzero(distances > 0)
         uniform = (numbers[apart] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        self._merge(
+        self.merge(
             points[apart], -np.log1p(-uniform) / distances[apart].astype(np.float64) ** 2,
             numbers[apart],
         )  # fmt: skip
 
-    def _merge(
+    def merge(
         self,
         points: NDArray[np.float32],
         chances: NDArray[np.float64],
         numbers: NDArray[np.uint64],
     ) -> None:
-        if len(self._chances) == self.most:
-            below = chances < self._chances[-1]
+        """Draw among rows of another draw too."""
+        if len(chances) and len(self.chances) == self.most:
+            below = chances < self.chances[-1]
             points, chances, numbers = points[below], chances[below], numbers[below]
         if not len(chances):
             return
-        chances = np.concatenate([self._chances, chances])
-        numbers = np.concatenate([self._numbers, numbers])
+        chances = np.concatenate([self.chances, chances])
+        numbers = np.concatenate([self.numbers, numbers])
         order = np.lexsort((numbers, chances))
         # Of equal rows, which have the same number, the first.
         _, firsts = np.unique(numbers[order], return_index=True)
         kept = order[np.sort(firsts)[: self.most]]
         self.points = np.concatenate([self.points, points])[kept]
-        self._chances, self._numbers = chances[kept], numbers[kept]
+        self.chances, self.numbers = chances[kept], numbers[kept]
 
 
 def _random_numbers(X: NDArray[np.float32], seed: int) -> NDArray[np.uint64]:
