@@ -157,8 +157,8 @@ class LandmarkBuild(TableReader):
                 try:
                     if step == "begin" and not self._begin():
                         return None
-                    if step != "apply" and not self._read_rows():
-                        raise MovedError
+                    if step != "apply":
+                        self._read_rows()
                 except MovedError:
                     self._end_workers()
                     step = "begin"
@@ -303,9 +303,8 @@ class LandmarkBuild(TableReader):
         if self._has_tenants:
             return self._train_within()
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)
-        refuse_too_little(
-            self._memory, n_landmarks, dimension, self._compared, spherical=self._spherical
-        )
+        self._refuse_too_little(n_landmarks)
+        self._started_workers(rows, n_landmarks)
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
@@ -335,19 +334,20 @@ class LandmarkBuild(TableReader):
             for leaf, end in zip(leaves, pages, strict=True)
             for first in range(0, end, size)
         ]
-        task = {"share": share, "seed": seed, "round": round_.task()}
+        files = fingerprint(leaves)
+        task = {"share": share, "seed": seed, "files": files, "round": round_.task()}
         ranges = [Range(number, *place) for number, place in enumerate(firsts)]
         workers = self._started_workers(self._rows, len(round_.sums))
         while True:
             pass_ = workers.begin(Pass(ranges, task, round_.arrays, round_.merge))
-            self._add_rows(round_, share, seed, pass_)
+            self._add_rows(round_, task, pass_)
             if pass_.complete:
                 break
             # Rows were lost with a process.
             round_.forget()
 
-    def _add_rows(self, round_: Round, share: float, seed: int, ranges: Ranges) -> None:
-        leaves, part = self._leaves(), by_place(share, seed)
+    def _add_rows(self, round_: Round, task: dict[str, Any], ranges: Ranges) -> None:
+        leaves, part = self._same_leaves(task["files"]), by_place(task["share"], task["seed"])
 
         def compute(block: Block) -> None:
             round_.add(block.select(are_trainable(block.vectors)).vectors)
@@ -381,10 +381,7 @@ class LandmarkBuild(TableReader):
         wanted: list[int],
     ) -> Centres:
         """Train the wanted number of landmarks for each of some tenants, which become ours."""
-        dimension = self.index.dimension
-        refuse_too_little(
-            self._memory, sum(wanted), dimension, self._compared, spherical=self._spherical
-        )
+        self._refuse_too_little(sum(wanted))
         with _shown_rounds() as show:
             centres, starts = train_within(
                 draw, np.array(wanted, np.intp), self.index.dimension,
@@ -459,9 +456,7 @@ class LandmarkBuild(TableReader):
             self.connection.cursor() as cursor,
             cursor.copy(copy.format(**self._names)) as rows,
         ):
-            for part in landmarks_in_copy_format(
-                points, self._n_projections or self.index.dimension
-            ):
+            for part in landmarks_in_copy_format(points, self._compared):
                 rows.write(part)
         if self._has_tenants:
             # A tenant without landmarks would have the number of the next one.
@@ -471,14 +466,12 @@ class LandmarkBuild(TableReader):
             leaders = leaders_of(points, self._tenants.starts).tolist()
             self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, leaders, first])
 
-    def _read_rows(self) -> bool:
-        """Write landmark and code of every row; return False if rows have moved to other places."""
-        leaves = self._leaves()
-        (began_with,) = self._execute(
+    def _read_rows(self) -> None:
+        """Write landmark and code of every row."""
+        (files,) = self._execute(
             "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
         ).fetchone()
-        if fingerprint(leaves) != began_with:
-            return False
+        self._same_leaves(files)
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
@@ -491,8 +484,11 @@ class LandmarkBuild(TableReader):
         self.work.phase("reading rows", rows)
         workers = self._started_workers(rows, len(landmarks))
         pass_ = workers.begin(
-            Pass(ranges, {"largest": self.largest}, list, None if sums is None else sums.merge)
-        )
+            Pass(
+                ranges, {"files": files, "largest": self.largest}, list,
+                None if sums is None else sums.merge,
+            )
+        )  # fmt: skip
         with Progress("reading", rows, work=self.work) as bar:
 
             def show(done: int) -> None:
@@ -500,11 +496,10 @@ class LandmarkBuild(TableReader):
                 self.throttle.wait(done, self.work.advance)
 
             pass_.show = show
-            self._stage(landmarks, sums, pass_)
+            self._stage(landmarks, sums, files, pass_)
         self._end_workers()
         del landmarks
         self._index_landmarks(sums if pass_.complete else None)
-        return True
 
     def _started_workers(self, rows: int, n_landmarks: int) -> Workers:
         """Return the processes of this run, which start when they are first needed."""
@@ -543,7 +538,7 @@ class LandmarkBuild(TableReader):
         if "round" in task:
             round_ = Round.of(task["round"], arrays, spherical=self._spherical)
             ranges.ready()
-            self._add_rows(round_, task["share"], task["seed"], ranges)
+            self._add_rows(round_, task, ranges)
             return round_.parts()
         self._left_off()
         if self._generation is None:
@@ -551,7 +546,7 @@ class LandmarkBuild(TableReader):
         landmarks, largest = self._stored_landmarks(), task["largest"]
         sums = None if largest is None else self._new_sums(landmarks, largest)
         ranges.ready()
-        self._stage(landmarks, sums, ranges)
+        self._stage(landmarks, sums, task["files"], ranges)
         return iter(()) if sums is None else sums.parts()
 
     def _stored_points(self, numbers: NDArray[np.intp] | None = None) -> NDArray[np.float16]:
@@ -586,10 +581,14 @@ class LandmarkBuild(TableReader):
             return Landmarks(points)
 
     def _stage(
-        self, landmarks: Landmarks | TenantLandmarks, sums: ListSums | None, ranges: Ranges
+        self,
+        landmarks: Landmarks | TenantLandmarks,
+        sums: ListSums | None,
+        files: str,
+        ranges: Ranges,
     ) -> None:
         """Write the landmark and the code of each row of ranges."""
-        leaves = self._leaves()
+        leaves = self._same_leaves(files)
         coded = self.index.encoded_in == "python"
         self._each_block(
             ranges, lambda place: self._next_block(leaves, place, coded=coded),

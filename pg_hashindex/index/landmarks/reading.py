@@ -146,6 +146,13 @@ class TableReader:
     def _leaves(self) -> list[Leaf]:
         return [Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
 
+    def _same_leaves(self, files: str) -> list[Leaf]:
+        """Return the leaves, if their rows are where they were."""
+        leaves = self._leaves()
+        if fingerprint(leaves) != files:
+            raise MovedError
+        return leaves
+
     def _count_pages(self, leaf: Leaf) -> int:
         (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
         return int(pages)
