@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pg_hashindex.errors import InvalidInputError
+from pg_hashindex.hashers.numerics.rows import row_slices
 from pg_hashindex.index.landmarks import (
     Landmarks,
     ListSums,
@@ -12,7 +13,9 @@ from pg_hashindex.index.landmarks import (
     training_rows,
 )
 from pg_hashindex.index.landmarks.groups import LandmarkGroups, _least, put_in_groups
+from pg_hashindex.index.landmarks.memory import bytes_of_build
 from pg_hashindex.index.landmarks.space import reducing_basis
+from pg_hashindex.index.landmarks.training import train_by_blocks
 
 
 def unit(X):
@@ -359,6 +362,29 @@ def test_directions_of_any_length(scale, rows):
     sums[0].add((rows[:3000] * lengths).astype(np.float32), places)
     sums[1].add(rows[:3000], places)
     np.testing.assert_allclose(*(one.means(slice(None))[0] for one in sums), atol=1e-3)
+
+
+@pytest.mark.parametrize("spherical", [False, True], ids=["l2", "cosine"])
+def test_training_takes_the_memory_that_is_foretold(spherical):
+    dimension, peaks, least = 96, [], []
+
+    def draw(n_rows, number):
+        rng = np.random.default_rng(number)
+        for part in row_slices(n_rows, 4096):
+            yield rng.standard_normal((part.stop - part.start, dimension), np.float32)
+
+    def read(round_, number):
+        for block in draw(4096, number):
+            round_.add(block)
+
+    for n_landmarks in (10_000, 40_000):
+        tracemalloc.start()
+        train_by_blocks(draw, read, n_landmarks, dimension, spherical=spherical, seed=0, rounds=2)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        least.append(bytes_of_build(n_landmarks, dimension, dimension, spherical=spherical))
+    assert peaks[1] - peaks[0] < 1.1 * (least[1] - least[0]) + 2e6
+    assert peaks[1] < least[1]
 
 
 def test_memory_does_not_grow_with_the_rows(rows):

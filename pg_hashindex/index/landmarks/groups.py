@@ -110,10 +110,17 @@ def put_in_groups(
         centres = means[counts > 0]
     labels = nearest_centres(points, centres, 1)[0][:, 0]
     members, starts = _split(points, labels, _LARGEST * len(points) // n_groups)
+    reorder(points, members)
+    return members, starts
+
+
+def reorder(points: NDArray[np.float32], numbers: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Put points of different numbers first, in this order, in place; return them."""
+    result = points[: len(numbers)]
     for start in range(0, points.shape[1], _COLUMNS):
         columns = slice(start, start + _COLUMNS)
-        points[:, columns] = points[members, columns]
-    return members, starts
+        result[:, columns] = points[numbers, columns]
+    return result
 
 
 def _split(

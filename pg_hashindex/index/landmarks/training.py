@@ -11,7 +11,7 @@ from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
 from .assignment import LEAST_ROWS, MAX_FLAT, ListSums
-from .groups import LandmarkGroups, put_in_groups
+from .groups import LandmarkGroups, put_in_groups, reorder
 from .space import Space, in_threads, moderate_rows, row_lengths
 
 #: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
@@ -202,9 +202,8 @@ def _first_points(
             points[places], numbers[places] = space(rows), _random_numbers(rows, seed)
             end = places.stop
     _, kept = np.unique(numbers[:end], return_index=True)
-    chosen = np.random.default_rng(seed).permutation(np.sort(kept))[:n_landmarks]
-    result: NDArray[np.float32] = points[chosen]
-    return result
+    chosen = np.random.default_rng(seed).permutation(np.sort(kept))
+    return reorder(points, chosen[:n_landmarks])
 
 
 def usable_rows(
