@@ -365,7 +365,7 @@ def test_directions_of_any_length(scale, rows):
 
 
 @pytest.mark.parametrize("spherical", [False, True], ids=["l2", "cosine"])
-def test_training_takes_the_memory_that_is_foretold(spherical):
+def test_training_takes_no_more_memory_than_a_build_says(spherical):
     dimension, peaks, least = 96, [], []
 
     def draw(n_rows, number):
