@@ -114,7 +114,7 @@ class ListSums:
 
     def add(self, X: NDArray[np.float32], places: NDArray[np.intp]) -> None:
         """Add rows (n, d) and their landmarks (n,)."""
-        # Integers of 32 bits hold the sums of so many rows.
+        # Integers of 32 bits hold the sums of a block.
         for part in row_slices(len(X), _BLOCK_ROWS):
             self._add(X[part], places[part])
 

@@ -193,7 +193,7 @@ def _first_axis(dimension: int, spherical: bool) -> Centres:
 def _first_points(
     blocks: Iterable[NDArray[np.float32]], n_landmarks: int, space: Space, seed: int
 ) -> NDArray[np.float32]:
-    """Return the coordinates of different rows, as many as landmarks if there are so many."""
+    """Return the coordinates of different rows, at most as many as landmarks."""
     most = max(n_landmarks, _SPACE_ROWS)
     points, numbers, end = np.empty((most, space.width), np.float32), np.empty(most, np.uint64), 0
     for block in blocks:

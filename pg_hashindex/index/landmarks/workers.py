@@ -274,7 +274,7 @@ class Workers:
                 pass_.changed.notify_all()
 
     def _talk(self, worker: _Worker, task: object) -> bool:
-        """Return whether the process has ended as it was told to."""
+        """Return whether the process has read its passes to the end."""
         worker.send(task)
         assert worker.process.stdout is not None  # noqa: S101
         if not self._hear(worker, worker.process.stdout):
