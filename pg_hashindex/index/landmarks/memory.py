@@ -9,7 +9,7 @@ DEFAULT_MEMORY = "1GB"
 _UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 # Blocks of rows, in several forms, and the scores of a block.
 _BLOCKS = 256 << 20
-# What tells a landmark's group, and a 16th of a row that it may move to.
+# The number of a landmark's group, and a 16th of a row that it may move to.
 _NUMBERS = 128
 # Landmarks are compared in at most this number of dimensions, where a basis keeps the variance.
 _COMPARED = 256

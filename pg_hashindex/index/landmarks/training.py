@@ -368,7 +368,7 @@ class _FarRows:
         chances = np.concatenate([self.chances, chances])
         numbers = np.concatenate([self.numbers, numbers])
         order = np.lexsort((numbers, chances))
-        # Of equal rows, which have the same number, the first.
+        # Equal rows have the same number: the first of them.
         _, firsts = np.unique(numbers[order], return_index=True)
         kept = order[np.sort(firsts)[: self.most]]
         self.points = np.concatenate([self.points, points])[kept]

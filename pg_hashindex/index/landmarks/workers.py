@@ -112,7 +112,7 @@ class _Worker:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
-        #: What it is to read; None ends it.
+        #: The passes that it is to read; None ends it.
         self.passes: queue.SimpleQueue[Pass | None] = queue.SimpleQueue()
         #: The ranges that it has, and the pass in which it has had any.
         self.ranges: deque[Range] = deque()
