@@ -1,10 +1,11 @@
 """The one sampler: parts of a table, rows drawn from it, and rows by the hashes of their keys.
 
 Tables are plain, partitioned, or in shards of Citus. `draw` reads a `part` of a table, and a larger
-one until there are rows enough. `by_hash` draws the same rows again while they are there, and costs
-a pass over all keys.
+one until there are rows enough. `by_place` is for readers of some pages. `by_hash` draws the same
+rows again while they are there, and costs a pass over all keys.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import LiteralString, TypeVar
 
@@ -18,6 +19,12 @@ T = TypeVar("T")
 
 # With more rows than this, reading some pages costs far less than reading every row.
 _LARGE_TABLE = 1_000_000
+
+_BY_PLACE: LiteralString = """
+      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
+          OPERATOR(pg_catalog.<) {share}
+"""
+_SHARES = 1 << 20
 
 _SHARE: LiteralString = "SELECT hashindex._sample_share($1::text::regclass, $2)"
 
@@ -33,6 +40,15 @@ def part(share: float, seed: int = 0, *, rows: int = -1) -> sql.Composable:
     method = sql.SQL("BERNOULLI" if 0 <= rows <= _LARGE_TABLE else "SYSTEM")
     clause = sql.SQL("TABLESAMPLE {} ({}) REPEATABLE ({})")
     return clause.format(method, sql.Literal(100 * share), sql.Literal(seed))
+
+
+def by_place(share: float, seed: int) -> sql.Composed:
+    """Return the condition on about a share of the rows of table ``b``, drawn by their places.
+
+    Unlike `part` it can be had beside a condition on pages.
+    """
+    below = math.ceil(share * _SHARES)
+    return sql.SQL(_BY_PLACE).format(seed=sql.Literal(seed), share=sql.Literal(below))
 
 
 def share_of_pages(connection: Connection, table: sql.Composable, pages: int) -> float:

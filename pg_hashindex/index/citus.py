@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, LiteralString
 
-import numpy as np
-from numpy.typing import NDArray
 from psycopg import sql
 
 from ..db.citus import is_distributed
@@ -24,12 +22,13 @@ from ..db.statements import execute
 from ..db.throttle import Throttle
 from ..db.work import Work
 from ..errors import DatabaseStateError, InUseError, InvalidInputError
-from ..models.vectors import warn_of_left_out
+from ..models.vectors import are_trainable, warn_of_left_out
 from .access import drop_unused
 from .catalog import IndexRow
 from .encoding import only_encoder
 from .landmarks.building import LandmarkBuild
 from .landmarks.table_blocks import Block, WrongDimensionError, read_blocks
+from .landmarks.training import Centres, Round
 from .verifying import Verifier
 
 # Pages of each shard in the first batch, and the seconds that each later batch should take.
@@ -287,7 +286,14 @@ class ShardBuild(LandmarkBuild):
             except WrongDimensionError:
                 raise self._wrong_dimension() from None
 
-    def _make_landmarks(self, centres: NDArray[np.float32]) -> None:
+    def _count_jobs(self, rows: int, n_landmarks: int) -> int:
+        return 1
+
+    def _read_round(self, round_: Round, share: float, seed: int) -> None:
+        for block in self._drawn(share, seed):
+            round_.add(block.select(are_trainable(block.vectors)).vectors)
+
+    def _make_landmarks(self, centres: Centres) -> None:
         with self.connection.transaction():
             self._lock_entry()
             (generation,) = self._execute(

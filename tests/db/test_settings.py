@@ -11,7 +11,7 @@ from fixtures.health import troubles
 from fixtures.indexes import indexed
 
 from pg_hashindex import operations, schema
-from pg_hashindex.db.connection import connect, create_engine
+from pg_hashindex.db.connection import connect, create_engine, outside_transactions
 from pg_hashindex.errors import ConnectionFailedError, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
 
@@ -83,6 +83,16 @@ def test_commands_under_settings(on, monkeypatch, url, connection, items, model,
         theirs.execute("DELETE FROM public.items WHERE id > 290")
         shown = theirs.execute(f"SHOW {name}".encode()).fetchone()
         assert str(shown).replace(", ", ",").startswith("('" + value.replace("\\", ""))
+
+
+def test_a_transaction_that_an_interrupt_left_open(url):
+    """Ctrl-C may come after BEGIN, and before the block that would end it."""
+    with connect(url) as session:
+        session.autocommit = False
+        with pytest.raises(KeyboardInterrupt), outside_transactions(session, "why"):
+            session.execute("BEGIN")
+            raise KeyboardInterrupt
+        assert not session.autocommit
 
 
 def test_a_database_of_sql_ascii(server, make_database, vectors):

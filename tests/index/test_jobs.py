@@ -13,7 +13,7 @@ from fixtures.landmarks import assert_listed, entries, tables_of
 
 from pg_hashindex.errors import FewerJobsWarning, InvalidInputError
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import building, workers
+from pg_hashindex.index.landmarks import building, reading, training, workers
 
 _BACKENDS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'pg-hashindex build of items_idx'"
@@ -22,17 +22,28 @@ _BACKENDS = (
 
 @pytest.fixture
 def started(monkeypatch):
-    """Pages are ranges, and every process has some of them before the build takes one."""
-    monkeypatch.setattr(building, "_MOST_PAGES", 1)
-    enter, found = workers.Workers.__enter__, []
+    """Pages are ranges, and every process has some of a pass before another reads one."""
+    monkeypatch.setattr(reading, "_MOST_PAGES", 1)
+    begin, send = workers.Workers.begin, workers._Worker.send
+    found, having = [], set()
 
-    def wait(self):
-        enter(self)
-        found.extend(self._workers)
-        eventually(lambda: all(worker.began or worker.ended for worker in found), 60)
-        return self
+    def wait(pass_):
+        eventually(lambda: all(one.ended or (one, pass_) in having for one in pass_.workers), 60)
 
-    monkeypatch.setattr(workers.Workers, "__enter__", wait)
+    def begun(self, pass_):
+        begin(self, pass_)
+        found.extend(worker for worker in self._workers if worker not in found)
+        wait(pass_)
+        return pass_
+
+    def sent(self, message, *arrays):
+        if isinstance(message, workers.Range):
+            having.add((self, self.reads))
+            wait(self.reads)
+        send(self, message, *arrays)
+
+    monkeypatch.setattr(workers.Workers, "begin", begun)
+    monkeypatch.setattr(workers._Worker, "send", sent)
     return found
 
 
@@ -123,13 +134,13 @@ def test_an_interrupted_build_ends_all_processes_and_is_continued(listed, starte
 def test_processes_end_with_a_build_that_was_killed_or_stopped(listed, url, number):
     script = (
         "import sys, time; from pg_hashindex import HashIndex, connect\n"
-        "from pg_hashindex.index.landmarks import building, workers\n"
+        "from pg_hashindex.index.landmarks import building, reading, workers\n"
         "send = workers._Worker.send\n"
         # The others are given the task, and wait for ranges.
-        "def wait(self, message):\n"
-        "    isinstance(message, dict) and send(self, message)\n"
-        "workers._Worker.send = wait; building._MOST_PAGES = 1\n"
-        "building.LandmarkBuild.stage = lambda *given: (print(flush=True), time.sleep(60))\n"
+        "def wait(self, message, *arrays):\n"
+        "    isinstance(message, dict) and send(self, message, *arrays)\n"
+        "workers._Worker.send = wait; reading._MOST_PAGES = 1\n"
+        "building.LandmarkBuild._add_rows = lambda *given: (print(flush=True), time.sleep(60))\n"
         "HashIndex.open(connect(sys.argv[1]), 'items_idx').rebalance(jobs=3)"
     )
     with subprocess.Popen(
@@ -223,3 +234,21 @@ def test_landmarks_of_tenants_do_not_depend_on_jobs(connection, model, started):
     index.rebalance(jobs=3, memory="2GB")
     assert result(index) == expected
     assert len(started) == 2
+
+
+def test_a_round_of_training_that_lost_rows_is_read_again(listed, started, monkeypatch):
+    listed.rebalance(jobs=1)
+    expected, add, added = result(listed), training.Round.add, []
+
+    def lose(self, rows):
+        add(self, rows)
+        if not added:
+            started[0].process.kill()
+        added.append(len(rows))
+
+    monkeypatch.setattr(training.Round, "add", lose)
+    with pytest.warns(FewerJobsWarning, match="1 of 2 jobs have read .* killed by signal 9"):
+        listed.rebalance(jobs=2)
+    assert result(listed) == expected
+    # Three rounds of nine rows for each of 150 landmarks, and what was read before the loss.
+    assert sum(added) > 3 * 9 * 150

@@ -25,7 +25,7 @@ from pg_hashindex.errors import (
     RowsLeftOutWarning,
 )
 from pg_hashindex.index.handle import HashIndex
-from pg_hashindex.index.landmarks import Landmarks, building
+from pg_hashindex.index.landmarks import Landmarks, building, reading
 from pg_hashindex.models.layers import affine, normalize
 from pg_hashindex.models.model import Model
 
@@ -63,8 +63,8 @@ def between_blocks(monkeypatch):
 
 
 def one_page_a_block(monkeypatch):
-    monkeypatch.setattr(building, "_FIRST_PAGES", 1)
-    monkeypatch.setattr(building, "_MOST_PAGES", 1)
+    monkeypatch.setattr(reading, "_FIRST_PAGES", 1)
+    monkeypatch.setattr(reading, "_MOST_PAGES", 1)
 
 
 def interrupt():
@@ -97,7 +97,7 @@ def test_landmarks_are_the_means_of_their_rows(index):
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     listed = entries(index)
     places = np.array([listed[row[0]] for row in rows])
-    for number, point in enumerate(landmarks_of(index).points):
+    for number, point in enumerate(landmarks_of(index)):
         members = vectors[places == number]
         # Those of fewer rows stay as they were trained, on three rows at least.
         if len(members) >= 3:
@@ -126,7 +126,7 @@ def test_landmarks_are_compared_with_projections_if_there_are_enough(
     layers = [normalize()] * scaled + [affine(weights)]
     store.save(connection, Model("m", "lsh", 8, layers))
     index = indexed(connection, model="m", metric=metric, access="landmarks")
-    points = landmarks_of(HashIndex.open(connection, "items_idx")).points
+    points = landmarks_of(HashIndex.open(connection, "items_idx"))
     assert points.shape[1] == dimension
     if (not scaled and metric == "cosine") or bits < 8:
         np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, atol=0.01)
@@ -385,10 +385,10 @@ def test_rebalance(index, vectors):
     connection.execute(
         "UPDATE items SET embedding = embedding + '[1,1,1,1,0,0,0,0]' WHERE id < 900"
     )
-    before, codes = len(landmarks_of(index).points), tables_of(index)[0]
+    before, codes = len(landmarks_of(index)), tables_of(index)[0]
     done = index.rebalance()
     assert (done.rows, done.landmarks_before) == (5000, before)
-    assert done.landmarks == len(landmarks_of(index).points) > 1.3 * before
+    assert done.landmarks == len(landmarks_of(index)) > 1.3 * before
     assert tables_of(index)[0] != codes
     assert_listed(index)
     index = HashIndex.open(connection, "items_idx")
@@ -516,8 +516,8 @@ def test_blocks_hold_every_row_whatever_indexes_the_table_has(
     connection, items, model, monkeypatch
 ):
     """A partial index that fits gives rows by key: blocks skipped rows, or read them twice."""
-    monkeypatch.setattr(building, "_FIRST_PAGES", 1)
-    monkeypatch.setattr(building, "_BLOCK_ROWS", 50)
+    monkeypatch.setattr(reading, "_FIRST_PAGES", 1)
+    monkeypatch.setattr(reading, "_BLOCK_ROWS", 50)
     connection.execute(
         "ALTER TABLE items ADD payload text; ALTER TABLE items ALTER payload SET STORAGE PLAIN; "
         "INSERT INTO items SELECT n, 'a', CASE WHEN n % 9 = 0 THEN "

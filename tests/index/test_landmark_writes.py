@@ -155,7 +155,7 @@ def test_a_build_lists_long_vectors_as_triggers_do(connection):
     points = store.load(connection, "long").project(X).astype(np.float64)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     points = np.where(lengths < 65504, points, points / lengths)
-    landmarks = landmarks_of(index).points
+    landmarks = landmarks_of(index)
     nearest = np.linalg.norm(points[:, None] - landmarks[None], axis=2).argsort(axis=1)[:, :3]
     listed = entries(index)
     assert sum(listed[n] in nearest[n] for n in range(600)) > 570

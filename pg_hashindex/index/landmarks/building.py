@@ -4,8 +4,7 @@ As pg_repack does, a build writes a second codes table. Before the first row is 
 to log the keys that are written, and at its end the build applies them. So others wait only for two
 short locks. ``sql/142_landmarks.sql`` is the part in SQL.
 
-Rows are read by ranges of pages, each in a transaction of its own, so no statement relies on an
-order that the planner chooses. The list of ranges is a table. The codes of a range are written
+Rows are read by ranges of pages. The list of ranges is a table. The codes of a range are written
 together with the place where its reading ended, so an interrupted run continues there. `Workers`
 has other processes read some of the ranges. Another thread reads the next block while the codes and
 landmarks of this one are computed. If the table was rewritten
@@ -13,23 +12,21 @@ landmarks of this one are computed. If the table was rewritten
 from the start.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import compress
-from typing import Any, Literal, LiteralString, NamedTuple
+from typing import Any, Literal, LiteralString, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from ...db.connection import EXTENSION
 from ...db.locks import retry_while_locked
 from ...db.progress import Progress
+from ...db.rows import by_place
 from ...db.sql_files import query
-from ...db.statements import execute
 from ...db.throttle import Throttle
 from ...db.work import Work
 from ...errors import InUseError, InvalidInputError
@@ -40,13 +37,12 @@ from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
+from .reading import Leaf, MovedError, TableReader, fingerprint
 from .space import in_threads, row_lengths, unit_rows
 from .table_blocks import (
     Block,
-    WrongDimensionError,
     copy_format,
     landmarks_in_copy_format,
-    read_block,
     read_blocks,
     texts_of,
 )
@@ -58,62 +54,27 @@ from .tenants import (
     leaders_of,
     train_within,
 )
-from .training import landmark_count, train_by_blocks
-from .workers import Jobs, Range, Ranges, Workers
+from .training import Centres, Halves, Part, Round, landmark_count, train_by_blocks, training_rows
+from .workers import Jobs, Pass, Range, Ranges, Workers
+
+T = TypeVar("T")
 
 # The largest number of a halfvec.
 _LARGEST = 65504.0
 # A fixed seed: equal tables get equal landmarks.
 _SEED = 0
 
-# The most rows and numbers of a block: 8 MB of vectors.
-_BLOCK_VALUES = 2_000_000
-_BLOCK_ROWS = 10_000
-
 # How often a build begins again because the table was emptied or rewritten.
 _MOST_STARTS = 5
 
-# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
-_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
-
 # The next step of a run: train landmarks, read rows, or apply the keys that were logged.
 _Step = Literal["begin", "read", "apply"]
-
-_LEAVES = query("landmarks.leaves")
-
-_PAGES_OF_LEAF: LiteralString = """
-    SELECT pg_relation_size($1::bigint::oid)
-        / pg_catalog.current_setting('block_size')::bigint
-"""
-
-_ROWS: LiteralString = """
-    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
-    WHERE {pages} AND b.{column} IS NOT NULL {part}
-"""
-
-_CODED_ROWS = query("landmarks.coded_rows")
-
-_EVERY_ROW = sql.SQL("")
-_PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
-
-# A random share of the rows, chosen by their place.
-_SHARE_OF_ROWS: LiteralString = """
-      AND (pg_catalog.hashtidextended(b.ctid, {seed}) OPERATOR(pg_catalog.&) 1048575)
-          OPERATOR(pg_catalog.<) {share}
-"""
-_SHARES = 1 << 20
 
 _LARGE_TENANTS = query("landmarks.large_tenants")
 
 _TENANTS_OF_LANDMARKS: LiteralString = """
     SELECT l.tenant::text, count(*) FROM {landmarks} l GROUP BY l.tenant
     ORDER BY pg_catalog.min(l.landmark)
-"""
-
-# The tenants with landmarks by their numbers. They are hashed, and the rows come in their order.
-_NUMBERED_TENANTS: LiteralString = """
-    LEFT JOIN pg_catalog.unnest({names}::text[]) WITH ORDINALITY t(tenant, number)
-    ON t.tenant::{tenant_type} = b.{tenant}
 """
 
 _ROWS_OF_TENANT: LiteralString = """
@@ -139,26 +100,10 @@ _KEEP_PLACE: LiteralString = """
 
 _STATE = query("landmarks.state_of_build")
 
-_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l ORDER BY 1"
-
-_WRONG_ROW: LiteralString = """
-    SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
-    WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
-"""
+_LANDMARKS: LiteralString = "SELECT l.landmark, l.centre FROM {landmarks} l {which} ORDER BY 1"
 
 
-class _Leaf(NamedTuple):
-    oid: int
-    schema: str
-    name: str
-    file: int
-
-
-class _MovedError(Exception):
-    """The rows of the table have moved to other places during a build."""
-
-
-class LandmarkBuild:
+class LandmarkBuild(TableReader):
     """One run; the index must keep these values in the catalog meanwhile."""
 
     def __init__(
@@ -172,10 +117,13 @@ class LandmarkBuild:
         memory: int,
         jobs: Jobs,
     ) -> None:
-        self.index, self.work, self.throttle = index, work, throttle
-        self.connection = index.connection
+        super().__init__(index, throttle)
+        self.work = work
         self._access, self._building = access, building
         self._memory, self._jobs = memory, jobs
+        # The other processes of a run, and what ends them.
+        self._workers: Workers | None = None
+        self._open = ExitStack()
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
         self._rows = 0
@@ -185,26 +133,17 @@ class LandmarkBuild:
         #: Whether only directions count in means of rows.
         self._spherical = index.metric != "l2"
         self._model = index.loaded_model
-        self._block_rows = throttle.batch_size(
-            max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
-        )
-        # Pages to read next, as many as their rows fit in a block.
-        self._pages = _FIRST_PAGES
-        self._key_columns = len(index.key_columns)
-        self._names = index.names | {
+        self._names |= {
             part: sql.Identifier("hashindex", f"{index.storage}_{part}")
             for part in ("staged", "touched", "ranges")
         }
-        self._names |= {"tenant_number": sql.SQL(""), "tenants": sql.SQL("")}
-        self._has_tenants = index.tenant_column is not None
-        if index.tenant_column is not None:
-            self._names["tenant"] = sql.Identifier(index.tenant_column)
-            self._names["tenant_type"] = sql.SQL(index.tenant_type or "")
         # The projections that are compared with landmarks; None if vectors are.
         (self._n_projections,) = self._execute(
             "SELECT hashindex._list_projections(m, $2) FROM hashindex.model m WHERE m.id = $1",
             [index.model_id, index.metric],
         ).fetchone()
+        #: The dimensions in which rows are compared with landmarks.
+        self._compared = self._n_projections or index.dimension
 
     def run(self) -> int | None:
         """Train landmarks, put codes in their order, and have searches use them.
@@ -212,24 +151,24 @@ class LandmarkBuild:
         Continues where a previous run has stopped. Returns the number of rows; None if there is
         none to train on.
         """
-        step = self._left_off()
-        for _ in range(_MOST_STARTS):
-            if step == "begin":
+        with ExitStack() as self._open:
+            step = self._left_off()
+            for _ in range(_MOST_STARTS):
                 try:
-                    if not self._begin():
+                    if step == "begin" and not self._begin():
                         return None
-                except _MovedError:
+                    if step != "apply":
+                        self._read_rows()
+                except MovedError:
+                    self._end_workers()
+                    step = "begin"
                     continue
-                step = "read"
-            if step == "read":
+                if step != "apply":
+                    self._put_in_order()
+                rows = self._take_over()
+                if rows is not None:
+                    return rows
                 step = "begin"
-                if not self._read_rows():
-                    continue
-                self._put_in_order()
-            rows = self._take_over()
-            if rows is not None:
-                return rows
-            step = "begin"
         raise InUseError(
             f"{self.index.qualified_table} was emptied, rewritten or given other partitions "
             f"{_MOST_STARTS} times while landmarks were built; run the command again when that is "
@@ -263,7 +202,7 @@ class LandmarkBuild:
         query = sql.SQL(_ROWS_OF_TENANT).format(**self._names, value=sql.Literal(tenant))
 
         def draw(number: int) -> Iterator[TenantRows]:
-            part = _part(TRAINED_SHARE, _SEED + number)
+            part = by_place(TRAINED_SHARE, _SEED + number)
             return _trainable(self._blocks_of_tenant(query + part))
 
         centres = self._trained_within(draw, [tenant], [wanted])
@@ -295,15 +234,6 @@ class LandmarkBuild:
 
         moved = retry_while_locked(self.connection, exchange, table=self.index.qualified_table)
         return moved, int(before), after
-
-    def _blocks_of_tenant(self, query: sql.Composable) -> Iterator[Block]:
-        try:
-            yield from read_blocks(
-                self.connection, query, self._block_rows,
-                dimension=self.index.dimension, has_tenants=True,
-            )  # fmt: skip
-        except WrongDimensionError:
-            raise self._wrong_dimension() from None
 
     def count_landmarks(self) -> int:
         """Count the landmarks that the index uses."""
@@ -355,41 +285,85 @@ class LandmarkBuild:
         """Train landmarks, and have triggers log written keys; return False if there is no row."""
         self.work.phase("training landmarks")
         (rows,) = self._execute("SELECT pg_catalog.count({column}) FROM {table}").fetchone()
+        self._rows = rows
         centres = self._train(rows)
         if centres is None:
             return False
-        self._rows, self.largest = rows, ListSums.largest_of(centres)
+        self.largest = centres.largest
         self.work.phase("waiting for a lock to start logging writes")
         retry_while_locked(self.connection, self._begin_logging, table=self.index.qualified_table)
         with self.connection.transaction():
             self._write_landmarks(self._halves(centres))
         return True
 
-    def _train(self, rows: int) -> NDArray[np.float32] | None:
+    def _train(self, rows: int) -> Centres | None:
         """Train landmarks on rows that each round draws; return None if the table has none."""
         if not rows:
             return None
         if self._has_tenants:
             return self._train_within()
         dimension, n_landmarks = self.index.dimension, landmark_count(rows)
-        compared = self._n_projections or dimension
-        refuse_too_little(self._memory, n_landmarks, dimension, compared, spherical=self._spherical)
+        self._refuse_too_little(n_landmarks)
+        self._started_workers(rows, n_landmarks)
 
         def draw(wanted: int, number: int) -> Iterator[NDArray[np.float32]]:
             for block in self._drawn(min(1, wanted / rows), _SEED + number):
                 yield block.select(are_trainable(block.vectors)).vectors
 
+        def read(round_: Round, number: int) -> None:
+            self._read_round(round_, min(1, training_rows(n_landmarks) / rows), _SEED + number)
+
         with _shown_rounds() as show:
             return train_by_blocks(
                 draw,
+                read,
                 n_landmarks,
                 dimension,
                 spherical=self._spherical,
-                random_state=_SEED,
+                seed=_SEED,
                 on_round=show,
             )
 
-    def _train_within(self) -> NDArray[np.float32]:
+    def _read_round(self, round_: Round, share: float, seed: int) -> None:
+        """Add a share of the rows to a round."""
+        leaves = self._leaves()
+        pages = [self._count_pages(leaf) for leaf in leaves]
+        size = self._fitting(sum(pages), math.ceil(share * self._rows))
+        firsts = [
+            (leaf.oid, first, min(first + size, end))
+            for leaf, end in zip(leaves, pages, strict=True)
+            for first in range(0, end, size)
+        ]
+        files = fingerprint(leaves)
+        task = {"share": share, "seed": seed, "files": files, "round": round_.task()}
+        ranges = [Range(number, *place) for number, place in enumerate(firsts)]
+        workers = self._started_workers(self._rows, len(round_.sums))
+        while True:
+            pass_ = workers.begin(Pass(ranges, task, round_.arrays, round_.merge))
+            self._add_rows(round_, task, pass_)
+            if pass_.complete:
+                break
+            # Rows were lost with a process.
+            round_.forget()
+
+    def _add_rows(self, round_: Round, task: dict[str, Any], ranges: Ranges) -> None:
+        leaves, part = self._same_leaves(task["files"]), by_place(task["share"], task["seed"])
+
+        def compute(block: Block) -> None:
+            round_.add(block.select(are_trainable(block.vectors)).vectors)
+
+        self._each_block(
+            ranges, lambda place: self._next_block(leaves, place, part=part), compute,
+            lambda computed, place: None,
+        )  # fmt: skip
+
+    def _refuse_too_little(self, n_landmarks: int) -> None:
+        refuse_too_little(
+            self._memory, n_landmarks, self.index.dimension, self._compared,
+            spherical=self._spherical,
+        )  # fmt: skip
+
+    def _train_within(self) -> Centres:
         """Train landmarks within large tenants."""
         large = self._execute(_LARGE_TENANTS).fetchall()
         names = [name for name, _ in large]
@@ -405,85 +379,16 @@ class LandmarkBuild:
         draw: Callable[[int], Iterator[TenantRows]],
         names: list[str],
         wanted: list[int],
-    ) -> NDArray[np.float32]:
+    ) -> Centres:
         """Train the wanted number of landmarks for each of some tenants, which become ours."""
-        dimension = self.index.dimension
-        compared = self._n_projections or dimension
-        refuse_too_little(self._memory, sum(wanted), dimension, compared, spherical=self._spherical)
+        self._refuse_too_little(sum(wanted))
         with _shown_rounds() as show:
             centres, starts = train_within(
-                draw, np.array(wanted, np.intp), dimension,
+                draw, np.array(wanted, np.intp), self.index.dimension,
                 spherical=self._spherical, random_state=_SEED, on_round=show,
             )  # fmt: skip
         self._tenants = Tenants(names, starts)
         return centres
-
-    def _number(self, tenants: list[str]) -> None:
-        """Have blocks tell the tenants of their rows by these numbers, 0 and up; -1 for others."""
-        self._names["tenant_number"] = sql.SQL("coalesce(t.number - 1, -1)::integer, ")
-        self._names["tenants"] = sql.SQL(_NUMBERED_TENANTS).format(
-            **self._names, names=sql.Literal(tenants)
-        )
-
-    def _drawn(self, share: float, seed: int) -> Iterator[Block]:
-        """Read a random share of the rows, each block in a transaction of its own."""
-        leaves = self._leaves()
-        for leaf in leaves:
-            page, pages = 0, self._count_pages(leaf)
-            while page < pages:
-                first, end = page, min(page + self._pages, pages)
-                block, page = self._read_pages(leaves, leaf, first, end, part=_part(share, seed))
-                self._pages = max(
-                    1, min(self._fitting(page - first, len(block)), 4 * self._pages, _MOST_PAGES)
-                )
-                yield block
-        # The next reader may want every row of a page.
-        self._pages = max(1, round(share * self._pages))
-
-    def _read_pages(
-        self,
-        leaves: list[_Leaf],
-        leaf: _Leaf,
-        first: int,
-        end: int,
-        *,
-        coded: bool = False,
-        part: sql.Composable = _EVERY_ROW,
-    ) -> tuple[Block, int]:
-        """Read pages of a leaf, or the first ones if all hold too many rows for a block.
-
-        Returns the rows, in any order, ``coded`` with their codes, and the page after them.
-        """
-        statement: LiteralString = _CODED_ROWS if coded else _ROWS
-        most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
-        with self.connection.transaction():
-            while True:
-                range_of_pages = sql.SQL(_PAGES).format(
-                    first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
-                )
-                query = sql.SQL(statement + " LIMIT {most}").format(
-                    **self._names,
-                    leaf=sql.Identifier(leaf.schema, leaf.name),
-                    pages=range_of_pages,
-                    part=part,
-                    most=sql.Literal(most + 1),
-                )
-                block = self._read(query, coded=coded)
-                if len(block) <= most:
-                    break
-                end = first + max(1, (end - first) // 2)
-            # Read under the same lock as the rows.
-            if self._leaves() != leaves:
-                raise _MovedError
-        return block, end
-
-    def _count_pages(self, leaf: _Leaf) -> int:
-        (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
-        return int(pages)
-
-    def _fitting(self, pages: int, rows: int) -> int:
-        """Return how many pages hold the rows of a block, if these hold this number of rows."""
-        return pages * self._block_rows // max(1, rows)
 
     def _begin_logging(self) -> None:
         self._lock_table()
@@ -493,12 +398,12 @@ class LandmarkBuild:
         # Rows that are written into later pages are logged by triggers. Ranges are the same
         # whatever number of processes reads them, and so are the blocks that are computed.
         pages = [self._count_pages(leaf) for leaf in leaves]
-        size = max(1, min(self._fitting(sum(pages), self._rows), _MOST_PAGES))
+        size = self._fitting(sum(pages), self._rows)
         self._execute(_LIST_RANGES, [[leaf.oid for leaf in leaves], pages, size])
         row = self._execute(
             "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
             "RETURNING next_generation, code_table",
-            [self.index.name, _fingerprint(leaves)],
+            [self.index.name, fingerprint(leaves)],
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier("hashindex", row[1])
@@ -534,14 +439,11 @@ class LandmarkBuild:
         long = row_lengths(points) >= _LARGEST
         return np.where(long[:, None], unit_rows(points), points) if long.any() else points
 
-    def _halves(self, centres: NDArray[np.float32]) -> NDArray[np.float16]:
+    def _halves(self, centres: Centres) -> Halves:
         """Return what is compared with rows, in the precision of the database."""
-        result = np.empty((len(centres), self._n_projections or self.index.dimension), np.float16)
-        for part in row_slices(len(centres), self._block_rows):
-            result[part] = self._points(centres[part])
-        return result
+        return Halves(len(centres), lambda part: self._points(centres[part]))
 
-    def _write_landmarks(self, points: NDArray[np.float16], first: int = 0) -> None:
+    def _write_landmarks(self, points: Halves, first: int = 0) -> None:
         target: LiteralString = "{landmarks}"
         if self._has_tenants:
             self._execute(
@@ -554,7 +456,7 @@ class LandmarkBuild:
             self.connection.cursor() as cursor,
             cursor.copy(copy.format(**self._names)) as rows,
         ):
-            for part in landmarks_in_copy_format(points):
+            for part in landmarks_in_copy_format(points, self._compared):
                 rows.write(part)
         if self._has_tenants:
             # A tenant without landmarks would have the number of the next one.
@@ -564,14 +466,12 @@ class LandmarkBuild:
             leaders = leaders_of(points, self._tenants.starts).tolist()
             self._execute(_LANDMARKS_OF_TENANTS, [names, firsts, leaders, first])
 
-    def _read_rows(self) -> bool:
-        """Write landmark and code of every row; return False if rows have moved to other places."""
-        leaves = self._leaves()
-        (began_with,) = self._execute(
+    def _read_rows(self) -> None:
+        """Write landmark and code of every row."""
+        (files,) = self._execute(
             "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
         ).fetchone()
-        if _fingerprint(leaves) != began_with:
-            return False
+        self._same_leaves(files)
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
         # A continued run has not seen all rows, so it does not move the landmarks.
@@ -582,22 +482,35 @@ class LandmarkBuild:
         ).fetchone()
         rows = max(0, rows)
         self.work.phase("reading rows", rows)
-        with (
-            Progress("reading", rows, work=self.work) as bar,
-            Workers(self, ranges, sums, self._count_jobs(rows, len(landmarks.points))) as workers,
-        ):
+        workers = self._started_workers(rows, len(landmarks))
+        pass_ = workers.begin(
+            Pass(
+                ranges, {"files": files, "largest": self.largest}, list,
+                None if sums is None else sums.merge,
+            )
+        )  # fmt: skip
+        with Progress("reading", rows, work=self.work) as bar:
 
             def show(done: int) -> None:
                 bar.update(done)
                 self.throttle.wait(done, self.work.advance)
 
-            workers.show = show
-            try:
-                self.stage(leaves, landmarks, sums, workers)
-            except _MovedError:
-                return False
-        self._index_landmarks(landmarks.points, sums if workers.complete else None)
-        return True
+            pass_.show = show
+            self._stage(landmarks, sums, files, pass_)
+        self._end_workers()
+        del landmarks
+        self._index_landmarks(sums if pass_.complete else None)
+
+    def _started_workers(self, rows: int, n_landmarks: int) -> Workers:
+        """Return the processes of this run, which start when they are first needed."""
+        if self._workers is None:
+            jobs = self._count_jobs(rows, n_landmarks)
+            self._workers = self._open.enter_context(Workers(self, jobs))
+        return self._workers
+
+    def _end_workers(self) -> None:
+        self._open.close()
+        self._workers = None
 
     def _count_jobs(self, rows: int, n_landmarks: int) -> int:
         """Return how many processes read rows, this one included."""
@@ -608,38 +521,54 @@ class LandmarkBuild:
         ).fetchone()
         if self.throttle.limits or hides_rows or self.index.encoded_in != "sql":
             return 1
-        compared = self._n_projections or self.index.dimension
         return self._jobs.count(
-            rows, self._memory, n_landmarks, self.index.dimension, compared,
+            rows, self._memory, n_landmarks, self.index.dimension, self._compared,
             spherical=self._spherical,
         )  # fmt: skip
 
     def _new_sums(self, landmarks: Landmarks | TenantLandmarks, largest: float) -> ListSums:
         return ListSums(
-            len(landmarks.points), self.index.dimension, spherical=self._spherical, largest=largest
+            len(landmarks), self.index.dimension, spherical=self._spherical, largest=largest
         )
 
-    def help(self, ranges: Ranges, largest: float | None) -> ListSums | None:
-        """Write landmarks and codes of ranges for a build of another process.
-
-        Returns the sums of their rows, if ``largest`` says that the build needs them.
-        """
+    def help(
+        self, ranges: Ranges, task: dict[str, Any], arrays: list[NDArray[Any]]
+    ) -> Iterator[NDArray[Any]]:
+        """Read ranges for a build of another process; return the sums of their rows."""
+        if "round" in task:
+            round_ = Round.of(task["round"], arrays, spherical=self._spherical)
+            ranges.ready()
+            self._add_rows(round_, task, ranges)
+            return round_.parts()
         self._left_off()
         if self._generation is None:
             raise configured_otherwise(self.index)
-        landmarks = self._stored_landmarks()
+        landmarks, largest = self._stored_landmarks(), task["largest"]
         sums = None if largest is None else self._new_sums(landmarks, largest)
         ranges.ready()
-        self.stage(self._leaves(), landmarks, sums, ranges)
-        return sums
+        self._stage(landmarks, sums, task["files"], ranges)
+        return iter(()) if sums is None else sums.parts()
+
+    def _stored_points(self, numbers: NDArray[np.intp] | None = None) -> NDArray[np.float16]:
+        """Read landmarks, all or some, rounded as triggers see them."""
+        (count,) = self._execute("SELECT count(*) FROM {landmarks}").fetchone()
+        which = sql.SQL("" if numbers is None else "WHERE l.landmark = ANY ({})").format(
+            sql.Literal([] if numbers is None else numbers.tolist())
+        )
+        size = count if numbers is None else len(numbers)
+        points, end = np.empty((size, self._compared), np.float16), 0
+        for block in read_blocks(
+            self.connection,
+            sql.SQL(_LANDMARKS).format(**self._names, which=which),
+            self._block_rows,
+            dimension=self._compared,
+        ):
+            points[end : end + len(block)] = block.vectors
+            end += len(block)
+        return points
 
     def _stored_landmarks(self) -> Landmarks | TenantLandmarks:
-        # Rounded as in the database, so that triggers and blocks assign alike.
-        points = read_block(
-            self.connection,
-            sql.SQL(_LANDMARKS).format(**self._names),
-            dimension=self._n_projections or self.index.dimension,
-        ).vectors.astype(np.float16)
+        points = self._stored_points()
         if self._has_tenants:
             large = self._execute(_TENANTS_OF_LANDMARKS).fetchall()
             starts = np.concatenate([[0], np.array([n for _, n in large], np.intp).cumsum()])
@@ -651,44 +580,58 @@ class LandmarkBuild:
         with one_blas_thread():
             return Landmarks(points)
 
-    def stage(
+    def _stage(
         self,
-        leaves: list[_Leaf],
         landmarks: Landmarks | TenantLandmarks,
         sums: ListSums | None,
+        files: str,
         ranges: Ranges,
     ) -> None:
+        """Write the landmark and the code of each row of ranges."""
+        leaves = self._same_leaves(files)
+        coded = self.index.encoded_in == "python"
+        self._each_block(
+            ranges, lambda place: self._next_block(leaves, place, coded=coded),
+            lambda block: self._computed(block, landmarks, sums), self._write,
+        )  # fmt: skip
+
+    def _each_block(
+        self,
+        ranges: Ranges,
+        read: Callable[[Range], tuple[Block, int]],
+        compute: Callable[[Block], T],
+        write: Callable[[T | None, Range], None],
+    ) -> None:
         """Read block after block; the next one is read while this one is computed."""
-        read: tuple[Block, Range, int] | None = None
+        at_hand: tuple[Block, Range, int] | None = None
         rest: Range | None = None
         with ThreadPoolExecutor(1) as reader:
             while True:
-                place = rest or ranges.take(wait=read is None)
+                place = rest or ranges.take(wait=at_hand is None)
                 # The other thread uses the connection until its result is there.
-                coming = None if place is None else reader.submit(self._next_block, leaves, place)
+                coming = None if place is None else reader.submit(read, place)
                 computed = None
-                if read is not None and len(read[0]):
-                    computed = self._computed(read[0], landmarks, sums)
+                if at_hand is not None and len(at_hand[0]):
+                    computed = compute(at_hand[0])
                 following = None if coming is None else coming.result()
-                if read is not None:
-                    block, done, page = read
-                    self._write(computed, done._replace(end=page))
+                if at_hand is not None:
+                    block, done, page = at_hand
+                    write(computed, done._replace(end=page))
                     ranges.done(len(block), done, page)
-                if following is None and read is None:
+                if following is None and at_hand is None:
                     return
-                read, rest = None, None
+                at_hand, rest = None, None
                 if following is not None and place is not None:
                     block, page = following
-                    read = block, place, page
+                    at_hand = block, place, page
                     rest = place._replace(first=page) if page < place.end else None
 
-    def _next_block(self, leaves: list[_Leaf], place: Range) -> tuple[Block, int]:
+    def _next_block(self, leaves: list[Leaf], place: Range, **options: Any) -> tuple[Block, int]:
         """Read a block; return it and the page where it ends."""
         leaf = next((leaf for leaf in leaves if leaf.oid == place.leaf), None)
         if leaf is None:
-            raise _MovedError
-        coded = self.index.encoded_in == "python"
-        return self._read_pages(leaves, leaf, place.first, place.end, coded=coded)
+            raise MovedError
+        return self._read_pages(leaves, leaf, place.first, place.end, **options)
 
     def _encoded(
         self, vectors: NDArray[np.float32]
@@ -753,18 +696,31 @@ class LandmarkBuild:
         if row is None:
             raise configured_otherwise(self.index)
 
-    def _index_landmarks(self, points: NDArray[np.float16], sums: ListSums | None) -> None:
+    def _index_landmarks(self, sums: ListSums | None) -> None:
         self.work.phase("indexing landmarks")
         with self.connection.transaction():
             self._check_generation()
             if sums is not None:
-                for part in row_slices(len(points), self._block_rows):
-                    centres, moved = sums.means(part)
-                    points[part][moved] = self._points(centres[moved])
+                points = self._moved(sums)
                 # No search reads them yet.
                 self._execute("TRUNCATE {landmarks}")
                 self._write_landmarks(points)
             self._execute("SELECT hashindex._index_landmarks($1)", [self.index.name])
+
+    def _moved(self, sums: ListSums) -> Halves:
+        """Return the means of rows, and landmarks of few rows as they are stored."""
+        moved = np.concatenate([sums.means(p)[1] for p in row_slices(len(sums), self._block_rows)])
+        left = np.flatnonzero(~moved)
+        stored = self._stored_points(left)
+
+        def compute(part: Part) -> NDArray[np.float32]:
+            result = self._points(sums.means(part)[0])
+            numbers = np.arange(len(sums))[part]
+            kept = ~moved[numbers]
+            result[kept] = stored[np.searchsorted(left, numbers[kept])]
+            return result
+
+        return Halves(len(sums), compute)
 
     def _put_in_order(self) -> None:
         self.work.phase("putting codes in the order of landmarks")
@@ -800,40 +756,6 @@ class LandmarkBuild:
         self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
         return True
 
-    def _leaves(self) -> list[_Leaf]:
-        return [_Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
-
-    def _read(self, query: sql.Composable, *, coded: bool) -> Block:
-        try:
-            return read_block(
-                self.connection,
-                query,
-                dimension=self.index.dimension,
-                code_bits=self.index.n_bits if coded else None,
-                has_tenants=self._has_tenants,
-                key_columns=self._key_columns,
-            )
-        except WrongDimensionError:
-            raise self._wrong_dimension() from None
-
-    def _wrong_dimension(self) -> InvalidInputError:
-        schema, _ = self._execute(EXTENSION).fetchone()
-        row = self._execute(
-            _WRONG_ROW, [self.index.dimension], schema=sql.Identifier(schema)
-        ).fetchone()
-        key, dimension = row or ("?", "other")
-        return InvalidInputError(
-            f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
-            f"the model takes {self.index.dimension}; fix or delete the row"
-        )
-
-    def _execute(
-        self, statement: LiteralString, values: list[Any] | None = None, **more: sql.Composable
-    ) -> Any:
-        """Run a statement; its parameters are ``$1``, ``$2``, ..."""
-        query = sql.SQL(statement).format(**self._names, **more)
-        return execute(self.connection, query, values)
-
 
 def _trainable(blocks: Iterable[Block]) -> Iterator[TenantRows]:
     """Yield the rows of blocks that landmarks of tenants are trained on."""
@@ -853,14 +775,3 @@ def _shown_rounds() -> Iterator[Callable[[int, int], None]]:
             bar.update(done - bar.n)
 
         yield show
-
-
-def _part(share: float, seed: int) -> sql.Composed:
-    """Return the condition on a random share of the rows."""
-    below = math.ceil(share * _SHARES)
-    return sql.SQL(_SHARE_OF_ROWS).format(seed=sql.Literal(seed), share=sql.Literal(below))
-
-
-def _fingerprint(leaves: list[_Leaf]) -> str:
-    """Return a text that changes when the rows of a table move to other places."""
-    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()

@@ -16,6 +16,8 @@ _ROUNDS = 4
 _LARGEST = 3
 # Scores computed at a time: 32 MB.
 _BLOCK_SCORES = 1 << 23
+# Columns that are put in another order at a time.
+_COLUMNS = 32
 # Rows added up in float32 before float64 takes the sum.
 _SUM_ROWS = 32
 
@@ -27,34 +29,24 @@ class LandmarkGroups:
     Each row chooses its own groups. Letting all rows of a group visit the same neighbouring groups
     needs fewer and larger products, but takes twice the time for the same neighbours.
 
-    Points float32 (m, k) have values of about 1 at most: their scores must hold in float32.
-    ``fineness`` is the number of groups for each root of the number of landmarks.
+    Points float32 (m, k) have values of about 1 at most: their scores must hold in float32. They
+    and the places where groups begin are those that `put_in_groups` gives.
     """
 
-    def __init__(self, points: NDArray[np.float32], fineness: float, n_visited: int) -> None:
-        n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
-        # Start from evenly spaced landmarks: any will do, and these are reproducible.
-        start = np.arange(n_groups) * len(points) // n_groups
-        centres = points[start]
-        every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
-        for _ in range(_ROUNDS):
-            labels = nearest_centres(points, centres, 1)[0][:, 0]
-            means, counts = place_means(points, labels, len(centres), every, weights)
-            centres = means[counts > 0]
-        labels = nearest_centres(points, centres, 1)[0][:, 0]
-        #: The numbers of the points, group after group.
-        self.members, self._starts = _split(points, labels, _LARGEST * len(points) // n_groups)
-        self._sizes = np.diff(self._starts)
-        self._points = points[self.members]
-        self._halves = _half_squares(self._points)
-        sums: NDArray[np.float32] = np.add.reduceat(self._points, self._starts[:-1], axis=0)
+    def __init__(
+        self, points: NDArray[np.float32], starts: NDArray[np.intp], n_visited: int
+    ) -> None:
+        self.points, self.starts = points, starts
+        self._sizes = np.diff(starts)
+        self._halves = _half_squares(self.points)
+        sums: NDArray[np.float32] = np.add.reduceat(self.points, self.starts[:-1], axis=0)
         self._centres = (sums / self._sizes[:, None]).astype(np.float32)
         self._centre_halves = _half_squares(self._centres)
         self._n_visited = min(n_visited, len(self._centres))
         self._block_rows = max(1, _BLOCK_SCORES // max(self._n_visited, len(self._centres)))
 
     def nearest(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Find the nearest landmark of each row (n, k) among those of the groups it visits."""
+        """Find the nearest point of each row (n, k) among those of the groups it visits."""
         result = np.empty(len(X), np.intp)
         for part in row_slices(len(X), self._block_rows):
             visited = self._visited(X[part])
@@ -64,10 +56,10 @@ class LandmarkGroups:
             for pairs, group, scores in self._scores(X[part], visited):
                 best = scores.argmin(axis=1)
                 least[pairs] = scores[np.arange(len(pairs)), best]
-                places[pairs] = self._starts[group] + best
+                places[pairs] = self.starts[group] + best
             best = least.reshape(visited.shape).argmin(axis=1)
             every = np.arange(len(visited))
-            result[part] = self.members[places.reshape(visited.shape)[every, best]]
+            result[part] = places.reshape(visited.shape)[every, best]
         return result
 
     def _visited(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
@@ -93,11 +85,42 @@ class LandmarkGroups:
         start = 0
         for group, end in enumerate(ends.tolist()):
             if start < end:
-                part = slice(self._starts[group], self._starts[group + 1])
-                scores = X[rows[start:end]] @ self._points[part].T
+                part = slice(self.starts[group], self.starts[group + 1])
+                scores = X[rows[start:end]] @ self.points[part].T
                 np.subtract(self._halves[part], scores, out=scores)
                 yield order[start:end], group, scores
             start = end
+
+
+def put_in_groups(
+    points: NDArray[np.float32], fineness: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Put points (m, k), in place, group after group.
+
+    ``fineness`` is the number of groups for each root of the number of points. Returns the former
+    numbers of the points, and where each group begins; see `_split`.
+    """
+    n_groups = min(len(points), math.ceil(fineness * math.sqrt(len(points))))
+    # Start from evenly spaced points: any will do, and these are reproducible.
+    centres = points[np.arange(n_groups) * len(points) // n_groups]
+    every, weights = np.arange(len(points)), np.ones(len(points), np.float32)
+    for _ in range(_ROUNDS):
+        labels = nearest_centres(points, centres, 1)[0][:, 0]
+        means, counts = place_means(points, labels, len(centres), every, weights)
+        centres = means[counts > 0]
+    labels = nearest_centres(points, centres, 1)[0][:, 0]
+    members, starts = _split(points, labels, _LARGEST * len(points) // n_groups)
+    reorder(points, members)
+    return members, starts
+
+
+def reorder(points: NDArray[np.float32], numbers: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Put points of different numbers first, in this order, in place; return them."""
+    result = points[: len(numbers)]
+    for start in range(0, points.shape[1], _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        result[:, columns] = points[numbers, columns]
+    return result
 
 
 def _split(

@@ -9,6 +9,8 @@ DEFAULT_MEMORY = "1GB"
 _UNITS = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 # Blocks of rows, in several forms, and the scores of a block.
 _BLOCKS = 256 << 20
+# The number of a landmark's group, and a 16th of a row that it may move to.
+_NUMBERS = 128
 # Landmarks are compared in at most this number of dimensions, where a basis keeps the variance.
 _COMPARED = 256
 
@@ -26,9 +28,9 @@ def bytes_of_build(n_landmarks: int, dimension: int, compared: int, *, spherical
 
     ``compared`` is the number of dimensions in which landmarks are stored.
     """
-    # Sums of 4 or 8 bytes, landmarks in half, and what rows are compared with.
-    sums = (4 if spherical else 8) * dimension
-    each = sums + 2 * compared + 8 * min(dimension, _COMPARED)
+    # Landmarks as they are stored give those that rows are compared with, beside which are sums.
+    sums = (2 if spherical else 4) * dimension
+    each = _NUMBERS + 4 * min(dimension, _COMPARED) + max(sums, 2 * compared)
     return -(-(_BLOCKS + n_landmarks * each) // _UNITS["MB"]) * _UNITS["MB"]
 
 

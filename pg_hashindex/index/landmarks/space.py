@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,27 +26,44 @@ _LEAST_LENGTH = 1e-15
 
 
 class Space:
-    """Rows scaled to unit length if only directions count, centred, and scaled to size 1.
+    """Rows scaled to unit length if only directions count, centred, scaled to size 1, and reduced.
 
     So products in float32 keep the digits that distinguish near rows, and squares stay within the
-    range of float32. X (n, d) gives the mean and the scale.
+    range of float32. ``basis`` (d, k) has the directions that are kept, or no column if all are.
     """
 
-    def __init__(self, X: NDArray[np.float32], spherical: bool) -> None:
-        self._spherical = spherical
+    def __init__(
+        self,
+        mean: NDArray[np.float32],
+        scale: np.float32,
+        basis: NDArray[np.float32],
+        *,
+        spherical: bool,
+    ) -> None:
+        #: ``scale`` is the factor of distances.
+        self.mean, self.scale, self.basis = mean, scale, basis
+        self.spherical = spherical
+        #: The number of coordinates of a row.
+        self.width = basis.shape[1] or len(mean)
+
+    @classmethod
+    def around(cls, X: NDArray[np.float32], *, spherical: bool, reduces: bool) -> Self:
+        """Return the space of rows like these (n, d), in fewer dimensions where it pays."""
         directed = unit_rows(X) if spherical else X
-        self._mean = directed.mean(axis=0, dtype=np.float64).astype(np.float32)
-        largest = float(np.abs(directed - self._mean).max())
-        #: The factor of distances.
-        self.scale = np.float32(1 / largest if largest > np.finfo(np.float32).tiny else 1)
+        mean = directed.mean(axis=0, dtype=np.float64).astype(np.float32)
+        largest = float(np.abs(directed - mean).max())
+        scale = np.float32(1 / largest if largest > np.finfo(np.float32).tiny else 1)
+        whole = cls(mean, scale, np.empty((len(mean), 0), np.float32), spherical=spherical)
+        basis = reducing_basis(whole(X)) if reduces else None
+        return whole if basis is None else cls(mean, scale, basis, spherical=spherical)
 
     def __call__(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Put rows (n, d) into this space, as a copy."""
+        """Return the coordinates of rows (n, d), as a copy (n, width)."""
         # Numbers beyond the range of float32 become its largest.
         with np.errstate(over="ignore"):
-            result: NDArray[np.float32] = (unit_rows(X) if self._spherical else X) - self._mean
+            result: NDArray[np.float32] = (unit_rows(X) if self.spherical else X) - self.mean
             result *= self.scale
-        return result
+        return result @ self.basis if self.basis.shape[1] else result
 
 
 def row_lengths(X: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -98,11 +116,6 @@ def reducing_basis(X: NDArray[np.float32]) -> NDArray[np.float32] | None:
     if total == 0 or n_kept > min(size, _KEPT_DIMENSIONS * X.shape[1]):
         return None
     return np.ascontiguousarray(basis @ vectors[:, ::-1][:, :n_kept].astype(np.float32))
-
-
-def reduced(X: NDArray[np.float32], basis: NDArray[np.float32] | None) -> NDArray[np.float32]:
-    """Return the coordinates of rows in a basis, or the rows where there is none."""
-    return X if basis is None else X @ basis
 
 
 def in_threads(work: Callable[[slice], None], n_rows: int) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from psycopg import sql
 from ...db.connection import Connection
 from ...hashers.numerics.rows import row_slices
 from ...models.codes import code_bytes
+
+if TYPE_CHECKING:
+    from .training import Halves
 
 #: Keys in binary form, each column after its length: an array (n, length) if they are equally long,
 #: else one bytes object each.
@@ -236,19 +239,18 @@ def copy_format(
     return b"".join([*parts, _TRAILER])
 
 
-def landmarks_in_copy_format(points: NDArray[np.float16]) -> Iterator[bytes]:
+def landmarks_in_copy_format(points: "Halves", dimension: int) -> Iterator[bytes]:
     """Return what ``COPY (landmark, centre) FROM STDIN (FORMAT binary)`` takes, in parts.
 
-    Centres (m, d) of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most. They
+    Centres of landmarks 0 to m - 1 are written as halfvec, which holds 65504 at most. They
     come in a random order, which is that of the graph's insertions: a graph built in the order of
     their numbers, near ones together, finds .948 of the true ten in 64 lists instead of .951.
     """
-    d = points.shape[1]
     row = np.dtype(
         [
             ("columns", ">i2"), ("landmark_bytes", ">i4"), ("landmark", ">i4"),
             ("centre_bytes", ">i4"), ("dimension", ">u2"), ("unused", ">u2"),
-            ("centre", ">f2", (d,)),
+            ("centre", ">f2", (dimension,)),
         ]
     )  # fmt: skip
     order = np.random.default_rng(0).permutation(len(points))
@@ -258,8 +260,8 @@ def landmarks_in_copy_format(points: NDArray[np.float16]) -> Iterator[bytes]:
         rows["columns"] = 2
         rows["landmark_bytes"] = 4
         rows["landmark"] = order[part]
-        rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * d
-        rows["dimension"] = d
+        rows["centre_bytes"] = _VECTOR_HEADER_BYTES + 2 * dimension
+        rows["dimension"] = dimension
         rows["centre"] = points[order[part]]
         yield rows.tobytes()
     yield _TRAILER

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
-from .assignment import LEAST_ROWS, ListMeans
+from .assignment import LEAST_ROWS, ListSums
 from .groups import place_means
-from .space import Space, in_threads, reduced, reducing_basis
-from .training import usable_rows
+from .space import Space, in_threads
+from .training import Centres, Halves, usable_rows
 
 _ROUNDS = 3
 _GROUPS_PER_ROOT, _GROUP_ROUNDS = 2, 4
@@ -45,41 +45,39 @@ class TenantLandmarks:
     """Landmarks (m, d) of tenants, prepared for assigning rows to them in batches."""
 
     def __init__(
-        self, points: NDArray[np.floating], starts: NDArray[np.intp], *, spherical: bool = False
+        self,
+        points: NDArray[np.floating] | Centres | Halves,
+        starts: NDArray[np.intp],
+        *,
+        spherical: bool = False,
     ) -> None:
-        #: In the caller's order.
-        self.points = points
-        self._starts = starts
+        self._starts, self._count = starts, len(points)
         if not len(points):
             return
         sample = points[:: -(-len(points) // _SPACE_ROWS)].astype(np.float32)
-        self._space = Space(sample, spherical)
-        self._basis = reducing_basis(self._space(sample))
-        self._placed = np.concatenate(
-            [
-                self._reduced(points[part].astype(np.float32, copy=False))
-                for part in row_slices(len(points), _BLOCK_ROWS)
-            ]
-        )
+        self._space = Space.around(sample, spherical=spherical, reduces=True)
+        self._placed = np.empty((len(points), self._space.width), np.float32)
+        for part in row_slices(len(points), _BLOCK_ROWS):
+            self._placed[part] = self._space(points[part].astype(np.float32, copy=False))
+
+    def __len__(self) -> int:
+        return self._count
 
     def assign(self, X: NDArray[np.float32], tenants: NDArray[np.intp]) -> NDArray[np.intp]:
         """Find the nearest landmark of each row (n, d) within its tenant; -1 where it has none."""
         result = np.full(len(X), -1, np.intp)
 
         def work(part: slice) -> None:
-            rows = self._reduced(X[part])
+            rows = self._space(X[part])
             for tenant, members in _by_tenant(tenants[part]):
                 own = slice(self._starts[tenant], self._starts[tenant + 1])
                 if own.start < own.stop:
                     places = nearest_centres(rows[members], self._placed[own], 1)[0][:, 0]
                     result[part.start + members] = own.start + places
 
-        if len(self.points):
+        if len(self):
             in_threads(work, len(X))
         return result
-
-    def _reduced(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        return reduced(self._space(X), self._basis)
 
 
 def train_within(
@@ -90,33 +88,40 @@ def train_within(
     spherical: bool,
     random_state: int,
     on_round: Callable[[int, int], None] | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+) -> tuple[Centres, NDArray[np.intp]]:
     """Train the wanted number of landmarks for each tenant (n,), by k-means within it.
 
     ``draw`` reads about `TRAINED_SHARE` of the rows, block by block; another number gives other
     rows. Landmarks that lose all their rows are dropped, and in the end those of fewer than three,
     so that no landmark reveals a single row.
 
-    Returns float32 (m, d), tenant after tenant, and where those of each begin (n + 1,).
+    Returns m landmarks, tenant after tenant, and where those of each begin (n + 1,).
     """
     rng = np.random.default_rng(random_state)
-    centres, starts = _first_rows(draw(0), wanted, dimension, spherical, rng)
+    first, starts = _first_rows(draw(0), wanted, dimension, spherical, rng)
+    largest = ListSums.largest_of(first)
+    landmarks = TenantLandmarks(first, starts, spherical=spherical)
+    del first
     for done in range(_ROUNDS):
-        landmarks = TenantLandmarks(centres, starts, spherical=spherical)
-        means = ListMeans(len(centres), dimension, spherical=spherical)
+        sums = ListSums(len(landmarks), dimension, spherical=spherical, largest=largest)
         for block, tenants in draw(1 + done):
             rows, kept = usable_rows(block, spherical)
             places = landmarks.assign(rows, tenants[kept])
-            means.add(rows[places >= 0], places[places >= 0])
+            sums.add(rows[places >= 0], places[places >= 0])
         last = done + 1 == _ROUNDS
-        centres, full = means.centres(LEAST_ROWS if last else 1)
-        centres, starts = centres[full], _starts_of(full, starts)
+        full = np.zeros(len(sums), np.bool_)
+        for part in row_slices(len(sums), _BLOCK_ROWS):
+            full[part] = sums.means(part, LEAST_ROWS if last else 1)[1]
+        centres = Centres(sums, np.flatnonzero(full))
+        starts = _starts_of(full, starts)
+        if not last:
+            landmarks = TenantLandmarks(centres, starts, spherical=spherical)
         if on_round is not None:
             on_round(done + 1, _ROUNDS)
     return centres, starts
 
 
-def leaders_of(points: NDArray[np.floating], starts: NDArray[np.intp]) -> NDArray[np.intp]:
+def leaders_of(points: Halves, starts: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return the leader of each landmark (m,): a landmark of its tenant at the middle of a group.
 
     A written row is compared with the leaders of its tenant, and then with the landmarks that the

@@ -1,8 +1,7 @@
 """Train landmarks: k-means with thousands of centres over blocks of rows, in bounded memory."""
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,9 +10,9 @@ from ...errors import InvalidInputError
 from ...hashers.numerics.kmeans import nearest_centres
 from ...hashers.numerics.rows import row_slices
 from ...models.vectors import as_rows
-from .assignment import LEAST_ROWS, MAX_FLAT, ListMeans
-from .groups import LandmarkGroups
-from .space import Space, in_threads, moderate_rows, reduced, reducing_basis, row_lengths, unit_rows
+from .assignment import LEAST_ROWS, MAX_FLAT, ListSums
+from .groups import LandmarkGroups, put_in_groups, reorder
+from .space import Space, in_threads, moderate_rows, row_lengths
 
 #: Read blocks (n, d) of about this number of random rows; another seed gives other rows.
 Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
@@ -21,7 +20,7 @@ Draw: TypeAlias = Callable[[int, int], Iterable[NDArray[np.float32]]]
 # Groups for each root of the number of landmarks, and groups that a row visits. Fewer comparisons
 # than `Landmarks` makes, since a wrong neighbour harms a mean less than a list. On 300,000 text
 # embeddings twice as many visits cover no more of the true ten.
-_GROUPS = (4.0, 8)
+_FINENESS, _VISITED = 4.0, 8
 # Indexes on 300,000 text embeddings: lists that a search reads for .95 of the true ten, its CPU
 # milliseconds, megabytes of the index. One landmark for 28 rows, two rounds of 12 rows for each:
 # 79, 2.0, 61.8; three rounds: 71, 1.7, 61.8. One for 20, three rounds of 9: 67, 1.55, 66.2. One
@@ -36,8 +35,8 @@ _SAME = 1e-5
 _BLOCK_ROWS = 8192
 # The most landmarks that move to another row in a round: one of 16, but at least 1,024.
 _REPLACED, _LEAST_REPLACED = 16, 1024
-# Columns that are put in another order at a time.
-_COLUMNS = 32
+# First rows are drawn again if they are more numbers than this, 32 MB.
+_FIRST_VALUES = 1 << 23
 
 
 def landmark_count(n_rows: int) -> int:
@@ -77,71 +76,134 @@ def train_landmarks(
         for part in row_slices(len(order), _BLOCK_ROWS):
             yield X[order[part]]
 
+    def read(round_: Round, number: int) -> None:
+        for part in row_slices(len(X), _BLOCK_ROWS):
+            round_.add(X[part])
+
     # With fewer than three rows for each, most landmarks would be dropped.
     most = max(1, len(X) // LEAST_ROWS)
     trained = train_by_blocks(
-        draw, min(n_landmarks, most), X.shape[1], spherical=spherical, random_state=seed,
-        rounds=rounds, on_round=on_round, rows_per_round=len(X),
+        draw, read, min(n_landmarks, most), X.shape[1], spherical=spherical, seed=seed,
+        rounds=rounds, on_round=on_round,
     )  # fmt: skip
-    return _fallback_landmark(X.shape[1]) if trained is None else trained
+    return np.eye(1, X.shape[1], dtype=np.float32) if trained is None else trained[:]
+
+
+#: Which landmarks: a slice, or numbers.
+Part: TypeAlias = slice | NDArray[np.intp]
+
+
+class Centres:
+    """Means of rows: ``centres[10:20]`` computes some of them, float32 (n, d)."""
+
+    def __init__(self, sums: ListSums, numbers: NDArray[np.intp]) -> None:
+        self._sums, self._numbers = sums, numbers
+        #: How large numbers of rows around them may be.
+        self.largest = sums.largest
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, part: Part) -> NDArray[np.float32]:
+        return self._sums.means(self._numbers[part])[0]
+
+
+class Halves:
+    """Landmarks as they are stored: ``halves[10:20]`` computes some of them, float16 (n, k)."""
+
+    def __init__(self, count: int, compute: Callable[[Part], NDArray[np.float32]]) -> None:
+        self._count, self._compute = count, compute
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: Part) -> NDArray[np.float16]:
+        return self._compute(part).astype(np.float16)
 
 
 def train_by_blocks(
     draw: Draw,
+    read: "Callable[[Round, int], None]",
     n_landmarks: int,
     dimension: int,
     *,
     spherical: bool,
-    random_state: int,
+    seed: int,
     rounds: int = _ROUNDS,
-    rows_per_round: int | None = None,
     on_round: Callable[[int, int], None] | None = None,
-) -> NDArray[np.float32] | None:
+) -> Centres | None:
     """Train landmarks by k-means: each round moves landmarks to the means of their rows.
 
-    Each round draws other rows and reads them in blocks, so that memory holds the landmarks, the
-    sums of their rows, and a block. If there are more than 1,024 landmarks, a row is compared with
-    those near it, in fewer dimensions, as `Landmarks` does. A landmark that loses all its rows
-    moves to a row, drawn with a probability that grows with its squared distance to its own
-    landmark (as in k-means++). After the last round, landmarks of fewer than three rows are
-    dropped, so that no landmark reveals a single row.
+    The first landmarks are rows that ``draw`` gives; ``read`` adds the rows of each round, which
+    has a number from 2 on. So memory holds what rows are compared with, their sums, and a block. If
+    there are more than 1,024 landmarks, a row is compared with those near it, in fewer dimensions,
+    as `Landmarks` does. A landmark that loses all its rows moves to a row, drawn with a probability
+    that grows with its squared distance to its own landmark (as in k-means++). After the last
+    round, landmarks of fewer than three rows are dropped, so that no landmark reveals a single row.
 
-    If only directions count (``spherical``), landmarks have unit length, and zero vectors are left
-    out. ``on_round`` is called after each round with the rounds done and the rounds in all. Returns
-    float32 (m, d); the first axis, if no three rows have a mean; None if ``draw`` gives no row.
+    The result does not depend on the order in which rows are added. If only directions count
+    (``spherical``), landmarks have unit length, and zero vectors are left out. ``on_round`` is
+    called after each round with the rounds done and the rounds in all. Returns m landmarks; the
+    first axis, if no three rows have a mean; None if ``draw`` gives no row.
     """
-    rng = np.random.default_rng(random_state)
-    most = max(n_landmarks, _SPACE_ROWS)
-    first, seen = np.empty((most, dimension), np.float32), False
-    n_first = 0
-    for block in draw(most, 0):
-        seen = seen or len(block) > 0
-        usable = usable_rows(block, spherical)[0][: most - n_first]
-        first[n_first : n_first + len(usable)] = usable
-        n_first += len(usable)
-        if n_first == most:
-            break
-    if not seen:
+    blocks: Iterable[NDArray[np.float32]]
+    again = n_landmarks * dimension > _FIRST_VALUES
+    blocks = list(draw(_SPACE_ROWS if again else max(_SPACE_ROWS, n_landmarks), 0))
+    if not any(map(len, blocks)):
         return None
-    first = first[:n_first]
-    if not n_first:
-        return _fallback_landmark(dimension)
-    training = _Training(first, n_landmarks, spherical, rng)
-    del first
+    first = usable_rows(np.concatenate(blocks), spherical)[0]
+    if not len(first):
+        return _first_axis(dimension, spherical)
+    largest = ListSums.largest_of(first)
+    sample = first[:: -(-len(first) // _SPACE_ROWS)]
+    space = Space.around(sample, spherical=spherical, reduces=n_landmarks > MAX_FLAT)
+    if again:
+        blocks = (usable_rows(block, spherical)[0] for block in draw(n_landmarks, 1))
+    else:
+        blocks = [first]
+    del first, sample
+    points = _first_points(blocks, n_landmarks, space, seed)
+    del blocks
     for done in range(rounds):
-        blocks = draw(rows_per_round or training_rows(n_landmarks), 1 + done)
-        drawn = (usable_rows(block, spherical)[0] for block in blocks)
-        training.step(drawn, last=done + 1 == rounds)
+        last = done + 1 == rounds
+        n_far = 0 if last else max(_LEAST_REPLACED, n_landmarks // _REPLACED)
+        starts = np.zeros(0, np.intp)
+        if n_landmarks > MAX_FLAT:
+            _, starts = put_in_groups(points, _FINENESS)
+        round_ = Round(space, points, starts, largest=largest, n_far=n_far, seed=seed + done)
+        # The next points take their place.
+        del points
+        read(round_, 2 + done)
         if on_round is not None:
             on_round(done + 1, rounds)
-        if not len(training.centres):
-            return _fallback_landmark(dimension)
-    return training.in_groups()
+        if not last:
+            points = round_.moved(n_landmarks)
+            if not len(points):
+                break
+    return round_.centres() or _first_axis(dimension, spherical)
 
 
-def _fallback_landmark(dimension: int) -> NDArray[np.float32]:
+def _first_axis(dimension: int, spherical: bool) -> Centres:
     """Return one landmark that does not depend on the rows; all of them are nearest to it."""
-    return np.eye(1, dimension, dtype=np.float32)
+    sums = ListSums(1, dimension, spherical=spherical, largest=1.0)
+    sums.add(np.eye(1, dimension, dtype=np.float32), np.zeros(1, np.intp))
+    return Centres(sums, np.zeros(1, np.intp))
+
+
+def _first_points(
+    blocks: Iterable[NDArray[np.float32]], n_landmarks: int, space: Space, seed: int
+) -> NDArray[np.float32]:
+    """Return the coordinates of different rows, at most as many as landmarks."""
+    most = max(n_landmarks, _SPACE_ROWS)
+    points, numbers, end = np.empty((most, space.width), np.float32), np.empty(most, np.uint64), 0
+    for block in blocks:
+        for part in row_slices(min(len(block), most - end), _BLOCK_ROWS):
+            rows, places = block[part], slice(end, end + part.stop - part.start)
+            points[places], numbers[places] = space(rows), _random_numbers(rows, seed)
+            end = places.stop
+    _, kept = np.unique(numbers[:end], return_index=True)
+    chosen = np.random.default_rng(seed).permutation(np.sort(kept))
+    return reorder(points, chosen[:n_landmarks])
 
 
 def usable_rows(
@@ -155,95 +217,114 @@ def usable_rows(
     return X if kept.all() else X[kept], kept
 
 
-class _Training:
-    """One run of k-means from some of the first rows."""
+class Round:
+    """One round of k-means: points (m, k) of a space, and the sums of the rows nearest to each.
+
+    If there are ``starts`` of groups, points are in groups.
+
+    Processes that read some of the rows each have an equal round, made of what `arrays` returns;
+    one of them takes what `parts` of the others returns.
+    """
 
     def __init__(
         self,
-        first: NDArray[np.float32],
-        n_landmarks: int,
-        spherical: bool,
-        rng: np.random.Generator,
+        space: Space,
+        points: NDArray[np.float32],
+        starts: NDArray[np.intp],
+        *,
+        largest: float,
+        n_far: int,
+        seed: int,
     ) -> None:
-        self._n_landmarks, self._spherical, self._rng = n_landmarks, spherical, rng
-        sample = first[:: -(-len(first) // _SPACE_ROWS)]
-        self._space = Space(sample, spherical)
-        self._basis = reducing_basis(self._space(sample)) if n_landmarks > MAX_FLAT else None
-        distinct = {_digest(row): number for number, row in enumerate(first)}
-        kept = np.array(list(distinct.values()))
-        if len(kept) > n_landmarks:
-            kept = kept[rng.permutation(len(kept))[:n_landmarks]]
-        self.centres = first if len(kept) == len(first) else first[kept]
-        self._direct(self.centres)
+        self._space, self._seed = space, seed
+        self._points, self._starts = points, starts
+        self._groups = LandmarkGroups(points, starts, _VISITED) if len(starts) else None
+        self.sums = ListSums(
+            len(points), len(space.mean), spherical=space.spherical, largest=largest
+        )
+        self._far = _FarRows(n_far, space.width)
 
-    def step(self, blocks: Iterable[NDArray[np.float32]], *, last: bool) -> None:
-        """Move landmarks to the means of their rows; the last time, drop those of too few."""
-        n, dimension = self.centres.shape
-        points = self._reduced(self.centres)
-        # Their place is for the means.
-        del self.centres
-        groups = LandmarkGroups(points, *_GROUPS) if n > MAX_FLAT else None
-        means = ListMeans(n, dimension, spherical=self._spherical)
-        far = _FarRows(max(_LEAST_REPLACED, self._n_landmarks // _REPLACED), dimension, self._rng)
-        for block in blocks:
-            rows = self._reduced(block)
-            places = _assigned(rows, points, groups)
-            means.add(block, places)
-            if not last:
-                distances = row_lengths(rows - points[places])
-                # Distances are exact only to the digits that the original rows had.
-                scale = 1 if self._spherical else row_lengths(block)
-                distances[distances <= _SAME * scale * self._space.scale] = 0
-                far.add(block, distances)
-        self.centres, full = means.centres(LEAST_ROWS if last else 1)
-        if not last:
-            lost = np.flatnonzero(~full)
-            added = far.rows(self._n_landmarks - int(full.sum()))
-            self._direct(added)
-            in_place = added[: len(lost)]
-            self.centres[lost[: len(in_place)]] = in_place
-            full[lost[: len(in_place)]] = True
-            self._keep(full)
-            if len(added) > len(lost):
-                self.centres = np.concatenate([self.centres, added[len(lost) :]])
-        else:
-            self._keep(full)
-
-    def in_groups(self) -> NDArray[np.float32]:
-        """Return the landmarks group after group: their numbers give the order of lists on disk."""
-        order = LandmarkGroups(self._reduced(self.centres), *_GROUPS).members
-        for start in range(0, self.centres.shape[1], _COLUMNS):
-            columns = slice(start, start + _COLUMNS)
-            self.centres[:, columns] = self.centres[order, columns]
-        return self.centres
-
-    def _reduced(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return rows (n, d) as they are compared."""
-        width = X.shape[1] if self._basis is None else self._basis.shape[1]
-        result = np.empty((len(X), width), np.float32)
+    def add(self, X: NDArray[np.float32]) -> None:
+        """Add rows (n, d)."""
+        X, _ = usable_rows(X, self._space.spherical)
+        rows = np.empty((len(X), self._space.width), np.float32)
+        places = np.empty(len(X), np.intp)
 
         def work(part: slice) -> None:
-            result[part] = reduced(self._space(X[part]), self._basis)
+            rows[part] = self._space(X[part])
+            if self._groups is None:
+                places[part] = nearest_centres(rows[part], self._points, 1)[0][:, 0]
+            else:
+                places[part] = self._groups.nearest(rows[part])
 
         in_threads(work, len(X))
-        return result
+        self.sums.add(X, places)
+        if self._far.most:
+            distances = row_lengths(rows - self._points[places])
+            # Distances are exact only to the digits that the original rows had.
+            scale = 1 if self._space.spherical else row_lengths(X)
+            distances[distances <= _SAME * scale * self._space.scale] = 0
+            self._far.add(rows, distances, _random_numbers(X, self._seed))
 
-    def _keep(self, kept: NDArray[np.bool_]) -> None:
-        """Drop the other centres, in place."""
-        if kept.all():
-            return
-        end = 0
-        for part in row_slices(len(kept), _BLOCK_ROWS):
-            rows = self.centres[part][kept[part]]
-            self.centres[end : end + len(rows)] = rows
+    def task(self) -> dict[str, float]:
+        """Return what `of` takes, with the arrays."""
+        return {"largest": self.sums.largest, "n_far": self._far.most, "seed": self._seed}
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Return what another process needs beside it."""
+        space = self._space
+        return [space.mean, np.array(space.scale), space.basis, self._points, self._starts]
+
+    @classmethod
+    def of(cls, task: dict[str, Any], arrays: Sequence[NDArray[Any]], *, spherical: bool) -> Self:
+        """Return an equal round in another process, without rows."""
+        mean, scale, basis, points, starts = arrays
+        space = Space(mean, np.float32(scale), basis, spherical=spherical)
+        return cls(space, points, starts, **task)
+
+    def parts(self) -> Iterator[NDArray[Any]]:
+        """Yield what `merge` adds, as arrays."""
+        yield from (self._far.points, self._far.chances, self._far.numbers)
+        yield from self.sums.parts()
+
+    def merge(self, parts: Iterator[NDArray[Any]]) -> None:
+        """Add the rows of an equal round."""
+        self._far.merge(next(parts), next(parts), next(parts))
+        self.sums.merge(parts)
+
+    def forget(self) -> None:
+        """Forget all rows."""
+        self.sums = self.sums.emptied()
+        self._far = _FarRows(self._far.most, self._space.width)
+
+    def moved(self, n_landmarks: int) -> NDArray[np.float32]:
+        """Return the points for the next round: means, and rows in the place of lost ones."""
+        # Their place is for the next points.
+        self._groups, self._points = None, self._points[:0].copy()
+        points, end = np.empty((n_landmarks, self._space.width), np.float32), 0
+        for part in row_slices(len(self.sums), _BLOCK_ROWS):
+            means, there = self.sums.means(part, 1)
+            rows = self._space(means[there])
+            points[end : end + len(rows)] = rows
             end += len(rows)
-        self.centres = self.centres[:end]
+        rows = self._far.points[: n_landmarks - end]
+        points[end : end + len(rows)] = rows
+        return points[: end + len(rows)]
 
-    def _direct(self, X: NDArray[np.float32]) -> None:
-        """Scale rows to unit length, in place, if only directions count."""
-        if self._spherical:
-            for part in row_slices(len(X), _BLOCK_ROWS):
-                X[part] = unit_rows(X[part])
+    def centres(self) -> Centres | None:
+        """Return the means, group after group: their numbers give the order of lists on disk."""
+        self._groups, self._points = None, self._points[:0].copy()
+        found = [
+            part.start + np.flatnonzero(self.sums.means(part)[1])
+            for part in row_slices(len(self.sums), _BLOCK_ROWS)
+        ]
+        numbers = np.concatenate(found)
+        if not len(numbers):
+            return None
+        points = np.empty((len(numbers), self._space.width), np.float32)
+        for part in row_slices(len(numbers), _BLOCK_ROWS):
+            points[part] = self._space(self.sums.means(numbers[part])[0])
+        return Centres(self.sums, numbers[put_in_groups(points, _FINENESS)[0]])
 
 
 class _FarRows:
@@ -252,47 +333,51 @@ class _FarRows:
     The least of exponential variables with these rates are such a draw.
     """
 
-    def __init__(self, most: int, dimension: int, rng: np.random.Generator) -> None:
-        self._most, self._rng = most, rng
-        self._rows = np.empty((0, dimension), np.float32)
-        self._chances = np.empty(0)
+    def __init__(self, most: int, width: int) -> None:
+        self.most = most
+        #: Distinct rows, in the order of the draw.
+        self.points = np.empty((0, width), np.float32)
+        self.chances, self.numbers = np.empty(0), np.empty(0, np.uint64)
 
-    def add(self, X: NDArray[np.float32], distances: NDArray[np.float32]) -> None:
-        """Draw among rows (n, d) too; those of distance 0 are left out."""
+    def add(
+        self,
+        points: NDArray[np.float32],
+        distances: NDArray[np.float32],
+        numbers: NDArray[np.uint64],
+    ) -> None:
+        """Draw among rows (n, k) too, by random numbers (n,); those of distance 0 are left out."""
         apart = np.flatnonzero(distances > 0)
-        chances = self._rng.exponential(size=len(apart)) / distances[apart].astype(np.float64) ** 2
-        if len(self._chances) == self._most:
-            below = chances < self._chances[-1]
-            apart, chances = apart[below], chances[below]
-        order = np.argsort(chances, kind="stable")[: self._most]
-        chances = np.concatenate([self._chances, chances[order]])
-        rows = np.concatenate([self._rows, X[apart[order]]])
-        order = np.argsort(chances, kind="stable")[: self._most]
-        self._chances, self._rows = chances[order], rows[order]
+        uniform = (numbers[apart] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        self.merge(
+            points[apart], -np.log1p(-uniform) / distances[apart].astype(np.float64) ** 2,
+            numbers[apart],
+        )  # fmt: skip
 
-    def rows(self, n_rows: int) -> NDArray[np.float32]:
-        """Return at most n distinct rows."""
-        rows = self._rows[: max(0, n_rows)]
-        distinct = {_digest(row): number for number, row in reversed(list(enumerate(rows)))}
-        return rows[sorted(distinct.values())]
+    def merge(
+        self,
+        points: NDArray[np.float32],
+        chances: NDArray[np.float64],
+        numbers: NDArray[np.uint64],
+    ) -> None:
+        """Draw among rows of another draw too."""
+        if len(chances) and len(self.chances) == self.most:
+            below = chances < self.chances[-1]
+            points, chances, numbers = points[below], chances[below], numbers[below]
+        if not len(chances):
+            return
+        chances = np.concatenate([self.chances, chances])
+        numbers = np.concatenate([self.numbers, numbers])
+        order = np.lexsort((numbers, chances))
+        # Equal rows have the same number: the first of them.
+        _, firsts = np.unique(numbers[order], return_index=True)
+        kept = order[np.sort(firsts)[: self.most]]
+        self.points = np.concatenate([self.points, points])[kept]
+        self.chances, self.numbers = chances[kept], numbers[kept]
 
 
-def _digest(row: NDArray[np.float32]) -> bytes:
-    """Return 16 bytes that equal rows share; -0 equals 0."""
-    return hashlib.blake2b((row + np.float32(0)).tobytes(), digest_size=16).digest()
-
-
-def _assigned(
-    X: NDArray[np.float32], points: NDArray[np.float32], groups: LandmarkGroups | None
-) -> NDArray[np.intp]:
-    """Return the nearest point of each row, intp (n,); approximately if there are many points."""
-    result = np.empty(len(X), np.intp)
-
-    def work(part: slice) -> None:
-        if groups is None:
-            result[part] = nearest_centres(X[part], points, 1)[0][:, 0]
-        else:
-            result[part] = groups.nearest(X[part])
-
-    in_threads(work, len(X))
-    return result
+def _random_numbers(X: NDArray[np.float32], seed: int) -> NDArray[np.uint64]:
+    """Return a random number of each row (n, d), the same for equal rows; -0 equals 0."""
+    factors = np.random.default_rng(seed).integers(2**64, size=X.shape[1], dtype=np.uint64)
+    # The higher digits of such a sum are random.
+    result: NDArray[np.uint64] = (X + np.float32(0)).view(np.uint32) @ factors
+    return result ^ (result >> np.uint64(32))

@@ -1,7 +1,8 @@
 """A process that reads rows for a build: ``python -m``, started by `Workers`.
 
-Lines of JSON come in: the task, then ranges, then null. Lines go out: rows written, and at the end
-the sums of all. The task holds a password, so it is neither an argument nor in the environment.
+Lines of JSON come in: the task; for each pass, what it reads, then ranges, then null; and false at
+the end. Lines go out: rows that are read, and at the end of a pass their sums. The task holds a
+password, so it is neither an argument nor in the environment.
 """
 
 import json
@@ -10,9 +11,12 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, BinaryIO
 
 import psycopg
+from numpy.typing import NDArray
 
 from ...db.connection import prepare, settle
 from ...db.owners import trust_owners
@@ -21,25 +25,35 @@ from ...db.throttle import Throttle
 from ...db.work import Work
 from ..catalog import read_rows
 from .building import LandmarkBuild
-from .workers import Jobs, Range
+from .workers import Jobs, Range, read_arrays, write_arrays
 
 
 class _Given:
-    """The ranges that the build gives to this process."""
+    """The passes and ranges that the build gives to this process."""
 
     def __init__(self, source: BinaryIO, target: BinaryIO) -> None:
         self._source, self._target = source, target
-        self._given: queue.SimpleQueue[Range | None] = queue.SimpleQueue()
-        self._ended = False
+        self._given: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._rows, self._ended = 0, False
 
     def listen(self) -> None:
-        """Take ranges; end this process when the build has ended."""
+        """Take messages; end this process when the build has ended."""
         for line in self._source:
-            place = json.loads(line)
-            self._given.put(None if place is None else Range(*place))
-            if place is None:
+            message = json.loads(line)
+            if isinstance(message, dict):
+                arrays = list(islice(read_arrays(self._source), message.pop("arrays")))
+                self._given.put((message, arrays))
+            else:
+                self._given.put(Range(*message) if message else None)
+            if message is False:
                 return
         os._exit(1)
+
+    def passes(self) -> Iterator[tuple[dict[str, Any], list[NDArray[Any]]]]:
+        """Yield the passes in which this process reads ranges."""
+        while (given := self._given.get()) is not None:
+            self._rows, self._ended = 0, False
+            yield given
 
     def ready(self) -> None:
         self.send({"rows": 0, "whole": False})
@@ -48,18 +62,23 @@ class _Given:
         if self._ended:
             return None
         try:
-            place = self._given.get(block=wait)
+            place: Range | None = self._given.get(block=wait)
         except queue.Empty:
             return None
         self._ended = place is None
         return place
 
     def done(self, rows: int, place: Range, page: int) -> None:
+        self._rows += 1
         self.send({"rows": rows, "whole": page >= place.end})
 
-    def send(self, message: object, parts: list[bytes] | None = None) -> None:
-        self._target.write(b"".join([json.dumps(message).encode() + b"\n", *(parts or [])]))
-        self._target.flush()
+    def end(self, arrays: Iterable[NDArray[Any]]) -> None:
+        """Send the sums of the rows of a pass, if this process has read any."""
+        self.send({"sums": self._rows > 0}, arrays if self._rows else ())
+
+    def send(self, message: object, arrays: Iterable[NDArray[Any]] = ()) -> None:
+        self._target.write(json.dumps(message).encode() + b"\n")
+        write_arrays(self._target, arrays)
 
 
 def main() -> None:
@@ -72,16 +91,14 @@ def main() -> None:
     given = _Given(source, target)
     threading.Thread(target=given.listen, daemon=True).start()
     try:
-        parts = _help(task, given)
+        _help(task, given)
     except Exception as error:
         given.send({"failed": str(error).strip().partition("\n")[0] or type(error).__name__})
-    else:
-        given.send({"sums": [len(part) for part in parts]}, parts)
     # The other thread waits for input.
     os._exit(0)
 
 
-def _help(task: dict[str, Any], given: _Given) -> list[bytes]:
+def _help(task: dict[str, Any], given: _Given) -> None:
     with psycopg.connect(**task["connection"], autocommit=True) as connection:
         execute(
             connection,
@@ -97,8 +114,9 @@ def _help(task: dict[str, Any], given: _Given) -> list[bytes]:
         build = LandmarkBuild(
             index, Work(connection, "access", index.name), Throttle(None), memory=0, jobs=Jobs(1)
         )
-        sums = build.help(given, task["largest"])
-        return [] if sums is None else sums.parts()
+        given.send({"ready": True})
+        for message, arrays in given.passes():
+            given.end(build.help(given, message, arrays))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,30 @@
 """Processes that read rows beside a build: how many, and the ranges that each of them takes.
 
-The process of the build reads too, so it needs no other one. It hands out ranges over pipes, and
-a range is done when its codes and its place are committed. If another process ends before that,
-for whatever reason, the range is handed out again; the last one left is the build itself, which
-reports an error as if it were alone. Others are started as ``python -m``, which runs no code of the
-user's, and end when the pipe to the build is closed.
+The process of the build reads too, so it needs no other one. Rows are read in passes: one for each
+round of training, and one that writes codes. The build hands out ranges over pipes, and a range is
+done when its codes and its place are committed. If another process ends before that, for whatever
+reason, the range is handed out again, and a round is read again; the last one left is the build
+itself, which reports an error as if it were alone. Others are started as ``python -m``, which runs
+no code of the user's, and end when the pipe to the build is closed.
 """
 
 import json
+import math
 import os
+import queue
 import subprocess
 import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...db.owners import trusts_owners
 from ...db.statements import one_row
@@ -26,7 +32,6 @@ from ...errors import FewerJobsWarning, InvalidInputError
 from .memory import bytes_of_build
 
 if TYPE_CHECKING:
-    from .assignment import ListSums
     from .building import LandmarkBuild
 
 #: The most processes of a build, and those that it takes unless the caller says otherwise.
@@ -107,44 +112,87 @@ class _Worker:
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
+        #: The passes that it is to read; None ends it.
+        self.passes: queue.SimpleQueue[Pass | None] = queue.SimpleQueue()
+        #: The ranges that it has, and the pass in which it has had any.
         self.ranges: deque[Range] = deque()
-        self.began = False
-        #: Whether all of its ranges and sums are there.
-        self.ended = False
+        self.reads: Pass | None = None
+        self.idle = self.ended = False
         self.reason = ""
 
-    def send(self, message: object) -> None:
+    def send(self, message: object, arrays: Iterable[NDArray[Any]] = ()) -> None:
         assert self.process.stdin is not None  # noqa: S101
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
+        write_arrays(self.process.stdin, arrays)
 
 
-class Workers:
-    """The ranges of a build, and the processes that read them beside it; a context manager."""
+class Pass:
+    """Ranges that the build reads, and the other processes beside it.
+
+    Parameters
+    ----------
+    task, arrays
+        What another process needs to know for it.
+    merge
+        Takes the arrays in which the other processes return their sums.
+    """
 
     def __init__(
-        self, build: "LandmarkBuild", ranges: Iterable[Range], sums: "ListSums | None", jobs: int
+        self,
+        ranges: Iterable[Range],
+        task: dict[str, Any],
+        arrays: Callable[[], Sequence[NDArray[Any]]],
+        merge: Callable[[Iterator[NDArray[Any]]], None] | None,
     ) -> None:
-        self._build, self._left, self._sums = build, deque(ranges), sums
-        self._jobs = min(jobs, max(1, len(self._left)))
-        self._workers: list[_Worker] = []
-        self._threads: list[threading.Thread] = []
-        self._changed = threading.Condition()
-        self._rows = 0
+        self.left = deque(ranges)
+        self.task, self.arrays, self.merge = task, arrays, merge
+        self.workers: list[_Worker] = []
+        self.changed = threading.Condition()
+        self.rows = 0
         #: Called with rows that are done.
         self.show: Callable[[int], None] = lambda rows: None
         #: Whether no sums were lost with a process.
         self.complete = True
 
+    def ready(self) -> None:
+        """Do nothing: the build itself is ready."""
+
+    def take(self, *, wait: bool) -> Range | None:
+        """Return the next range; None if all are done, or if others still read the last ones."""
+        while True:
+            with self.changed:
+                rows, self.rows = self.rows, 0
+                taken = self.left.popleft() if self.left else None
+                # For their rows, or for their sums.
+                waits = wait and taken is None and any(one.reads is self for one in self.workers)
+                if waits and not rows:
+                    self.changed.wait(_BEAT)
+            self.show(rows)
+            if taken is not None or not waits:
+                return taken
+
+    def done(self, rows: int, place: Range, page: int) -> None:
+        """Count rows that the build itself has read."""
+        self.show(rows)
+
+
+class Workers:
+    """The processes that read rows beside a build; a context manager."""
+
+    def __init__(self, build: "LandmarkBuild", jobs: int) -> None:
+        self._build, self._jobs = build, jobs
+        self._workers: list[_Worker] = []
+        self._threads: list[threading.Thread] = []
+
     def __enter__(self) -> Self:
         try:
-            self._begin()
+            self._start()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
         return self
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._jobs == 1:
             return
         task = self._task()
@@ -166,14 +214,23 @@ class Workers:
     ) -> None:
         reasons = [worker.reason for worker in self._workers if worker.reason]
         for worker in self._workers:
-            # One that still starts is not needed any more.
-            if not worker.ended:
+            if worker.idle and error is None:
+                worker.passes.put(None)
+            elif not worker.ended:
+                # One that still starts is not needed any more.
                 worker.process.kill()
         for thread in self._threads:
             thread.join(_PATIENCE)
         if reasons and error is None:
             working = self._jobs - len(reasons)
             warn(f"{working} of {self._jobs} jobs have read rows to the end: {reasons[0]}")
+
+    def begin(self, pass_: Pass) -> Pass:
+        """Have the processes take ranges of a pass, as soon as they have ended the one before."""
+        pass_.workers = self._workers
+        for worker in self._workers:
+            worker.passes.put(pass_)
+        return pass_
 
     def _task(self) -> dict[str, Any]:
         """Return what another process needs to know: how to connect, and the build."""
@@ -191,82 +248,85 @@ class Workers:
             "role": role,
             "trusts_owners": trusts_owners(connection),
             "index": [index.name, index.storage],
-            "largest": None if self._sums is None else self._build.largest,
         }
-
-    def ready(self) -> None:
-        """Do nothing: the build itself is ready."""
-
-    def take(self, *, wait: bool) -> Range | None:
-        """Return the next range; None if all are done, or if others still read the last ones."""
-        while True:
-            with self._changed:
-                rows, self._rows = self._rows, 0
-                taken = self._left.popleft() if self._left else None
-                waits = wait and taken is None and any(map(_is_busy, self._workers))
-                if waits and not rows:
-                    self._changed.wait(_BEAT)
-            self.show(rows)
-            if taken is not None or not waits:
-                return taken
-
-    def done(self, rows: int, place: Range, page: int) -> None:
-        """Count rows that the build itself has written."""
-        self.show(rows)
 
     def _attend(self, worker: _Worker, task: object) -> None:
         """Hand ranges to a process, and take its answers."""
+        clean = False
         try:
-            self._talk(worker, task)
+            clean = self._talk(worker, task)
         except Exception as error:
             worker.reason = str(error) or type(error).__name__
         status = self._end(worker.process)
-        with self._changed:
-            if not worker.ended:
-                worker.reason = worker.reason or (
-                    f"a process was killed by signal {-status}" if status < 0
-                    else f"a process ended with status {status}"
-                )  # fmt: skip
-                # Its rows are written, but its sums are lost.
-                self.complete = self.complete and not worker.began
-                self._left.extendleft(reversed(worker.ranges))
-                worker.ranges.clear()
-                worker.began, worker.ended = False, True
-            self._changed.notify_all()
+        pass_ = worker.reads
+        if not clean:
+            worker.reason = worker.reason or (
+                f"a process was killed by signal {-status}" if status < 0
+                else f"a process ended with status {status}"
+            )  # fmt: skip
+        worker.idle, worker.ended = False, True
+        if pass_ is not None:
+            with pass_.changed:
+                # Rows may be written, but their sums are lost.
+                pass_.complete = False
+                pass_.left.extendleft(reversed(worker.ranges))
+                worker.reads = None
+                pass_.changed.notify_all()
 
-    def _talk(self, worker: _Worker, task: object) -> None:
-        output = worker.process.stdout
-        assert output is not None  # noqa: S101
+    def _talk(self, worker: _Worker, task: object) -> bool:
+        """Return whether the process has read its passes to the end."""
         worker.send(task)
-        for line in output:
-            message = json.loads(line)
-            if "failed" in message:
-                worker.reason = message["failed"]
-                return
+        assert worker.process.stdout is not None  # noqa: S101
+        if not self._hear(worker, worker.process.stdout):
+            return False
+        worker.idle = True
+        while (pass_ := worker.passes.get()) is not None:
+            if not self._read(worker, worker.process.stdout, pass_):
+                return False
+            # It holds sums.
+            del pass_
+        worker.send(False)
+        return True
+
+    def _hear(self, worker: _Worker, output: IO[bytes]) -> dict[str, Any]:
+        """Return the next message of a process, an empty one if it has failed."""
+        message: dict[str, Any] = json.loads(output.readline() or "{}")
+        worker.reason = message.get("failed", "")
+        return {} if worker.reason else message
+
+    def _read(self, worker: _Worker, output: IO[bytes], pass_: Pass) -> bool:
+        """Have a process read ranges of a pass; return whether it has done so to the end."""
+        with pass_.changed:
+            if not pass_.left:
+                return True
+            arrays = pass_.arrays()
+            worker.idle = False
+        worker.send(pass_.task | {"arrays": len(arrays)}, arrays)
+        while message := self._hear(worker, output):
             if "sums" in message:
-                parts = [output.read(size) for size in message["sums"]]
-                if [len(part) for part in parts] != message["sums"]:
-                    return
-                with self._changed:
-                    if self._sums is not None:
-                        self._sums.merge(parts)
-                    worker.began, worker.ended = False, True
-                return
-            with self._changed:
-                self._rows += message["rows"]
+                with pass_.changed:
+                    if message["sums"] and pass_.merge is not None:
+                        pass_.merge(read_arrays(output))
+                    worker.reads, worker.idle = None, True
+                    pass_.changed.notify_all()
+                return True
+            with pass_.changed:
+                pass_.rows += message["rows"]
                 if message["whole"]:
                     worker.ranges.popleft()
                 given = []
-                while self._left and len(worker.ranges) < _AHEAD:
-                    given.append(self._left.popleft())
+                while pass_.left and len(worker.ranges) < _AHEAD:
+                    given.append(pass_.left.popleft())
                     worker.ranges.append(given[-1])
-                worker.began = worker.began or bool(given)
-                self._changed.notify_all()
+                if given:
+                    worker.reads = pass_
+                pass_.changed.notify_all()
                 ends = not worker.ranges
             for place in given:
                 worker.send(place)
             if ends:
                 worker.send(None)
+        return False
 
     def _end(self, process: "subprocess.Popen[bytes]") -> int:
         try:
@@ -276,16 +336,27 @@ class Workers:
         return process.wait()
 
 
+def write_arrays(target: IO[bytes], arrays: Iterable[NDArray[Any]]) -> None:
+    """Write arrays, each after a line of JSON that tells its type and shape."""
+    for array in arrays:
+        target.write(json.dumps([array.dtype.str, array.shape]).encode() + b"\n")
+        target.write(np.ascontiguousarray(array).data)
+    target.flush()
+
+
+def read_arrays(source: IO[bytes]) -> Iterator[NDArray[Any]]:
+    """Read as many arrays as are asked for."""
+    while True:
+        kind, shape = json.loads(source.readline())
+        size = np.dtype(kind).itemsize * math.prod(shape)
+        yield np.frombuffer(source.read(size), kind).reshape(shape)
+
+
 def _cores() -> int:
     """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _is_busy(worker: _Worker) -> bool:
-    """Return whether the build has to wait for a process: for its rows, or for its sums."""
-    return worker.began and not worker.ended
 
 
 def _start() -> "subprocess.Popen[bytes]":

@@ -1,0 +1,207 @@
+"""Rows of a table, read block after block by ranges of pages, for landmarks.
+
+Each block is read in a transaction of its own, so no statement relies on an order that the planner
+chooses, and none keeps VACUUM from its work for long. The rows of a block have no order.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, LiteralString, NamedTuple
+
+from psycopg import sql
+
+from ...db.connection import EXTENSION
+from ...db.rows import by_place
+from ...db.sql_files import query
+from ...db.statements import execute
+from ...db.throttle import Throttle
+from ...errors import InvalidInputError
+from ..catalog import IndexRow
+from .table_blocks import Block, WrongDimensionError, read_block, read_blocks
+
+# The most rows and numbers of a block: 8 MB of vectors.
+_BLOCK_VALUES = 2_000_000
+_BLOCK_ROWS = 10_000
+
+# Pages of the first block and of the largest, 512 MB; no page of 32 kB holds more rows.
+_FIRST_PAGES, _MOST_PAGES, _MOST_ROWS_OF_PAGE = 64, 65_536, 1_200
+
+_LEAVES = query("landmarks.leaves")
+
+_PAGES_OF_LEAF: LiteralString = """
+    SELECT pg_relation_size($1::bigint::oid)
+        / pg_catalog.current_setting('block_size')::bigint
+"""
+
+_ROWS: LiteralString = """
+    SELECT {key}, {tenant_number}b.{column} FROM ONLY {leaf} b{tenants}
+    WHERE {pages} AND b.{column} IS NOT NULL {part}
+"""
+
+_CODED_ROWS = query("landmarks.coded_rows")
+
+_EVERY_ROW = sql.SQL("")
+_PAGES: LiteralString = "b.ctid >= {first}::tid AND b.ctid < {end}::tid"
+
+# The tenants with landmarks by their numbers. They are hashed, and the rows come in their order.
+_NUMBERED_TENANTS: LiteralString = """
+    LEFT JOIN pg_catalog.unnest({names}::text[]) WITH ORDINALITY t(tenant, number)
+    ON t.tenant::{tenant_type} = b.{tenant}
+"""
+
+_WRONG_ROW: LiteralString = """
+    SELECT {key_text}, {schema}.vector_dims(b.{column}) FROM {table} b
+    WHERE {schema}.vector_dims(b.{column}) <> $1 LIMIT 1
+"""
+
+
+class Leaf(NamedTuple):
+    """A partition, or the table itself."""
+
+    oid: int
+    schema: str
+    name: str
+    file: int
+
+
+class MovedError(Exception):
+    """The rows of the table have moved to other places during a build."""
+
+
+class TableReader:
+    """Reads the rows of an index's table: those of some pages, a random share, or a tenant's."""
+
+    def __init__(self, index: IndexRow, throttle: Throttle) -> None:
+        self.index, self.throttle = index, throttle
+        self.connection = index.connection
+        self._block_rows = throttle.batch_size(
+            max(1, min(_BLOCK_ROWS, _BLOCK_VALUES // index.dimension))
+        )
+        # Pages to read next, as many as their rows fit in a block.
+        self._pages = _FIRST_PAGES
+        self._key_columns = len(index.key_columns)
+        self._names = index.names | {"tenant_number": sql.SQL(""), "tenants": sql.SQL("")}
+        self._has_tenants = index.tenant_column is not None
+        if index.tenant_column is not None:
+            self._names["tenant"] = sql.Identifier(index.tenant_column)
+            self._names["tenant_type"] = sql.SQL(index.tenant_type or "")
+
+    def _number(self, tenants: list[str]) -> None:
+        """Have blocks tell the tenants of their rows by these numbers, 0 and up; -1 for others."""
+        self._names["tenant_number"] = sql.SQL("coalesce(t.number - 1, -1)::integer, ")
+        self._names["tenants"] = sql.SQL(_NUMBERED_TENANTS).format(
+            **self._names, names=sql.Literal(tenants)
+        )
+
+    def _drawn(self, share: float, seed: int) -> Iterator[Block]:
+        """Read a random share of the rows, each block in a transaction of its own."""
+        leaves = self._leaves()
+        for leaf in leaves:
+            page, pages = 0, self._count_pages(leaf)
+            while page < pages:
+                first, end = page, min(page + self._pages, pages)
+                block, page = self._read_pages(leaves, leaf, first, end, part=by_place(share, seed))
+                self._pages = min(self._fitting(page - first, len(block)), 4 * self._pages)
+                yield block
+        # The next reader may want every row of a page.
+        self._pages = max(1, round(share * self._pages))
+
+    def _read_pages(
+        self,
+        leaves: list[Leaf],
+        leaf: Leaf,
+        first: int,
+        end: int,
+        *,
+        coded: bool = False,
+        part: sql.Composable = _EVERY_ROW,
+    ) -> tuple[Block, int]:
+        """Read pages of a leaf, or the first ones if all hold too many rows for a block.
+
+        Returns the rows, in any order, ``coded`` with their codes, and the page after them.
+        """
+        statement: LiteralString = _CODED_ROWS if coded else _ROWS
+        most = max(2 * self._block_rows, _MOST_ROWS_OF_PAGE)
+        with self.connection.transaction():
+            while True:
+                range_of_pages = sql.SQL(_PAGES).format(
+                    first=sql.Literal(f"({first},0)"), end=sql.Literal(f"({end},0)")
+                )
+                query = sql.SQL(statement + " LIMIT {most}").format(
+                    **self._names,
+                    leaf=sql.Identifier(leaf.schema, leaf.name),
+                    pages=range_of_pages,
+                    part=part,
+                    most=sql.Literal(most + 1),
+                )
+                block = self._read(query, coded=coded)
+                if len(block) <= most:
+                    break
+                end = first + max(1, (end - first) // 2)
+            # Read under the same lock as the rows.
+            if self._leaves() != leaves:
+                raise MovedError
+        return block, end
+
+    def _leaves(self) -> list[Leaf]:
+        return [Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
+
+    def _same_leaves(self, files: str) -> list[Leaf]:
+        """Return the leaves, if their rows are where they were."""
+        leaves = self._leaves()
+        if fingerprint(leaves) != files:
+            raise MovedError
+        return leaves
+
+    def _count_pages(self, leaf: Leaf) -> int:
+        (pages,) = self._execute(_PAGES_OF_LEAF, [leaf.oid]).fetchone()
+        return int(pages)
+
+    def _fitting(self, pages: int, rows: int) -> int:
+        """Return how many pages hold the rows of a block, if these hold this number of rows."""
+        return max(1, min(pages * self._block_rows // max(1, rows), _MOST_PAGES))
+
+    def _blocks_of_tenant(self, query: sql.Composable) -> Iterator[Block]:
+        try:
+            yield from read_blocks(
+                self.connection, query, self._block_rows,
+                dimension=self.index.dimension, has_tenants=True,
+            )  # fmt: skip
+        except WrongDimensionError:
+            raise self._wrong_dimension() from None
+
+    def _read(self, query: sql.Composable, *, coded: bool) -> Block:
+        try:
+            return read_block(
+                self.connection,
+                query,
+                dimension=self.index.dimension,
+                code_bits=self.index.n_bits if coded else None,
+                has_tenants=self._has_tenants,
+                key_columns=self._key_columns,
+            )
+        except WrongDimensionError:
+            raise self._wrong_dimension() from None
+
+    def _wrong_dimension(self) -> InvalidInputError:
+        schema, _ = self._execute(EXTENSION).fetchone()
+        row = self._execute(
+            _WRONG_ROW, [self.index.dimension], schema=sql.Identifier(schema)
+        ).fetchone()
+        key, dimension = row or ("?", "other")
+        return InvalidInputError(
+            f"row {key} of {self.index.qualified_table} has {dimension} dimensions, "
+            f"the model takes {self.index.dimension}; fix or delete the row"
+        )
+
+    def _execute(
+        self, statement: LiteralString, values: list[Any] | None = None, **more: sql.Composable
+    ) -> Any:
+        """Run a statement; its parameters are ``$1``, ``$2``, ..."""
+        query = sql.SQL(statement).format(**self._names, **more)
+        return execute(self.connection, query, values)
+
+
+def fingerprint(leaves: list[Leaf]) -> str:
+    """Return a text that changes when the rows of a table move to other places."""
+    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()
