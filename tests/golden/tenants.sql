@@ -265,6 +265,8 @@ BEGIN
         hashindex_touched := ARRAY(
             -- A full join, which is never a nested loop: the plan is kept, and the next statement may write many rows.
             SELECT ROW(coalesce(n.section, o.section), coalesce(n.id, o.id))::hashindex.tenants_key FROM old_rows o FULL JOIN new_rows n ON n.section = o.section AND n.id = o.id WHERE ((n.embedding OPERATOR(public.=) o.embedding) IS NOT TRUE AND (n.embedding IS NOT NULL OR o.embedding IS NOT NULL)) OR record_image_ne(ROW(n.section), ROW(o.section)) OR record_image_ne(ROW(n.price), ROW(o.price))
+                -- Through a table that this one is a part of: another column may have moved the row from one part to another.
+                OR TG_NARGS > 0
             UNION
             SELECT k.id FROM (
                 SELECT ROW(n.section, n.id)::hashindex.tenants_key AS id, 1 AS n FROM new_rows n UNION ALL SELECT ROW(o.section, o.id)::hashindex.tenants_key, -1 FROM old_rows o

@@ -709,7 +709,10 @@ class LandmarkBuild(TableReader):
 
     def _moved(self, sums: ListSums) -> Halves:
         """Return the means of rows, and landmarks of few rows as they are stored."""
-        moved = np.concatenate([sums.means(p)[1] for p in row_slices(len(sums), self._block_rows)])
+        # Without any if all tenants are small.
+        moved = np.zeros(len(sums), dtype=bool)
+        for part in row_slices(len(sums), self._block_rows):
+            moved[part] = sums.means(part)[1]
         left = np.flatnonzero(~moved)
         stored = self._stored_points(left)
 
