@@ -18,7 +18,6 @@ BEGIN
     i.access := 'landmarks';
     i.building := NULL;
     i.next_generation := NULL;
-    i.built_from := NULL;
     RETURN i;
 END
 $$;
@@ -87,8 +86,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     UPDATE hashindex.index x SET next_generation = NULL WHERE x.name = i.name;
     PERFORM hashindex.drop_unused(i.name);
-    i.next_generation := hashindex._new_generation(i.generation);
-    UPDATE hashindex.index x SET next_generation = i.next_generation
+    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
+    UPDATE hashindex.index x SET (building, next_generation) = ('landmarks', hashindex._new_generation(i.generation))
     WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     later := hashindex._next_of(i);
     -- The graph is built by more than one process, which takes half of the time; by its size alone, the table would get one.
@@ -137,7 +136,7 @@ BEGIN
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_staged'), 'codes that are still to be put in order');
     -- Each range of pages is read from its next page on. A crash empties it with the staged codes.
     EXECUTE format(
-        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
+        'CREATE UNLOGGED TABLE hashindex.%I (number integer PRIMARY KEY, leaf bigint NOT NULL, file bigint NOT NULL, first_page bigint NOT NULL, next_page bigint NOT NULL, end_page bigint NOT NULL)',
         i.storage || '_ranges'
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
@@ -379,8 +378,8 @@ BEGIN
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
-    SET (code_table, landmark_table, access, building, generation, next_generation, built_from, trained_rows, codes_oid)
-        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, NULL, _finish_build.trained_rows,
+    SET (code_table, landmark_table, access, building, generation, next_generation, trained_rows, codes_oid)
+        = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(later);
@@ -388,44 +387,6 @@ BEGIN
         PERFORM hashindex._tell_writers(later);
     END IF;
     PERFORM hashindex._set_readers(later, i);
-END
-$$;
-
--- Whether a rebalance of an index was cut off: its triggers log what is written, and no session reads the log. A first build that was cut
--- off is continued by pg-hashindex index encode; it is not left over.
-CREATE OR REPLACE FUNCTION hashindex._has_left_rebalance(i hashindex.index) RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN i.next_generation IS NOT NULL AND i.building IS DISTINCT FROM 'landmarks' AND NOT hashindex._is_at_work('access', i.name);
-END
-$$;
-
--- Gives up a rebalance that was cut off, so that triggers no longer log what is written; returns whether there was one.
--- hashindex.drop_unused drops its tables, in another transaction.
-CREATE OR REPLACE FUNCTION hashindex._end_left_rebalance(name text) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_end_left_rebalance.name);
-BEGIN
-    IF NOT hashindex._has_left_rebalance(i) THEN
-        RETURN false;
-    END IF;
-    PERFORM hashindex._lock_against_writers(i);
-    i := hashindex._locked_index(i.name);
-    -- A session may have continued it while this one waited.
-    IF NOT hashindex._has_left_rebalance(i) THEN
-        RETURN false;
-    END IF;
-    PERFORM hashindex._allow_shard_changes();
-    UPDATE hashindex.index x SET (next_generation, built_from) = (NULL, NULL)
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
-    PERFORM hashindex._tell_writers(i);
-    RETURN true;
 END
 $$;
 

@@ -108,7 +108,6 @@ BEGIN
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
-    beside.built_from := NULL;
     PERFORM hashindex._make_generation(beside, used, base);
     PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
     PERFORM hashindex._configure_index(beside.name, jsonb_build_object(
@@ -202,8 +201,8 @@ BEGIN
     -- A rebalance that was cut off is given up.
     SELECT max(x.generation) INTO STRICT latest FROM hashindex.index x WHERE x.name IN (exchange.name, beside);
     UPDATE hashindex.index x
-    SET (generation, next_generation, built_from, swap_state)
-        = (hashindex._new_generation(latest), NULL, NULL, CASE x.name WHEN beside THEN 'previous' END)
+    SET (generation, building, next_generation, swap_state)
+        = (hashindex._new_generation(latest), nullif(x.building, x.access), NULL, CASE x.name WHEN beside THEN 'previous' END)
     WHERE x.name IN (exchange.name, beside);
     -- The former log is of the codes that are in use now.
     FOR log IN SELECT hashindex._log_name(x.storage) FROM hashindex.index x WHERE x.name IN (exchange.name, beside) AND x.triggers = i.triggers LOOP

@@ -130,7 +130,12 @@ def upgrade() -> None:
         column("code_table", "table of the codes, in schema hashindex", sa.Text),
         column("created_at", "when it was made", _TIME, server_default=_NOW),
         column("access", "access path in use", sa.Text, server_default="scan"),
-        column("building", "access path that is to be built and take over", sa.Text, nullable=True),
+        column(
+            "building",
+            "access path that is to be built and take over; the one in use if it is built again",
+            sa.Text,
+            nullable=True,
+        ),
         column("ranking", "how codes are compared with a query", sa.Text, server_default="hamming"),
         column(
             "candidates",
@@ -181,12 +186,6 @@ def upgrade() -> None:
             "next_generation",
             "generation of the landmarks that are being built",
             sa.BigInteger,
-            nullable=True,
-        ),
-        column(
-            "built_from",
-            "mark of the table that is read; another if rows moved",
-            sa.Text,
             nullable=True,
         ),
         column(

@@ -51,15 +51,6 @@ def configured_otherwise(index: IndexRow) -> DatabaseStateError:
     )
 
 
-def end_left_rebalance(index: IndexRow) -> bool:
-    """Give up an interrupted rebalance that no session continues; return whether there was one.
-
-    `drop_unused` drops its tables.
-    """
-    ((ended,),) = index.change("SELECT hashindex._end_left_rebalance($1)", [index.name])
-    return bool(ended)
-
-
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
     # Only the administrator may drop them; any role that encodes comes here.

@@ -20,7 +20,6 @@ from .access import (
     catch_up,
     configured_otherwise,
     drop_unused,
-    end_left_rebalance,
     only_builder,
     waits_for_landmarks,
 )
@@ -72,8 +71,9 @@ def encode(
             return fill(row, throttle, batch_rows=batch_rows)
 
         landmarks = waits_for_landmarks(index)
-        # Building landmarks reads every row, and encodes it if SQL can.
-        coded_by_build = landmarks and index.encoded_in == "sql"
+        # Building landmarks reads every row, and encodes it if SQL can. A rebalance that was cut
+        # off has rows that have their codes.
+        coded_by_build = landmarks and index.encoded_in == "sql" and index.landmarks is None
         written = 0 if coded_by_build else encode_missing(index)
         built = _build_landmarks(index, throttle, most_memory, most_jobs)
         if landmarks:
@@ -97,7 +97,6 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Job
     throttle says.
     """
     if not waits_for_landmarks(index):
-        end_left_rebalance(index)
         # A build that was interrupted at its very end has left the previous tables.
         drop_unused(index)
         return 0
@@ -141,9 +140,8 @@ def rebalance(
                 "landmarks"
             )
         build = _landmark_build(index)(
-            index, work, Throttle(None), access="landmarks", building=None, memory=most_memory,
-            jobs=most_jobs,
-        )  # fmt: skip
+            index, work, Throttle(None), memory=most_memory, jobs=most_jobs
+        )
         if tenant is not None:
             rebalanced = Rebalanced(*build.run_tenant(tenant))
         else:

@@ -13,7 +13,6 @@ landmarks of this one are computed. If the table was rewritten
 from the start.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +158,7 @@ class _MovedError(Exception):
 
 
 class LandmarkBuild:
-    """One run; the index must keep these values in the catalog meanwhile."""
+    """One run; landmarks must stay the access path that is in use or wanted."""
 
     def __init__(
         self,
@@ -167,14 +166,11 @@ class LandmarkBuild:
         work: Work,
         throttle: Throttle,
         *,
-        access: str | None = None,
-        building: str | None = "landmarks",
         memory: int,
         jobs: Jobs,
     ) -> None:
         self.index, self.work, self.throttle = index, work, throttle
         self.connection = index.connection
-        self._access, self._building = access, building
         self._memory, self._jobs = memory, jobs
         #: How large numbers of vectors may be for the means of rows; unknown in a continued run.
         self.largest: float | None = None
@@ -494,11 +490,11 @@ class LandmarkBuild:
         # whatever number of processes reads them, and so are the blocks that are computed.
         pages = [self._count_pages(leaf) for leaf in leaves]
         size = max(1, min(self._fitting(sum(pages), self._rows), _MOST_PAGES))
-        self._execute(_LIST_RANGES, [[leaf.oid for leaf in leaves], pages, size])
+        oids, files = [leaf.oid for leaf in leaves], [leaf.file for leaf in leaves]
+        self._execute(_LIST_RANGES, [oids, files, pages, size])
         row = self._execute(
-            "UPDATE hashindex.index SET built_from = $2 WHERE name = $1 "
-            "RETURNING next_generation, code_table",
-            [self.index.name, _fingerprint(leaves)],
+            "SELECT i.next_generation, i.code_table FROM hashindex.index i WHERE i.name = $1",
+            [self.index.name],
         ).fetchone()
         self._set_generation(row[0])
         self._names["codes"] = sql.Identifier("hashindex", row[1])
@@ -506,10 +502,9 @@ class LandmarkBuild:
     def _lock_entry(self) -> None:
         """Lock the index in the catalog; refuse one that was configured otherwise meanwhile."""
         row = self._execute(
-            "SELECT FROM hashindex.index i WHERE i.name = $1 "
-            "AND ($2::text IS NULL OR i.access = $2) AND i.building IS NOT DISTINCT FROM $3 "
-            "FOR UPDATE",
-            [self.index.name, self._access, self._building],
+            "SELECT FROM hashindex.index i "
+            "WHERE i.name = $1 AND 'landmarks' IN (i.access, i.building) FOR UPDATE",
+            [self.index.name],
         ).fetchone()
         if row is None:
             raise configured_otherwise(self.index)
@@ -567,10 +562,9 @@ class LandmarkBuild:
     def _read_rows(self) -> bool:
         """Write landmark and code of every row; return False if rows have moved to other places."""
         leaves = self._leaves()
-        (began_with,) = self._execute(
-            "SELECT i.built_from FROM hashindex.index i WHERE i.name = $1", [self.index.name]
-        ).fetchone()
-        if _fingerprint(leaves) != began_with:
+        began_with = self._execute("SELECT DISTINCT r.leaf, r.file FROM {ranges} r").fetchall()
+        # Rows that move to other places are in another file.
+        if {(leaf.oid, leaf.file) for leaf in leaves} != set(began_with):
             return False
         landmarks = self._stored_landmarks()
         ranges = [Range(*row) for row in self._execute(_LEFT).fetchall()]
@@ -859,8 +853,3 @@ def _part(share: float, seed: int) -> sql.Composed:
     """Return the condition on a random share of the rows."""
     below = math.ceil(share * _SHARES)
     return sql.SQL(_SHARE_OF_ROWS).format(seed=sql.Literal(seed), share=sql.Literal(below))
-
-
-def _fingerprint(leaves: list[_Leaf]) -> str:
-    """Return a text that changes when the rows of a table move to other places."""
-    return hashlib.sha256(repr([(leaf.oid, leaf.file) for leaf in leaves]).encode()).hexdigest()
