@@ -213,15 +213,15 @@ AS $$
 DECLARE
     i hashindex.index := hashindex._require(index_name, administers => true);
     used hashindex.model := hashindex.find_model(model);
-    beside hashindex.index := hashindex._find_swap(i.name, '{previous}');
+    previous hashindex.index := x FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     options jsonb := jsonb_strip_nulls(jsonb_build_object('filter_columns', swap_model.filter_columns));
     filters text[] := (hashindex._with_options(i, options)).filter_columns;
 BEGIN
     IF (i.model_id, i.filter_columns) <> (used.id, filters) AND used.network IS NULL
-        AND ((beside.model_id, beside.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
+        AND ((previous.model_id, previous.filter_columns) = (used.id, filters)) IS NOT TRUE THEN
         -- The table is locked before the catalog's row, as by builds. Dropping former codes locks out readers too.
         EXECUTE format('LOCK TABLE %I.%I IN %s MODE', i.schema_name, i.table_name,
-                       CASE WHEN beside.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
+                       CASE WHEN previous.name IS NULL THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
     END IF;
     i := hashindex._locked_index(index_name);
     filters := (hashindex._with_options(i, options)).filter_columns;
@@ -231,26 +231,22 @@ BEGIN
         RAISE EXCEPTION 'index "%" is being swapped by another session', i.name
             USING ERRCODE = 'object_in_use', HINT = 'Wait for it.';
     END IF;
-    beside := hashindex._find_swap(i.name, '{previous}');
+    SELECT x.* INTO previous FROM hashindex.index x WHERE x.swap_of = i.name AND x.swap_state = 'previous';
     IF used.network IS NOT NULL THEN
         RAISE EXCEPTION 'model "%:%" is evaluated in Python, and a migration encodes in SQL', used.name, used.version
             USING ERRCODE = 'invalid_parameter_value',
                   HINT = format('Run pg-hashindex index swap %s --model %s:%s%s before it; the migration then changes nothing.', i.name, used.name, used.version,
                                 CASE WHEN filters <> i.filter_columns THEN format(' --filter-columns "%s"', array_to_string(filters, ',')) END);
-    ELSIF (beside.model_id, beside.filter_columns) = (used.id, filters) THEN
+    ELSIF (previous.model_id, previous.filter_columns) = (used.id, filters) THEN
         -- The former codes lack only the keys written since the last swap.
         PERFORM hashindex.exchange(i.name, 'previous');
     ELSE
-        IF beside.name IS NOT NULL THEN
+        IF previous.name IS NOT NULL THEN
             -- First, so that we wait for readers of the table before any writer waits for us.
-            PERFORM hashindex.drop_index(beside.name);
+            PERFORM hashindex.drop_index(previous.name);
         END IF;
-        PERFORM hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => options);
-        beside := hashindex._find_swap(i.name, '{next,ready}');
-        PERFORM hashindex.encode_rows(beside.name);
-        -- hashindex.swap_is_ready would not do: it refuses an access path that is not built yet, and a migration scans until then.
-        UPDATE hashindex.index x SET swap_state = 'ready' WHERE x.name = beside.name;
-        PERFORM hashindex.exchange(i.name, 'ready');
+        PERFORM hashindex.encode_rows(hashindex.begin_swap(i.name, format('%s:%s', used.name, used.version), options => options));
+        PERFORM hashindex.exchange(i.name, 'next');
     END IF;
     PERFORM hashindex._warn_of_path(i.name);
     RETURN true;

@@ -285,7 +285,7 @@ DECLARE
     log regclass;
     behind double precision;
 BEGIN
-    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name ORDER BY o.swap_state LOOP
+    FOR x IN SELECT o.* FROM hashindex.index o WHERE o.swap_of = i.name LOOP
         log := to_regclass(format('hashindex.%I', hashindex._log_name(x.storage)));
         behind := NULL;
         IF hashindex._is_logged_for(x) AND has_table_privilege(log, 'SELECT') THEN
@@ -297,7 +297,7 @@ BEGIN
                         || CASE WHEN s.is_long THEN format(', and %s written keys behind: a rollback first catches up with these', behind) ELSE '' END
                     WHEN NOT s.left_over THEN format('the index is being swapped to model %s', s.model)
                     ELSE format('a swap to model %s was left %s', s.model,
-                                CASE x.swap_state WHEN 'ready' THEN 'after encoding' ELSE 'half done' END) END,
+                                CASE WHEN x.encoded AND x.building IS NULL THEN 'after encoding' ELSE 'half done' END) END,
                CASE WHEN x.swap_state = 'previous' THEN
                         CASE WHEN s.is_long THEN format('catch up: pg-hashindex index encode %s; or ', i.name) ELSE '' END
                         || format('return to them by pg-hashindex index rollback %s, or drop them: pg-hashindex index prune %s', i.name, i.name)

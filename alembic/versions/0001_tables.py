@@ -204,7 +204,7 @@ def upgrade() -> None:
             sa.Text,
             nullable=True,
         ),
-        column("swap_state", "next, ready, or previous after the swap", sa.Text, nullable=True),
+        column("swap_state", "next, or previous after the swap", sa.Text, nullable=True),
         column(
             "table_oid",
             "table when codes were made; a restore of it or of its codes alone changes one oid",
@@ -220,7 +220,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["swap_of"], ["hashindex.index.name"], name="index_swap_of_fkey"),
         # Two indexes exchange theirs in one statement.
         sa.UniqueConstraint("storage", name="index_storage_key", deferrable=True),
-        sa.UniqueConstraint("swap_of", "swap_state", name="index_swap_of_swap_state_key"),
+        sa.UniqueConstraint("swap_of", name="index_swap_of_key"),
         sa.CheckConstraint("octet_length(name) BETWEEN 1 AND 40", name="index_name_check"),
         sa.CheckConstraint(
             "cardinality(key_columns) >= 1 AND cardinality(key_types) = cardinality(key_columns)",
@@ -237,7 +237,7 @@ def upgrade() -> None:
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
             "(swap_of IS NULL) = (swap_state IS NULL) "
-            "AND swap_state IN ('next', 'ready', 'previous')",
+            "AND swap_state IN ('next', 'previous')",
             name="index_swap_state_check",
         ),
         schema="hashindex",

@@ -43,7 +43,7 @@ from ..models.store import EvaluatedIn
 
 Access = Literal["scan", "landmarks"]
 #: The state of the codes beside those in use, while or after the model is swapped.
-SwapState = Literal["next", "ready", "previous"]
+SwapState = Literal["next", "previous"]
 
 _CATALOG = query("catalog.indexes")
 _NAMED: LiteralString = "WHERE i.name = $1"
@@ -74,7 +74,7 @@ _ROWS_IN_SHARDS: LiteralString = """
 """
 
 _BESIDE: LiteralString = """
-    SELECT (s).name FROM hashindex._find_swap($1, $2::text[]) s WHERE (s).name IS NOT NULL
+    SELECT x.name FROM hashindex.index x WHERE x.swap_of = $1 AND x.swap_state = ANY ($2::text[])
 """
 
 _CODE_TABLE: LiteralString = """

@@ -339,7 +339,7 @@ class _Repairer:
                     f"{wrong} of {looked_at} codes{who} that were checked are not those of their "
                     f"rows: pg-hashindex index repair {self.index.name} --full"
                 )
-        if index.swap_state in ("next", "ready"):
+        if index.swap_state == "next":
             return  # the swap encodes
         if index.access == "landmarks":
             listed = verifier.list_missing()

@@ -20,7 +20,7 @@ JOIN hashindex.index i ON i.name = c.name
 LEFT JOIN LATERAL (
     SELECT pg_catalog.format('%s:%s', m.name, m.version) AS model
     FROM hashindex.index x JOIN hashindex.model m ON m.id = x.model_id
-    WHERE x.swap_of = coalesce(i.swap_of, i.name) AND x.swap_state IN ('next', 'ready')
+    WHERE x.swap_of = coalesce(i.swap_of, i.name) AND x.swap_state = 'next'
 ) n ON true
 CROSS JOIN LATERAL (SELECT hashindex._is_running(c.work, c.name, c.pid, c.lock)) s(is_running)
 WHERE s.is_running OR pg_catalog.pg_is_in_recovery() OR s.is_running = false AND CASE c.work
