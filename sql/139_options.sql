@@ -172,15 +172,16 @@ BEGIN
     IF plain IS NOT NULL THEN
         EXECUTE format('UPDATE hashindex.index x SET %s WHERE x.name = $2', plain) USING given, i.name;
     END IF;
-    UPDATE hashindex.index x
-    -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
-    SET probes = CASE WHEN 'landmarks' IN (meant, x.access) THEN coalesce(given.probes, x.probes, 80) ELSE x.probes END,
-        building = CASE WHEN stays THEN x.building ELSE nullif(meant, x.access) END, next_generation = CASE WHEN stays THEN x.next_generation END
-    WHERE x.name = i.name RETURNING x.* INTO STRICT i;
-    IF i.building = 'scan' THEN
+    IF meant = 'scan' THEN
         -- A scan needs nothing to be built. Searches may still read the landmarks, so hashindex.drop_unused drops them later.
         UPDATE hashindex.index x
-        SET (access, building, probes, trained_rows, landmark_table) = (x.building, NULL, NULL, NULL, NULL)
+        SET (access, building, next_generation, probes, trained_rows, landmark_table) = ('scan', NULL, NULL, NULL, NULL, NULL)
+        WHERE x.name = i.name RETURNING x.* INTO STRICT i;
+    ELSE
+        UPDATE hashindex.index x
+        -- Measured on 300,000 text embeddings with 40 candidates: 80 lists find .955 of the ten nearest.
+        SET probes = coalesce(given.probes, x.probes, 80),
+            building = CASE WHEN stays THEN x.building ELSE nullif(meant, x.access) END, next_generation = CASE WHEN stays THEN x.next_generation END
         WHERE x.name = i.name RETURNING x.* INTO STRICT i;
     END IF;
     PERFORM hashindex._create_functions(i);

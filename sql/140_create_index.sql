@@ -106,7 +106,7 @@ BEGIN
     ELSE
         IF i.swap_of IS NOT NULL THEN
             PERFORM hashindex._create_log(i, base);
-            PERFORM hashindex._tell_writers(i);
+            PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.swap_of;
         END IF;
         PERFORM hashindex._create_functions(i);
         IF i.swap_of IS NULL THEN

@@ -140,7 +140,8 @@ BEGIN
         i.storage || '_ranges'
     );
     PERFORM hashindex._adopt(i, format('hashindex.%I', i.storage || '_ranges'), 'pages that a build reads');
-    PERFORM hashindex._tell_writers(i);
+    -- No statement that writes has begun with the former functions. Those of codes in use log keys for the codes beside.
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name IN (i.name, i.swap_of) AND NOT hashindex._is_logged_for(x);
 END
 $$;
 
@@ -162,18 +163,6 @@ BEGIN
         log, hashindex._columns_of(NULL, hashindex._code_keys(i)), i.code_table
     );
     PERFORM hashindex._adopt(i, log, 'keys that were written while it is built or not in use');
-END
-$$;
-
--- Makes the functions again that write the codes of an index and log keys. The caller holds SHARE ROW EXCLUSIVE on the table, so no
--- statement that writes has begun with the former ones.
-CREATE OR REPLACE FUNCTION hashindex._tell_writers(i hashindex.index) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    PERFORM hashindex._create_functions(x) FROM hashindex.index x
-    WHERE x.name = CASE WHEN hashindex._is_logged_for(i) THEN i.swap_of ELSE i.name END;
 END
 $$;
 
@@ -352,19 +341,6 @@ BEGIN
 END
 $$;
 
--- Brings codes beside those in use up to date for all logged keys that the transaction sees.
-CREATE OR REPLACE FUNCTION hashindex._catch_up_whole(name text) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-DECLARE
-    i hashindex.index := hashindex._require(_catch_up_whole.name);
-BEGIN
-    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
-    END LOOP;
-END
-$$;
-
 -- Lets searches and writers use the landmarks that were built. The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last
 -- keys. No lock on code tables is taken, so no session has to wait.
 CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
@@ -382,10 +358,7 @@ BEGIN
         = (later.code_table, later.landmark_table, 'landmarks', NULL, later.generation, NULL, _finish_build.trained_rows,
            to_regclass(format('hashindex.%I', later.code_table))::oid)
     WHERE x.name = i.name;
-    PERFORM hashindex._create_functions(later);
-    IF hashindex._is_logged_for(later) THEN
-        PERFORM hashindex._tell_writers(later);
-    END IF;
+    PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name OR x.name = i.swap_of AND x.triggers = i.triggers;
     PERFORM hashindex._set_readers(later, i);
 END
 $$;

@@ -154,7 +154,8 @@ BEGIN
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', beside.name);
         END IF;
     END IF;
-    PERFORM hashindex._catch_up_whole(beside.name);
+    WHILE hashindex._is_logged_for(beside) AND hashindex._catch_up(beside.name) > 0 LOOP
+    END LOOP;
     -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.
     EXECUTE format(
         'UPDATE hashindex.index x SET (%1$s) = (SELECT %1$s FROM hashindex.index o WHERE o.name IN ($1, $2) AND o.name <> x.name) '

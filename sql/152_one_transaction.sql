@@ -57,7 +57,8 @@ BEGIN
     EXECUTE format('LOCK TABLE %s, hashindex.%I IN SHARE ROW EXCLUSIVE MODE', base, i.code_table);
     -- The index may have been dropped and created again meanwhile, with another model.
     i := hashindex._require(i.name);
-    PERFORM hashindex._catch_up_whole(i.name);
+    WHILE hashindex._is_logged_for(i) AND hashindex._catch_up(i.name) > 0 LOOP
+    END LOOP;
     IF hashindex._encoded_in_python(i) THEN
         RAISE WARNING 'the rows of index "%" wait for their codes: its model is evaluated in Python', i.name
             USING HINT = format('Run: pg-hashindex index encode %s', i.name);

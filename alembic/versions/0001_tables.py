@@ -228,7 +228,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("metric IN ('l2', 'cosine', 'ip')", name="index_metric_check"),
         sa.CheckConstraint(f"access IN ({_PATHS})", name="index_access_check"),
-        sa.CheckConstraint(f"building IN ({_PATHS})", name="index_building_check"),
+        sa.CheckConstraint("building = 'landmarks'", name="index_building_check"),
         sa.CheckConstraint(
             "ranking IN ('hamming', 'asymmetric', 'weighted')", name="index_ranking_check"
         ),

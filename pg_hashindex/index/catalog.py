@@ -73,10 +73,6 @@ _ROWS_IN_SHARDS: LiteralString = """
     FROM {table}
 """
 
-_BESIDE: LiteralString = """
-    SELECT x.name FROM hashindex.index x WHERE x.swap_of = $1 AND x.swap_state = ANY ($2::text[])
-"""
-
 _CODE_TABLE: LiteralString = """
     SELECT i.code_table FROM hashindex.index i WHERE i.storage = $1
 """
@@ -545,9 +541,9 @@ def swap_row(
     index: IndexRow, states: Sequence[SwapState] = get_args(SwapState), *, to_read: bool = True
 ) -> IndexRow | None:
     """Return the row beside an index if it is in one of these states; as `read_row` otherwise."""
-    with translated_errors():
-        row = execute(index.connection, _BESIDE, [index.name, list(states)]).fetchone()
-    return None if row is None else read_row(index.connection, row[0], to_read=to_read)
+    which: LiteralString = "WHERE i.swap_of = $1 AND i.swap_state = ANY ($2::text[])"
+    found = read_rows(index.connection, which, [index.name, list(states)])
+    return _only_row(found, index.name, to_read) if found else None
 
 
 def row_steps(connection: psycopg.BaseConnection[Any], name: str) -> Steps[IndexRow]:

@@ -309,8 +309,8 @@ class LandmarkBuild:
         (count,) = self._execute("SELECT count(*) FROM {counted}", counted=table).fetchone()
         return int(count)
 
-    def _left_off(self) -> _Step:
-        """Return the step that a previous run has reached, the first one if there was no run."""
+    def _continues(self, *parts: str) -> bool:
+        """Return whether a previous run was cut off, and these tables of it are there."""
         row = self._execute(
             "SELECT i.next_generation, i.code_table FROM hashindex.index i "
             # If the index was swapped since it was opened, its name stands for other tables.
@@ -322,20 +322,21 @@ class LandmarkBuild:
         generation, table = row
         self._names["codes"] = sql.Identifier("hashindex", table)
         if generation is None:
-            return "begin"
+            return False
         self._set_generation(generation)
-        parts = [
-            self._names[part].as_string(self.connection)
-            for part in ("codes_in_order", "landmarks", "staged", "touched", "ranges")
-        ]
         (lacking,) = self._execute(
             "SELECT pg_catalog.count(*) FROM pg_catalog.unnest($1::text[]) n "
             "WHERE to_regclass(n) IS NULL",
-            [parts],
+            [[self._names[part].as_string(self.connection) for part in parts]],
         ).fetchone()
-        if lacking:
+        return not lacking
+
+    def _left_off(self) -> _Step:
+        """Return the step that a previous run has reached, the first one if there was no run."""
+        if not self._continues("codes_in_order", "landmarks", "staged", "touched", "ranges"):
             return "begin"
-        filled, begun, staged, in_order = self._execute(_STATE, parts[:1]).fetchone()
+        codes = self._names["codes_in_order"].as_string(self.connection)
+        filled, begun, staged, in_order = self._execute(_STATE, [codes]).fetchone()
         # A crash empties unlogged tables, the log of keys too.
         if not filled or (begun and not staged):
             return "begin"
