@@ -152,7 +152,6 @@ BEGIN
         WHERE _configure_index.name IN (x.name, x.swap_of);
         PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.swap_of = _configure_index.name;
     END IF;
-    i := hashindex._require(_configure_index.name);
     -- A trigger that has begun may still log keys or read the landmarks, and would meet no table.
     IF i.next_generation IS NOT NULL AND options ->> 'access' IS NOT NULL OR i.landmark_table IS NOT NULL AND options ->> 'access' <> 'landmarks' THEN
         PERFORM hashindex._lock_against_writers(i);

@@ -145,18 +145,14 @@ BEGIN
 END
 $$;
 
--- Name of the table of the keys that were written and that some codes, being built or beside those in use, are not up to date with.
-CREATE OR REPLACE FUNCTION hashindex._log_name(storage text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN storage || '_touched';
-
--- Makes the log of keys. One of codes that last survives a crash as the table does; a build begins again after a crash, and passes no table.
+-- Makes the log of the keys that were written and that some codes, being built or beside those in use, are not up to date with. One of codes
+-- that last survives a crash as the table does; a build begins again after a crash, and passes no table.
 CREATE OR REPLACE FUNCTION hashindex._create_log(i hashindex.index, base regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
-    log text := format('hashindex.%I', hashindex._log_name(i.storage));
+    log text := format('hashindex.%I', i.storage || '_touched');
 BEGIN
     EXECUTE format(
         'CREATE %s TABLE %s AS SELECT %s FROM hashindex.%I WITH NO DATA', CASE WHEN base IS NULL THEN 'UNLOGGED' ELSE nullif(hashindex._logging(base), 'LOGGED') END,
@@ -176,7 +172,7 @@ DECLARE
     emptied boolean;
 BEGIN
     EXECUTE format('WITH marks AS (DELETE FROM hashindex.%I t WHERE t.%I IS NULL RETURNING 1) SELECT count(*) > 0 FROM marks',
-                   hashindex._log_name(i.storage), (hashindex._code_keys(i))[1]) INTO emptied;
+                   i.storage || '_touched', (hashindex._code_keys(i))[1]) INTO emptied;
     IF emptied THEN
         EXECUTE hashindex._fill(
             'DELETE FROM {code_table} c{if encoded} WHERE NOT EXISTS (SELECT FROM {table} b WHERE {same b.key c.id}){end encoded}',
@@ -278,7 +274,7 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM {touched} t WHERE {same t.id s.id}){fits}
         -- A small tenant has no landmarks, and its codes are together all the same.
         ORDER BY {if tenant}b.{tenant}, {end tenant}s.landmark$order$, parts, jsonb_build_object(
-            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', hashindex._log_name(i.storage))
+            'staged', format('hashindex.%I', i.storage || '_staged'), 'touched', format('hashindex.%I', i.storage || '_touched')
         )
     );
     EXECUTE format('ALTER TABLE hashindex.%I ADD PRIMARY KEY (%s)', later.code_table, hashindex._columns_of(NULL, kept));
@@ -305,7 +301,7 @@ DECLARE
     renew text := format('hashindex.%I', 'renew_' || i.storage);
     is_beside boolean := hashindex._is_logged_for(i);
     names jsonb := hashindex._name_parts(i) || jsonb_build_object(
-        'log', format('hashindex.%I', hashindex._log_name(i.storage)), 'first', quote_ident((hashindex._code_keys(i))[1])
+        'log', format('hashindex.%I', i.storage || '_touched'), 'first', quote_ident((hashindex._code_keys(i))[1])
     );
     emptied boolean;
     applied bigint;
@@ -341,16 +337,24 @@ BEGIN
 END
 $$;
 
--- Lets searches and writers use the landmarks that were built. The caller holds SHARE ROW EXCLUSIVE on the table and has applied the last
--- keys. No lock on code tables is taken, so no session has to wait.
-CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS void
+-- Applies the last keys, and lets searches and writers use the landmarks that were built; returns false if the table was emptied. The caller
+-- holds SHARE ROW EXCLUSIVE on the table. No lock on code tables is taken, so no session has to wait.
+CREATE OR REPLACE FUNCTION hashindex._finish_build(name text, trained_rows bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path FROM CURRENT
 AS $$
 DECLARE
     i hashindex.index := hashindex._locked_index(_finish_build.name);
     later hashindex.index := hashindex._next_of(i);
+    applied bigint;
 BEGIN
+    LOOP
+        applied := hashindex._catch_up(i.name);
+        EXIT WHEN applied = 0;
+        IF applied < 0 THEN
+            RETURN false;
+        END IF;
+    END LOOP;
     PERFORM hashindex._allow_shard_changes();
     EXECUTE format('DROP FUNCTION IF EXISTS hashindex.%I(%s[])', 'renew_' || i.storage, hashindex._key_type(i));
     UPDATE hashindex.index x
@@ -360,6 +364,7 @@ BEGIN
     WHERE x.name = i.name;
     PERFORM hashindex._create_functions(x) FROM hashindex.index x WHERE x.name = i.name OR x.name = i.swap_of AND x.triggers = i.triggers;
     PERFORM hashindex._set_readers(later, i);
+    RETURN true;
 END
 $$;
 

@@ -173,7 +173,7 @@ BEGIN
         = (hashindex._new_generation(latest), nullif(x.building, x.access), NULL, CASE x.name WHEN beside.name THEN 'previous' END)
     WHERE x.name IN (exchange.name, beside.name);
     -- The former log is of the codes that are in use now.
-    FOR log IN SELECT hashindex._log_name(x.storage) FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name) AND x.triggers = i.triggers LOOP
+    FOR log IN SELECT x.storage || '_touched' FROM hashindex.index x WHERE x.name IN (exchange.name, beside.name) AND x.triggers = i.triggers LOOP
         EXECUTE format('DROP TABLE IF EXISTS hashindex.%I', log);
     END LOOP;
     SELECT x.* INTO STRICT i FROM hashindex.index x WHERE x.name = beside.name;

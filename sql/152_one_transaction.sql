@@ -18,25 +18,12 @@ BEGIN
             -- serialization failure that callers of these isolation levels expect.
             {if strict}FOR SHARE OF b{end strict}
         ) s$encode$, hashindex._name_parts(i), jsonb_build_object(
-            'refresh', format('hashindex.%I', hashindex._refresh_name(i)), 'has_no_code', hashindex._has_no_code(i),
+            'refresh', format('hashindex.%I', hashindex._refresh_name(i)),
             'given', CASE WHEN id IS NOT NULL THEN hashindex._key_of_text(i, quote_literal(id)) END,
             'strict', current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
         )
     ) INTO written;
     RETURN written;
-END
-$$;
-
--- SQL that tells whether row b of an indexed table has no code.
-CREATE OR REPLACE FUNCTION hashindex._has_no_code(i hashindex.index) RETURNS text
-LANGUAGE plpgsql STABLE PARALLEL UNSAFE
-SET search_path FROM CURRENT
-AS $$
-BEGIN
-    RETURN hashindex._fill(
-        'NOT EXISTS (SELECT FROM {code_table} c WHERE {same b.key c.id}){if tenant} AND hashindex._fits(b.{tenant}::text){end tenant}',
-        hashindex._name_parts(i)
-    );
 END
 $$;
 
@@ -82,7 +69,7 @@ BEGIN
             written := 0;
             FOR key IN EXECUTE format(
                 'SELECT %s FROM %s b WHERE b.%I IS NOT NULL AND %s ORDER BY %s', hashindex._key_text('b', i.key_columns), base, i.column_name,
-                hashindex._has_no_code(i), hashindex._columns_of('b', i.key_columns)
+                hashindex._name_parts(i) ->> 'has_no_code', hashindex._columns_of('b', i.key_columns)
             ) LOOP
                 BEGIN
                     written := written + hashindex._encode_waiting(i, key);

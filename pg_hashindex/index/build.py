@@ -14,15 +14,10 @@ from ..db.connection import outside_transactions
 from ..db.server_errors import translated_errors
 from ..db.statements import execute
 from ..db.throttle import Throttle
+from ..db.work import claimed_work
 from ..errors import InvalidInputError
 from . import citus, encoding
-from .access import (
-    catch_up,
-    configured_otherwise,
-    drop_unused,
-    only_builder,
-    waits_for_landmarks,
-)
+from .access import catch_up, configured_otherwise, drop_unused, waits_for_landmarks
 from .catalog import IndexRow, read_row, swap_row
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
@@ -100,7 +95,7 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Job
         # A build that was interrupted at its very end has left the previous tables.
         drop_unused(index)
         return 0
-    with only_builder(index) as work:
+    with claimed_work(index.connection, "access", index.name) as work:
         index.check_current()
         if not waits_for_landmarks(index):
             return 0
@@ -128,7 +123,7 @@ def rebalance(
         translated_errors(index),
         outside_transactions(index.connection, _WHY_OUTSIDE),
         index.reporting_drops(),
-        only_builder(index) as work,
+        claimed_work(index.connection, "access", index.name) as work,
     ):
         index.check_current()
         # Read again: the index may have been configured since it was opened.

@@ -35,7 +35,7 @@ from ...errors import InUseError, InvalidInputError
 from ...hashers.numerics.rows import row_slices
 from ...hashers.numerics.threads import one_blas_thread
 from ...models.vectors import are_trainable
-from ..access import FEW_KEYS, MOST_APPLIED, catch_up_once, configured_otherwise, drop_unused
+from ..access import catch_up, configured_otherwise, drop_unused
 from ..catalog import IndexRow
 from .assignment import Landmarks, ListSums
 from .memory import refuse_too_little
@@ -769,15 +769,8 @@ class LandmarkBuild:
     def _take_over(self) -> int | None:
         """Apply logged keys; return the number of rows, None if the table was emptied."""
         self.work.phase("applying writes made meanwhile")
-        for _ in range(MOST_APPLIED):
-            with self.connection.transaction():
-                self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                applied = catch_up_once(self.index)
-            self.work.advance(max(0, applied))
-            if applied < 0:
-                return None
-            if applied < FEW_KEYS:
-                break
+        if not catch_up(self.index, self.work):
+            return None
         (rows,) = self._execute("SELECT count(*) FROM {codes_in_order}").fetchone()
         self.work.phase("waiting for a lock to switch to the new landmarks")
         if not retry_while_locked(
@@ -789,11 +782,9 @@ class LandmarkBuild:
 
     def _finish(self, rows: int) -> bool:
         self._lock_table()
-        while applied := catch_up_once(self.index):
-            if applied < 0:
-                return False
-        self._execute("SELECT hashindex._finish_build($1, $2)", [self.index.name, rows])
-        return True
+        finish = "SELECT hashindex._finish_build($1, $2)"
+        (finished,) = self._execute(finish, [self.index.name, rows]).fetchone()
+        return bool(finished)
 
     def _leaves(self) -> list[_Leaf]:
         return [_Leaf(*row) for row in self._execute(_LEAVES).fetchall()]
