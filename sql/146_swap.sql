@@ -154,7 +154,7 @@ BEGIN
                 USING ERRCODE = 'object_not_in_prerequisite_state', HINT = format('Run: pg-hashindex index encode %s', beside.name);
         END IF;
     END IF;
-    WHILE hashindex._is_logged_for(beside) AND hashindex._catch_up(beside.name) > 0 LOOP
+    WHILE hashindex._catch_up(beside.name) > 0 LOOP
     END LOOP;
     -- Names, and when they were made, stay; each other column is exchanged, in one statement since storage is unique.
     EXECUTE format(

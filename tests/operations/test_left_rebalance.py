@@ -91,7 +91,7 @@ def test_the_check_is_quiet_while_a_session_rebalances(left, url):
         claim(other, "access", "items_idx")
         assert quiet(left)
         # No other session ends its work.
-        left.configure(candidates=77)
+        left.configure(access="landmarks", candidates=77)
         with pytest.raises(InUseError, match="being built"):
             operations.repair(left)
         assert logs_writes(left)

@@ -405,8 +405,13 @@ def test_bad_swaps(index, other, connection):
         InUseError, match='"items_idx~2" is a part of the swap of index "items_idx"'
     ):
         operations.swap(HashIndex.open(connection, "items_idx~2"), "other")
+    exchange = "SELECT hashindex.exchange('items_idx', 'next')"
     with pytest.raises(DatabaseStateError, match='index "items_idx~2" is not encoded'):
-        connection_call(connection, "SELECT hashindex.exchange('items_idx', 'next')")
+        connection_call(connection, exchange)
+    HashIndex.open(connection, "items_idx~2").encode()
+    connection.execute("UPDATE hashindex.index SET building = 'landmarks' WHERE swap_of <> ''")
+    with pytest.raises(DatabaseStateError, match="its access path landmarks is not built"):
+        connection_call(connection, exchange)
     with pytest.raises(DuplicateNameError, match="exists already"):
         HashIndex.create(connection, "items_idx~2", table="items", column="embedding", model="lsh")
 
