@@ -16,7 +16,6 @@ DECLARE
     beside hashindex.index;
     base regclass;
     asked jsonb;
-    wanted text;
     vectors text;
     filters text[];
     is_same boolean;
@@ -44,7 +43,6 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'The column has changed since: drop the index, and create it again with this model.';
     END IF;
-    wanted := options ->> 'access';
     SELECT x.* INTO beside FROM hashindex.index x WHERE x.swap_of = i.name;
     is_same := (beside.model_id, beside.column_name, beside.filter_columns) = (used.id, vectors, filters);
     IF beside.swap_state = 'next' AND is_same AND coalesce(asked ->> 'access' = coalesce(beside.building, beside.access), true) THEN
@@ -93,11 +91,10 @@ BEGIN
     beside.trained_rows := NULL;
     beside.landmark_table := NULL;
     beside.next_generation := NULL;
-    PERFORM hashindex._make_generation(beside, used, base);
-    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
-    PERFORM hashindex._configure_index(beside.name, jsonb_build_object(
-        'access', wanted, 'probes', CASE wanted WHEN 'landmarks' THEN options -> 'probes' END
+    PERFORM hashindex._make_generation(beside, used, base, jsonb_build_object(
+        'access', options -> 'access', 'probes', CASE options ->> 'access' WHEN 'landmarks' THEN options -> 'probes' END
     ));
+    PERFORM hashindex._set_readers(x, i) FROM hashindex.index x WHERE x.name = beside.name;
     RETURN beside.name;
 END
 $$;

@@ -42,6 +42,16 @@ def configured_otherwise(index: IndexRow) -> DatabaseStateError:
     )
 
 
+def give_up_rebalance(index: IndexRow) -> bool:
+    """Give up a rebalance that was cut off; return whether there was one."""
+    # To name the access path that is in use gives up what is built instead of it.
+    given_up = (
+        "SELECT hashindex.configure_index(i.name, i.access) FROM hashindex.index i "
+        "WHERE i.name = $1 AND i.building = i.access"
+    )
+    return bool(index.change(given_up, [index.name]))
+
+
 def drop_unused(index: IndexRow) -> None:
     """Drop tables that an index no longer uses; wait for running searches."""
     # Only the administrator may drop them; any role that encodes comes here.

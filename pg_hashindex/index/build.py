@@ -17,7 +17,13 @@ from ..db.throttle import Throttle
 from ..db.work import claimed_work
 from ..errors import InvalidInputError
 from . import citus, encoding
-from .access import catch_up, configured_otherwise, drop_unused, waits_for_landmarks
+from .access import (
+    catch_up,
+    configured_otherwise,
+    drop_unused,
+    give_up_rebalance,
+    waits_for_landmarks,
+)
 from .catalog import IndexRow, read_row, swap_row
 from .landmarks.building import LandmarkBuild
 from .landmarks.memory import DEFAULT_MEMORY, as_bytes
@@ -86,10 +92,10 @@ def encode(
 def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Jobs) -> int:
     """Build the landmarks that the index is configured for, and have searches use them.
 
-    Does nothing if none wait to be built, or if the table has no row to train them on. The index's
-    row in the database counts: it may have been configured since it was opened. Returns the rows
-    whose codes were put in order. PostgreSQL builds its own indexes at full speed, whatever the
-    throttle says.
+    Does nothing if none wait to be built. If the table has no row to train them on, they wait for
+    one; those that are in use stay. The index's row in the database counts: it may have been
+    configured since it was opened. Returns the rows whose codes were put in order. PostgreSQL
+    builds its own indexes at full speed, whatever the throttle says.
     """
     if not waits_for_landmarks(index):
         # A build that was interrupted at its very end has left the previous tables.
@@ -101,13 +107,16 @@ def _build_landmarks(index: IndexRow, throttle: Throttle, memory: int, jobs: Job
             return 0
         try:
             build = _landmark_build(index)(index, work, throttle, memory=memory, jobs=jobs)
-            return build.run() or 0
+            rows = build.run()
         except (psycopg.ProgrammingError, psycopg.InternalError) as error:
             index.check_current()
             # The missing part may be one that another session has dropped.
             if not waits_for_landmarks(index):
                 raise configured_otherwise(index) from error
             raise
+    if rows is None and give_up_rebalance(index):
+        drop_unused(index)
+    return rows or 0
 
 
 def rebalance(

@@ -20,7 +20,7 @@ from ..db.sql_files import query
 from ..db.statements import execute
 from ..db.work import Work, claimed_work
 from ..errors import InvalidInputError, LowerRecallError
-from ..index.access import catch_up
+from ..index.access import catch_up, give_up_rebalance
 from ..index.build import encode, verifier_of
 from ..index.catalog import HasRow, IndexRow, read_row, swap_row
 from . import swaps
@@ -37,8 +37,6 @@ _FILTER_FAULTS: LiteralString = """
 """
 
 _TRUST: LiteralString = "SELECT hashindex.configure_index($1, trust_owner => true)"
-
-_CONFIGURE: LiteralString = "SELECT hashindex.configure_index($1, $2)"
 
 _LASTING_FAULTS: LiteralString = """
     SELECT f.fault, f.advice FROM hashindex.index i, hashindex._table_faults(i) f
@@ -229,9 +227,7 @@ class _Repairer:
             if model is not None:
                 self.done.append(f"gave up the swap to model {model}")
             for index in self._rows():
-                if index.building == index.access:
-                    # To name the access path that is in use gives up a build of another.
-                    index.change(_CONFIGURE, [index.name, index.access])
+                if give_up_rebalance(index):
                     self.done.append(f"gave up the rebalance{_named(index)} that was cut off")
         self.work.phase("looking at the table")
         if names is not None:
@@ -357,8 +353,10 @@ class _Repairer:
             )
         built = read_row(self.connection, index.name)
         if index.building is not None and built.building is None:
-            again = " again" if index.building == index.access else ""
-            self.done.append(f"built the access path {built.access}{again}{who}")
+            if index.building == index.access:
+                self.done.append(f"ended the rebalance{who} that was cut off")
+            else:
+                self.done.append(f"built the access path {built.access}{who}")
 
     def _finish_swap(self) -> None:
         try:
