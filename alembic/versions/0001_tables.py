@@ -236,8 +236,7 @@ def upgrade() -> None:
         sa.CheckConstraint("probes BETWEEN 1 AND 1000", name="index_probes_check"),
         sa.CheckConstraint("octet_length(storage) BETWEEN 1 AND 40", name="index_storage_check"),
         sa.CheckConstraint(
-            "(swap_of IS NULL) = (swap_state IS NULL) "
-            "AND swap_state IN ('next', 'previous')",
+            "(swap_of IS NULL) = (swap_state IS NULL) AND swap_state IN ('next', 'previous')",
             name="index_swap_state_check",
         ),
         schema="hashindex",
